@@ -1,0 +1,90 @@
+# Everything starts here: `make run` and `make test` need only a Python 3.11 or newer and set up the rest themselves.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_READY := $(VENV)/.ready-to-run
+TEST_READY := $(VENV)/.ready-to-test
+PIP_INSTALL := $(BIN)/python -m pip install -qq --no-input --disable-pip-version-check -c constraints.txt
+
+# Someone's own settings must not decide whether the tests pass.
+HOLDFAST_SET := $(sort $(filter HOLDFAST_%,$(.VARIABLES)))
+PLAIN := $(if $(HOLDFAST_SET),unset $(HOLDFAST_SET);)
+
+# Without a home, pip and Holdfast would write to the root of the file system.
+ifeq ($(strip $(HOME)),)
+export HOME := $(CURDIR)/$(VENV)/home
+endif
+
+.PHONY: help run test check crash crash-control bench docs clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+run: $(RUN_READY) ## Talk to the demo model; away from a terminal, play the story of a crash instead
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/holdfast chat --model demo; else $(BIN)/holdfast story; fi
+
+test: check ## Check the code, then run every test (a short crash campaign is one of them)
+	@$(PLAIN) $(BIN)/python -m pytest -n auto --dist worksteal
+
+check: $(TEST_READY) ## Lint, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+crash: $(TEST_READY) ## Kill a runtime 5000 times, at every durable write, and look for what it broke
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills 5000
+
+crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
+
+bench: $(TEST_READY) ## Measure against the bars that the README states
+	@$(PLAIN) $(BIN)/python -m bench
+
+docs: $(RUN_READY) ## Write the generated pages again
+	@$(PLAIN) $(BIN)/python -m holdfast.config > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
+
+clean: ## Remove caches and built packages (.venv stays; remove it by hand)
+	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache docs/*.new
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The first Python that is new enough and can make an environment. A half-made .venv is made again.
+define MAKE_VENV
+set -e; \
+if ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+  found=; incomplete=; \
+  for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+    if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then found=$$python; break; fi; \
+    incomplete=$${incomplete:-$$python}; \
+  done; \
+  if [ -z "$$found" ] && [ -n "$$incomplete" ]; then \
+    echo "$$incomplete can't make a virtual environment: its venv or ensurepip module is missing." >&2; \
+    echo "Install it (Debian, Ubuntu: python3-venv; Fedora: python3-pip), then try again." >&2; \
+    exit 1; \
+  fi; \
+  if [ -z "$$found" ]; then \
+    echo "Holdfast needs Python 3.11 or newer, and none was found as python3, python3.14, 3.13, 3.12 or 3.11." >&2; \
+    echo "Install one with your package manager (Debian, Ubuntu: python3 python3-venv; macOS: python@3.13 from Homebrew)." >&2; \
+    exit 1; \
+  fi; \
+  "$$found" -m venv --clear $(VENV); \
+fi
+endef
+
+# Hatchling first, at its pinned version; then nothing needs an isolated build, which would ignore the pins.
+$(RUN_READY): pyproject.toml constraints.txt
+	@if [ -e $@ ]; then echo "Updating $(VENV) …"; else echo "Setting up $(VENV) (once, about a minute) …"; fi
+	@$(MAKE_VENV)
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+$(TEST_READY): $(RUN_READY)
+	@echo "Adding what the tests need to $(VENV) …"
+	@$(PIP_INSTALL) --no-build-isolation -e '.[test]'
+	@touch $@
