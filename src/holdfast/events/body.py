@@ -1,0 +1,14 @@
+"""What every durable event has in common: it is frozen, and its JSON says its type and is in camel case."""
+
+import msgspec
+
+
+class Body(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename="camel",
+    tag_field="type",
+):
+    """The part of an event that differs from type to type."""

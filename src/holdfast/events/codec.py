@@ -1,0 +1,74 @@
+"""Events and inbox items to bytes and back. The only place where an event is not yet, or no longer, a typed value.
+
+Whatever text comes in can be stored: NUL is kept, and a lone surrogate (half a character, which no encoding can
+carry) becomes U+FFFD here.
+"""
+
+from typing import Any, Union
+
+import msgspec
+
+from holdfast.events import inbox, upcast
+from holdfast.events.body import Body
+from holdfast.events.event import PROGRESS, RECORDS, Unknown, type_of
+
+_KNOWN = {str(kind.__struct_config__.tag): kind for kind in (*RECORDS, *PROGRESS)}
+_VERSIONS = {name: upcast.version_of(name) for name in _KNOWN}
+_RECORD_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in RECORDS)
+
+_encoder = msgspec.json.Encoder()
+_body_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[(*RECORDS, *PROGRESS)])
+_item_decoder: msgspec.json.Decoder[inbox.Item] = msgspec.json.Decoder(inbox.Item)
+
+
+def encode(body: Body) -> tuple[str, int, bytes]:
+    """A body as (type, version, data)."""
+    if isinstance(body, Unknown):
+        return body.original_type, 1, bytes(body.data)
+    name = type_of(body)
+    return name, _VERSIONS[name], to_bytes(body)
+
+
+def decode(event_type: str, version: int, data: bytes) -> Body:
+    """The body that `encode` was given, lifted to this release's version when it is older."""
+    if event_type not in _KNOWN or version > _VERSIONS[event_type]:
+        return Unknown(original_type=event_type, data=msgspec.Raw(data))
+    if version == _VERSIONS[event_type]:
+        body: Body = _body_decoder.decode(data)
+        return body
+    lifted = upcast.lift(event_type, version, msgspec.json.decode(data))
+    return msgspec.convert(lifted, _KNOWN[event_type])
+
+
+def is_record(event_type: str) -> bool:
+    """Whether an event of this type may be appended without a lease."""
+    return event_type in _RECORD_TYPES
+
+
+def encode_item(item: inbox.Item) -> bytes:
+    return to_bytes(item)
+
+
+def decode_item(data: bytes) -> inbox.Item:
+    return _item_decoder.decode(data)
+
+
+def to_bytes(value: Any) -> bytes:
+    """JSON in UTF-8. Only text with a lone surrogate takes the slow way round."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(without_surrogates(msgspec.to_builtins(value)))
+
+
+def without_surrogates(value: Any) -> Any:
+    """The same value with every lone surrogate in its text replaced by U+FFFD."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {without_surrogates(k): without_surrogates(v) for k, v in value.items()}
+        case list() | tuple():
+            return [without_surrogates(v) for v in value]
+        case _:
+            return value

@@ -1,0 +1,40 @@
+"""What a model is sent: the words that the history is told in and every provider translates from."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.events.ids import ToolCallId
+
+
+class SystemText(msgspec.Struct, frozen=True, tag="system"):
+    text: str
+
+
+class UserText(msgspec.Struct, frozen=True, tag="user"):
+    text: str
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    tool_call_id: ToolCallId
+    name: str
+    arguments: str
+
+
+class AssistantTurn(msgspec.Struct, frozen=True, tag="assistant"):
+    text: str
+    tool_calls: tuple[ToolUse, ...] = ()
+
+
+class ToolOutcome(msgspec.Struct, frozen=True, tag="tool"):
+    tool_call_id: ToolCallId
+    text: str
+
+
+ContextMessage = SystemText | UserText | AssistantTurn | ToolOutcome
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    parameters: dict[str, Any]

@@ -1,0 +1,75 @@
+"""What may be put into a session's inbox. An item is durable from the moment it is accepted, and changes
+nothing until the holder of the lease promotes it into the log."""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.events.ids import MessageId, RequestId, TurnId
+from holdfast.events.request import Decision
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="kind"):
+    """What an inbox item says."""
+
+
+class Message(Payload, frozen=True, tag="message"):
+    """What a person sent. `steer` joins the running turn at its next step; `enqueue` waits for a turn of its own."""
+
+    message_id: MessageId
+    text: str
+    delivery: Literal["steer", "enqueue"] = "steer"
+    added: str = ""
+    unattended: bool = False
+
+
+class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):
+    decision: Decision
+    feedback: str = ""
+
+
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="client_tool"):
+    content: str
+    success: bool = True
+
+
+class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="question"):
+    answer: str
+    was_freeform: bool = True
+
+
+class Answer(Payload, frozen=True, tag="answer"):
+    """The answer to a request. Its key in the inbox is the request, so that only one can ever be accepted."""
+
+    request_id: RequestId
+    answer_id: str
+    content: PermissionAnswer | ToolAnswer | QuestionAnswer
+    answered_by: str = ""
+
+
+class Stop(Payload, frozen=True, tag="stop"):
+    """Ends the turn that was running when it was accepted, and no other."""
+
+    stop_id: str
+    keep_queued: bool = False
+    turn_id: TurnId | None = None
+    """Set by the store as it accepts the stop: the turn that it ends. None: nothing was running."""
+
+
+Item = Message | Answer | Stop
+
+ItemState = Literal["accepted", "promoted", "removed", "refused"]
+
+
+class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of an inbox: the receipt that its sender may read again at any time."""
+
+    sequence: int
+    key: str
+    state: ItemState
+    outcome: str
+    """How it ended: a delivery (idle, queued, steering) for a message, otherwise a word or nothing."""
+    accepted_at: int
+    while_running: bool
+    """A turn was unfinished when it was accepted."""
+    item: Item

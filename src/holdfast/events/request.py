@@ -1,0 +1,72 @@
+"""Events about requests: what a session asks of people and clients, and how each was answered."""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.events.body import Body
+from holdfast.events.ids import RequestId, ToolCallId
+
+RequestKind = Literal["permission", "client_tool", "question"]
+
+PermissionKind = Literal["read", "write", "shell", "custom-tool"]
+
+Decision = Literal["approved", "approved-for-session", "denied-interactively-by-user", "cancelled"]
+
+
+class PermissionAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool call would do, in the terms that permission rules are written in."""
+
+    kind: PermissionKind
+    subject: str
+    """The path, the command or the tool that it would happen to."""
+    inside: bool = True
+    """It stays within the session's working directory."""
+
+
+class PermissionRequested(Body, frozen=True, tag="permission.requested"):
+    request_id: RequestId
+    tool_call_id: ToolCallId
+    tool_name: str
+    kind: PermissionKind
+    subject: str
+    rule: str
+    """The rule that approving for the session would grant."""
+
+
+class PermissionCompleted(Body, frozen=True, tag="permission.completed"):
+    request_id: RequestId
+    tool_call_id: ToolCallId
+    decision: Decision
+    feedback: str = ""
+    answered_by: str = ""
+
+
+class ExternalToolRequested(Body, frozen=True, tag="external_tool.requested"):
+    request_id: RequestId
+    tool_call_id: ToolCallId
+    tool_name: str
+    arguments: str
+
+
+class ExternalToolCompleted(Body, frozen=True, tag="external_tool.completed"):
+    """The request is closed. Its result is the `ToolCompleted` of the same unit."""
+
+    request_id: RequestId
+    answered_by: str = ""
+
+
+class UserInputRequested(Body, frozen=True, tag="user_input.requested"):
+    request_id: RequestId
+    tool_call_id: ToolCallId
+    question: str
+    choices: tuple[str, ...] = ()
+    allow_freeform: bool = True
+
+
+class UserInputCompleted(Body, frozen=True, tag="user_input.completed"):
+    request_id: RequestId
+    answer: str = ""
+    was_freeform: bool = True
+    cancelled: bool = False
+    answered_by: str = ""

@@ -1,0 +1,42 @@
+"""Every bound of a session, each with its reason. Nothing in Holdfast grows without one of these."""
+
+import msgspec
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that a turn, its tools and its inbox keep to."""
+
+    max_message_characters: int = 64_000
+    """A longer message is refused before it is stored; long material belongs in a file."""
+    max_id_characters: int = 64
+    """Ids come from clients and are stored with every row."""
+    max_waiting_messages: int = 10
+    """Follow-ups that may wait in one session; the next is refused, never trimmed silently."""
+    max_rounds: int = 100
+    """Model calls in one turn; then one more without tools, to sum up."""
+    max_same_calls: int = 5
+    """The same tool with the same arguments in one turn: one more warns the model, a second more ends the turn."""
+    max_calls_per_step: int = 64
+    """Tool calls that one answer may ask for; the rest are refused as errors that the model sees."""
+    max_model_attempts: int = 5
+    """Tries at one model call before the turn ends with its error."""
+    backoff_seconds: float = 1.0
+    """The first wait before a model call is tried again; it doubles each time, with jitter."""
+    max_backoff_seconds: float = 30.0
+    """No wait between two tries is longer, unless the provider asked for more."""
+    max_retry_after_seconds: float = 120.0
+    """A provider that asks for a longer pause ends the turn instead, so that people see why."""
+    tool_timeout_seconds: float = 300.0
+    """No tool holds up a turn for longer."""
+    max_tool_characters: int = 80_000
+    """What the model is sent of one tool result; the log keeps the whole of it."""
+    max_tool_result_bytes: int = 16_000_000
+    """A larger result is an error: it would make the log itself slow to read."""
+    max_answer_characters: int = 2_000_000
+    """A model that never stops is cut here."""
+    max_claims_without_progress: int = 5
+    """A session that keeps killing its holder is poison: its turn ends with an error."""
+    linger_seconds: float = 2.0
+    """How long a holder stays after it has nothing to do but wait, so that quick answers need no new claim."""
+    snapshot_every_events: int = 200
+    """A fold starts from the last snapshot; fewer events than this are cheap to fold."""

@@ -1,0 +1,590 @@
+"""State to the next step. Pure: the same state and inputs always give the same action.
+
+A turn only ever runs by being decided: after a crash the log is folded again and decided again, and nobody needs to
+know that there was a crash. What came into the inbox is looked at first (answers, then a stop), then what the phase
+asks for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+
+from holdfast.events import message, request, session, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.ids import Fence, MessageId, RequestId, ToolCallId, TurnId
+from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, QuestionAnswer, Stop, ToolAnswer
+from holdfast.events.message import Block, Delivery, SealCause
+from holdfast.events.request import PermissionAsk, RequestKind
+from holdfast.session.bounds import Bounds
+from holdfast.session.fold import INTERRUPTED
+from holdfast.session.permissions import judge, session_rule
+from holdfast.session.state import Call, Phase, Reply, State, Turn, same_call_key
+
+MODEL = "model"
+"""What a running model call is called among the running activities; a running tool goes by its call's id."""
+
+TITLE_CHARACTERS = 60
+
+_Id = TypeVar("_Id", bound=str)
+
+SEALED_LINE = "Your reply was interrupted; answer again."
+EMPTY_LINE = "You ended without a visible answer. Sum up for the user, in a line or two, what was done and found."
+LAST_ROUND_LINE = "This is the last round of this turn: sum up what was done, without calling tools."
+REPEATED_LINE = (
+    "You made the same tool call with the same arguments many times. Do something else, or answer with what you have."
+)
+CLOSING_LINE = "(The model ended this turn without an answer.)"
+DENIED = "Permission denied and could not request permission from user"
+REJECTED = "The user rejected this tool call."
+UNKNOWN_OUTCOME = (
+    "The runtime was interrupted while this tool ran. Whether it took effect is unknown: check before doing it again."
+)
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tools say of a call, beyond what the log says."""
+
+    where: Literal["here", "client", "person", "nowhere"]
+    ask: PermissionAsk | None = None
+    repeatable: bool = False
+    error: str = ""
+    """Why it can't be run, for `nowhere`."""
+    error_code: tool.ToolError = "unknown_tool"
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    allow_freeform: bool = True
+
+
+class Inputs(msgspec.Struct, kw_only=True):
+    """What a decision is made on beside the state."""
+
+    new_id: Callable[[], str]
+    now: int
+    bounds: Bounds
+    inbox: tuple[InboxItem, ...] = ()
+    shown: tuple[Block, ...] = ()
+    """Blocks of the message in flight that were committed, and so may have been seen."""
+    running: frozenset[str] = frozenset()
+    facts: Mapping[ToolCallId, CallFacts] = {}
+    claims_without_progress: int = 0
+    eligible: bool = True
+    takeover: tuple[Fence, str] | None = None
+    """This holder has just claimed the session (its fence and node) and has not written yet."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    request_id: RequestId
+    kind: RequestKind
+    tool_call_id: ToolCallId
+    title: str
+
+
+class Promoted(msgspec.Struct, frozen=True):
+    sequence: int
+    outcome: str
+    refused: bool = False
+
+
+class Append(msgspec.Struct, kw_only=True):
+    """Write this, as one unit, and decide again."""
+
+    events: list[Body] = []
+    promotes: list[Promoted] = []
+    opens: list[Opened] = []
+    closes: list[RequestId] = []
+    drops_segments: bool = False
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Make the call whose answer is the message `message_id`, after a pause if it failed before."""
+
+    message_id: MessageId
+    attempt: int
+    delay_seconds: float = 0
+
+
+class RunTools(msgspec.Struct, frozen=True):
+    calls: tuple[Call, ...]
+
+
+class Interrupt(msgspec.Struct, frozen=True):
+    """End whatever runs, at once."""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Something runs: decide again when it ends or when something is put."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Nothing to do: let go of the session. `for_another`: there is, but not for this process."""
+
+    for_another: bool = False
+
+
+Action = Append | CallModel | RunTools | Interrupt | Pause | Release
+
+
+def decide(state: State, inputs: Inputs) -> Action:
+    """What the holder of the session does next."""
+    action = _decide(state, inputs)
+    if inputs.takeover is None or state.turn is None:
+        return action
+    fence, node = inputs.takeover
+    claimed = turn.Claimed(fence=fence, node=node)
+    if isinstance(action, Append):
+        action.events.insert(0, claimed)
+        return action
+    return Append(events=[claimed])
+
+
+def _decide(state: State, inputs: Inputs) -> Action:
+    if action := _answers(state, inputs) or _stop(state, inputs):
+        return action
+    if not inputs.eligible:
+        return _for_another(state)
+    if state.turn is None:
+        return _start_turn(state, inputs)
+    if inputs.claims_without_progress > inputs.bounds.max_claims_without_progress:
+        return _poisoned(state, inputs, state.turn)
+    match state.phase:
+        case Phase.BETWEEN_STEPS | Phase.IDLE:
+            return Append(events=_next_step(state, inputs, state.turn), promotes=_steering(inputs))
+        case Phase.CALLING_MODEL:
+            return _call_model(state, inputs, state.turn)
+        case Phase.RUNNING_TOOLS | Phase.WAITING:
+            return _run_tools(state, inputs, state.turn)
+
+
+# What came into the inbox
+
+
+def _answers(state: State, inputs: Inputs) -> Append | None:
+    """Accepted answers, up to the first stop, close their requests."""
+    found = Append()
+    for item in inputs.inbox:
+        match item.item:
+            case Stop():
+                break
+            case Answer() as answer:
+                _answer(state, inputs, item, answer, found)
+            case Message():
+                continue
+    return found if found.promotes else None
+
+
+def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found: Append) -> None:
+    opened = state.requests.get(answer.request_id)
+    if opened is None:
+        found.promotes.append(Promoted(item.sequence, "request_closed", refused=True))
+        return
+    found.promotes.append(Promoted(item.sequence, "answered"))
+    found.closes.append(opened.request_id)
+    by = answer.answered_by
+    match answer.content:
+        case PermissionAnswer(decision=decision, feedback=feedback):
+            found.events.append(
+                request.PermissionCompleted(
+                    request_id=opened.request_id,
+                    tool_call_id=opened.tool_call_id,
+                    decision=decision,
+                    feedback=feedback,
+                    answered_by=by,
+                )
+            )
+            if decision not in ("approved", "approved-for-session"):
+                text = f"{REJECTED} {feedback}".strip()
+                found.events.append(_refusal(opened.tool_call_id, text, "rejected"))
+        case ToolAnswer(content=content, success=success):
+            found.events.append(request.ExternalToolCompleted(request_id=opened.request_id, answered_by=by))
+            found.events.append(
+                tool.ToolCompleted(
+                    tool_call_id=opened.tool_call_id,
+                    success=success,
+                    content=content,
+                    preview=preview(content, inputs.bounds.max_tool_characters, opened.tool_call_id),
+                    error=None if success else "failed",
+                )
+            )
+        case QuestionAnswer(answer=text, was_freeform=freeform):
+            found.events.append(
+                request.UserInputCompleted(
+                    request_id=opened.request_id, answer=text, was_freeform=freeform, answered_by=by
+                )
+            )
+            said = f"User responded: {text}" if freeform else f"User selected: {text}"
+            found.events.append(tool.ToolCompleted(tool_call_id=opened.tool_call_id, success=True, content=said))
+
+
+def _stop(state: State, inputs: Inputs) -> Append | Interrupt | None:
+    """The first stop in the inbox ends the turn that it was meant for, and no other."""
+    found = next((item for item in inputs.inbox if isinstance(item.item, Stop)), None)
+    if found is None:
+        return None
+    assert isinstance(found.item, Stop)
+    if state.turn is None or state.turn.turn_id != found.item.turn_id:
+        return Append(promotes=[Promoted(found.sequence, "turn_ended_before")])
+    if inputs.running:
+        return Interrupt()
+    ending = end_early(state, inputs, state.turn, "stopped", [turn.Aborted(reason="user_initiated")])
+    ending.promotes.append(Promoted(found.sequence, "stopped"))
+    return ending
+
+
+def _for_another(state: State) -> Action:
+    if state.turn and not state.turn.no_worker_noted:
+        return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
+    return Release(for_another=True)
+
+
+# How turns start and end
+
+
+def _start_turn(state: State, inputs: Inputs) -> Append | Release:
+    """The first message that waits starts a turn; those that would steer it are taken in with it."""
+    waiting = [(item, item.item) for item in inputs.inbox if isinstance(item.item, Message)]
+    if not waiting:
+        return Release()
+    first = waiting[0]
+    taken = [first, *(pair for pair in waiting[1:] if pair[1].delivery == "steer")]
+    turn_id = _new(TurnId, inputs)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in taken))
+    begun = Append(events=[started])
+    for item, sent in taken:
+        delivery: Delivery = "queued" if item.while_running else "idle"
+        begun.events.append(_user_message(sent, turn_id, delivery))
+        begun.promotes.append(Promoted(item.sequence, delivery))
+    if not state.title:
+        begun.events.append(session.TitleChanged(title=title_from(first[1].text)))
+    begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=_new(MessageId, inputs)))
+    return begun
+
+
+def _poisoned(state: State, inputs: Inputs, current: Turn) -> Append:
+    error = session.SessionError(
+        error_type="poisoned",
+        message=f"This turn was given up: {inputs.bounds.max_claims_without_progress} processes in a row died or "
+        "failed while they ran it. What was done so far is kept; send a message to go on.",
+        retryable=True,
+    )
+    return end_early(state, inputs, current, "error", [error])
+
+
+def end_early(state: State, inputs: Inputs, current: Turn, reason: turn.EndReason, cause: list[Body]) -> Append:
+    """End a turn wherever it is: what was shown is kept, and everything open is closed."""
+    ending = Append(drops_segments=True)
+    if state.phase is Phase.CALLING_MODEL and inputs.shown:
+        ending.events.extend(cut_message(current.message_id, inputs.shown))
+    for opened in state.requests.values():
+        ending.events.append(_cancelled(opened.request_id, opened.kind, opened.tool_call_id))
+        ending.closes.append(opened.request_id)
+    reply = state.reply()
+    for call in reply.unfinished() if reply else ():
+        ending.events.append(_interrupted(call))
+    ending.events.extend(cause)
+    if state.phase is not Phase.BETWEEN_STEPS:
+        ending.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
+    ending.events.append(_turn_ended(inputs, current, reason))
+    return ending
+
+
+def cut_message(message_id: MessageId, shown: Iterable[Block]) -> list[Body]:
+    """A message that was cut keeps what readers saw; the calls that it began are closed."""
+    blocks = tuple(shown)
+    cut: list[Body] = [message.AssistantMessage(message_id=message_id, blocks=blocks, interrupted=True)]
+    for block in blocks:
+        if isinstance(block, message.ToolCallBlock):
+            cut.append(_refusal(block.tool_call_id, INTERRUPTED, "interrupted"))
+    return cut
+
+
+def sealed(
+    message_id: MessageId,
+    shown: Iterable[Block],
+    next_message_id: MessageId,
+    cause: SealCause,
+) -> list[Body]:
+    """Close a message that was cut, so that the call can be made again as another one."""
+    return [
+        *cut_message(message_id, shown),
+        message.Sealed(message_id=message_id, next_message_id=next_message_id, cause=cause),
+        message.Noted(text=SEALED_LINE, reason="interrupted"),
+    ]
+
+
+def _interrupted(call: Call) -> Body:
+    text = INTERRUPTED if call.attempts == 0 else UNKNOWN_OUTCOME
+    return _refusal(call.tool_call_id, text, "interrupted")
+
+
+def _cancelled(request_id: RequestId, kind: RequestKind, tool_call_id: ToolCallId) -> Body:
+    match kind:
+        case "permission":
+            return request.PermissionCompleted(request_id=request_id, tool_call_id=tool_call_id, decision="cancelled")
+        case "client_tool":
+            return request.ExternalToolCompleted(request_id=request_id)
+        case "question":
+            return request.UserInputCompleted(request_id=request_id, cancelled=True)
+
+
+# The model call
+
+
+def _call_model(state: State, inputs: Inputs, current: Turn) -> Action:
+    if MODEL in inputs.running:
+        return Pause()
+    failure = current.failure
+    if failure and _gives_up(current, inputs.bounds):
+        error = session.SessionError(error_type=failure.code, message=failure.message, retryable=failure.retryable)
+        return end_early(state, inputs, current, "error", [error])
+    if inputs.shown:
+        failed = failure is not None and failure.message_id == current.message_id
+        cause: SealCause = "provider error" if failed else "crash"
+        events = sealed(current.message_id, inputs.shown, _new(MessageId, inputs), cause)
+        return Append(events=events, drops_segments=True)
+    if failure is None:
+        return CallModel(current.message_id, attempt=1)
+    return CallModel(current.message_id, failure.attempt + 1, _pause_before_retry(current, inputs.bounds))
+
+
+def _gives_up(current: Turn, bounds: Bounds) -> bool:
+    failure = current.failure
+    if failure is None:
+        return False
+    too_long = (failure.retry_after_ms or 0) > bounds.max_retry_after_seconds * 1000
+    return not failure.retryable or too_long or current.failures_since_answer >= bounds.max_model_attempts
+
+
+def _pause_before_retry(current: Turn, bounds: Bounds) -> float:
+    backoff = bounds.backoff_seconds * 2.0 ** (current.failures_since_answer - 1)
+    asked = (current.failure.retry_after_ms or 0) / 1000 if current.failure else 0
+    return max(min(backoff, bounds.max_backoff_seconds), asked)
+
+
+def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list[Body]:
+    """What follows an answer that calls no tools: the end of the turn, unless more is to be said."""
+    ended = turn.StepEnded(turn_id=current.turn_id, step=current.step)
+    if not text.strip():
+        if "empty answer" in current.notes or current.last_step:
+            return [ended, *_closing_line(inputs, current), _turn_ended(inputs, current, "completed")]
+        return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *_step(state, inputs, current)]
+    if _steering(inputs):
+        return [ended, *_next_step(state, inputs, current)]
+    return [ended, _turn_ended(inputs, current, "completed")]
+
+
+def _closing_line(inputs: Inputs, current: Turn) -> list[Body]:
+    """A turn never ends in silence: one last line, said by the runtime."""
+    message_id = _new(MessageId, inputs)
+    step = current.step + 1
+    return [
+        turn.StepStarted(turn_id=current.turn_id, step=step, message_id=message_id),
+        message.AssistantMessage(
+            message_id=message_id, blocks=(message.TextBlock(text=CLOSING_LINE),), model="holdfast"
+        ),
+        turn.StepEnded(turn_id=current.turn_id, step=step),
+    ]
+
+
+def _next_step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
+    """What people sent meanwhile, then the next model call."""
+    sent = [item.item for item in _steering_items(inputs)]
+    said: list[Body] = [_user_message(found, current.turn_id, "steering") for found in sent]
+    return [*said, *_step(state, inputs, current)]
+
+
+def _step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
+    number = current.step + 1
+    last = number > inputs.bounds.max_rounds
+    started = turn.StepStarted(turn_id=current.turn_id, step=number, message_id=_new(MessageId, inputs), last=last)
+    if last and "last round" not in current.notes:
+        return [message.Noted(text=LAST_ROUND_LINE, reason="last round"), started]
+    return [started]
+
+
+class SteeringItem(msgspec.Struct, frozen=True):
+    sequence: int
+    item: Message
+
+
+def _steering_items(inputs: Inputs) -> list[SteeringItem]:
+    return [
+        SteeringItem(found.sequence, found.item)
+        for found in inputs.inbox
+        if isinstance(found.item, Message) and found.item.delivery == "steer"
+    ]
+
+
+def _steering(inputs: Inputs) -> list[Promoted]:
+    return [Promoted(found.sequence, "steering") for found in _steering_items(inputs)]
+
+
+def steering_promotions(events: list[Body], inputs: Inputs) -> list[Promoted]:
+    """The promotions that belong to what `after_answer` gave."""
+    return _steering(inputs) if any(isinstance(body, message.UserMessage) for body in events) else []
+
+
+# The tools
+
+
+def _run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
+    reply = state.reply()
+    if reply is None or not reply.unfinished():
+        return _end_step(state, inputs, current, reply)
+    if _repeats(reply, current, inputs.bounds) and "repeated call" in current.notes:
+        return _repeated(state, inputs, current)
+    written = Append()
+    startable: list[Call] = []
+    for call in reply.unfinished():
+        _next_for_call(state, inputs, current, call, written, startable)
+    if written.events:
+        return written
+    if startable:
+        return RunTools(tuple(startable))
+    if inputs.running:
+        return Pause()
+    if state.phase is Phase.RUNNING_TOOLS:
+        waiting = turn.TurnWaiting(turn_id=current.turn_id, reason="requests", request_ids=tuple(state.requests))
+        return Append(events=[waiting])
+    return Release()
+
+
+def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) -> Append:
+    if reply is None or not reply.calls:
+        text = reply.text if reply else ""
+        events = after_answer(state, inputs, current, text)
+        return Append(events=events, promotes=steering_promotions(events, inputs), drops_segments=True)
+    ended: list[Body] = [turn.StepEnded(turn_id=current.turn_id, step=current.step)]
+    if _repeats(reply, current, inputs.bounds):
+        ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
+    return Append(events=[*ended, *_next_step(state, inputs, current)], promotes=_steering(inputs))
+
+
+def _next_for_call(
+    state: State, inputs: Inputs, current: Turn, call: Call, written: Append, startable: list[Call]
+) -> None:
+    """One call's next move: refuse it, ask about it, hand it out, start it, or leave it be."""
+    facts = inputs.facts[call.tool_call_id]
+    if call.tool_call_id in inputs.running or call.request_id is not None:
+        return
+    if call.attempts and not facts.repeatable:
+        written.events.append(_refusal(call.tool_call_id, UNKNOWN_OUTCOME, "interrupted"))
+    elif facts.where == "nowhere":
+        written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code))
+    elif facts.ask and not call.approved:
+        _ask(state, inputs, current, call, facts, facts.ask, written, startable)
+    else:
+        _hand_out(inputs, call, facts, written, startable)
+
+
+def _ask(
+    state: State,
+    inputs: Inputs,
+    current: Turn,
+    call: Call,
+    facts: CallFacts,
+    ask: PermissionAsk,
+    written: Append,
+    startable: list[Call],
+) -> None:
+    match judge(ask, tool_name=call.name, allow=state.allow, unattended=current.unattended):
+        case "allow":
+            _hand_out(inputs, call, facts, written, startable)
+        case "deny":
+            written.events.append(_refusal(call.tool_call_id, DENIED, "denied"))
+        case "ask":
+            request_id = _new(RequestId, inputs)
+            asked = request.PermissionRequested(
+                request_id=request_id,
+                tool_call_id=call.tool_call_id,
+                tool_name=call.name,
+                kind=ask.kind,
+                subject=ask.subject,
+                rule=session_rule(ask, call.name),
+            )
+            _open(written, asked, Opened(request_id, "permission", call.tool_call_id, f"{ask.kind} {ask.subject}"))
+
+
+def _hand_out(inputs: Inputs, call: Call, facts: CallFacts, written: Append, startable: list[Call]) -> None:
+    if facts.where == "here":
+        startable.append(call)
+        return
+    request_id = _new(RequestId, inputs)
+    if facts.where == "client":
+        handed: Body = request.ExternalToolRequested(
+            request_id=request_id, tool_call_id=call.tool_call_id, tool_name=call.name, arguments=call.arguments
+        )
+        _open(written, handed, Opened(request_id, "client_tool", call.tool_call_id, call.name))
+    else:
+        handed = request.UserInputRequested(
+            request_id=request_id,
+            tool_call_id=call.tool_call_id,
+            question=facts.question,
+            choices=facts.choices,
+            allow_freeform=facts.allow_freeform,
+        )
+        _open(written, handed, Opened(request_id, "question", call.tool_call_id, facts.question))
+
+
+def _open(written: Append, asked: Body, opened: Opened) -> None:
+    written.events.append(asked)
+    title = opened.title if len(opened.title) <= 200 else opened.title[:199] + "…"
+    written.opens.append(Opened(opened.request_id, opened.kind, opened.tool_call_id, title))
+
+
+def _repeats(reply: Reply, current: Turn, bounds: Bounds) -> bool:
+    return any(current.same_calls.get(same_call_key(call), 0) > bounds.max_same_calls for call in reply.calls)
+
+
+def _repeated(state: State, inputs: Inputs, current: Turn) -> Action:
+    if inputs.running:
+        return Interrupt()
+    error = session.SessionError(
+        error_type="repeated_call",
+        message="The model kept making the same tool call after it was warned, so the turn was ended. "
+        "Say what you want done differently.",
+        retryable=True,
+    )
+    return end_early(state, inputs, current, "error", [error])
+
+
+# Small words
+
+
+def preview(text: str, limit: int, tool_call_id: ToolCallId) -> str | None:
+    """The beginning and the end of a text that is too long, with a line between that says how to read the rest."""
+    if len(text) <= limit:
+        return None
+    head, tail = limit * 3 // 4, limit // 4
+    left_out = len(text) - head - tail
+    marker = (
+        f"\n\n[… {left_out:,} of {len(text):,} characters are left out here. The whole result is kept: read more of "
+        f"it with read_tool_output, tool_call_id {tool_call_id}, offset {head} …]\n\n"
+    )
+    return text[:head] + marker + text[-tail:]
+
+
+def title_from(text: str) -> str:
+    """The first words of a message, as a title."""
+    words = " ".join(text.split())
+    if len(words) <= TITLE_CHARACTERS:
+        return words
+    return words[:TITLE_CHARACTERS].rsplit(" ", 1)[0] + "…"
+
+
+def _refusal(tool_call_id: ToolCallId, text: str, code: tool.ToolError) -> tool.ToolCompleted:
+    return tool.ToolCompleted(tool_call_id=tool_call_id, success=False, content=text, error=code)
+
+
+def _user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:
+    return message.UserMessage(
+        message_id=sent.message_id, turn_id=turn_id, content=sent.text, delivery=delivery, added=sent.added
+    )
+
+
+def _turn_ended(inputs: Inputs, current: Turn, reason: turn.EndReason) -> turn.TurnEnded:
+    return turn.TurnEnded(turn_id=current.turn_id, reason=reason, duration_ms=max(0, inputs.now - current.started_at))
+
+
+def _new(kind: Callable[[str], _Id], inputs: Inputs) -> _Id:
+    return kind(inputs.new_id())

@@ -1,0 +1,192 @@
+"""Events to state. Folding a prefix and then the rest gives what folding the whole gives.
+
+Every log can be folded: an event that makes no sense where it stands changes what it can and nothing else.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.events import message, request, session, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import Position, RequestId, ToolCallId
+from holdfast.session.state import (
+    Call,
+    Failure,
+    IllegalTransition,
+    Note,
+    OpenRequest,
+    Person,
+    Reply,
+    State,
+    Turn,
+    next_phase,
+    same_call_key,
+)
+
+FOLD_VERSION = 1
+"""Raised when a state means something else than before: older snapshots are then left aside."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+def fold(events: Iterable[Event], onto: State | None = None) -> State:
+    """The state after these events; `onto` is changed in place."""
+    state = State() if onto is None else onto
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def apply(state: State, event: Event) -> None:
+    """Take one event in. Those at or before the head are known already and change nothing."""
+    if event.position <= state.head:
+        return
+    state.head = event.position
+    _take(state, event.body, event)
+    try:
+        state.phase = next_phase(state.phase, event.body)
+    except IllegalTransition:
+        return
+
+
+def dump(state: State) -> bytes:
+    """A state as a snapshot keeps it."""
+    return _encoder.encode(state)
+
+
+def restore(data: bytes) -> State:
+    return _decoder.decode(data)
+
+
+def _take(state: State, body: Body, event: Event) -> None:
+    match body:
+        case session.SessionStarted():
+            _session_started(state, body)
+        case session.TitleChanged():
+            state.title = body.title
+        case session.ModelChanged():
+            state.model = body.new_model
+        case session.Truncated():
+            state.history = [item for item in state.history if item.position <= body.kept]
+        case turn.TurnStarted():
+            state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
+        case turn.TurnEnded():
+            state.turn = None
+            state.requests = {}
+            _close_calls(state)
+        case message.UserMessage():
+            state.history.append(Person(event.position, body.content, body.added))
+        case message.Noted():
+            state.history.append(Note(event.position, body.text))
+            if state.turn:
+                state.turn.notes.append(body.reason)
+        case message.AssistantMessage():
+            _answered(state, body, event.position)
+        case _:
+            if state.turn:
+                _take_in_turn(state, state.turn, body)
+
+
+def _session_started(state: State, body: session.SessionStarted) -> None:
+    state.session_id = body.session_id
+    state.model = body.model
+    state.system_message = body.system_message
+    state.working_directory = body.working_directory
+    state.tools = body.tools
+    state.client_tools = body.client_tools
+    state.dry_run = body.dry_run
+    state.allow = list(body.allow)
+
+
+def _take_in_turn(state: State, current: Turn, body: Body) -> None:
+    match body:
+        case turn.StepStarted():
+            current.step = body.step
+            current.last_step = body.last
+            current.message_id = body.message_id
+            current.failure = None
+        case turn.TurnWaiting():
+            current.no_worker_noted = body.reason == "no eligible worker"
+        case message.Sealed():
+            current.message_id = body.next_message_id
+        case message.CallFailed():
+            current.failures_since_answer += 1
+            current.failure = Failure(
+                body.message_id, body.attempt, body.error_code, body.message, body.retryable, body.retry_after_ms
+            )
+        case tool.ToolAttempted():
+            if call := _call(state, body.tool_call_id):
+                call.attempts = body.attempt
+        case tool.ToolCompleted():
+            if (call := _call(state, body.tool_call_id)) and call.result is None:
+                call.result = body.content if body.preview is None else body.preview
+        case turn.StepEnded():
+            _close_calls(state)
+        case _:
+            _take_request(state, body)
+
+
+def _take_request(state: State, body: Body) -> None:
+    match body:
+        case request.PermissionRequested():
+            _opened(state, OpenRequest(body.request_id, "permission", body.tool_call_id, body.rule))
+        case request.ExternalToolRequested():
+            _opened(state, OpenRequest(body.request_id, "client_tool", body.tool_call_id))
+        case request.UserInputRequested():
+            _opened(state, OpenRequest(body.request_id, "question", body.tool_call_id))
+        case request.PermissionCompleted():
+            found = _closed(state, body.request_id)
+            if found and body.decision == "approved-for-session" and found.rule not in state.allow:
+                state.allow.append(found.rule)
+            if found and (call := _call(state, found.tool_call_id)):
+                call.approved = body.decision in ("approved", "approved-for-session")
+        case request.ExternalToolCompleted() | request.UserInputCompleted():
+            _closed(state, body.request_id)
+        case _:
+            pass
+
+
+def _answered(state: State, body: message.AssistantMessage, position: Position) -> None:
+    text = "".join(block.text for block in body.blocks if isinstance(block, message.TextBlock))
+    blocks = [block for block in body.blocks if isinstance(block, message.ToolCallBlock)]
+    calls = [Call(block.tool_call_id, block.name, block.arguments) for block in blocks]
+    state.history.append(Reply(position, body.message_id, text, calls, body.interrupted))
+    if state.turn and not body.interrupted:
+        state.turn.failure = None
+        state.turn.failures_since_answer = 0
+        for block in blocks:
+            key = same_call_key(block)
+            state.turn.same_calls[key] = state.turn.same_calls.get(key, 0) + 1
+
+
+def _opened(state: State, opened: OpenRequest) -> None:
+    state.requests[opened.request_id] = opened
+    if call := _call(state, opened.tool_call_id):
+        call.request_id = opened.request_id
+
+
+def _closed(state: State, request_id: RequestId) -> OpenRequest | None:
+    found = state.requests.pop(request_id, None)
+    if found and (call := _call(state, found.tool_call_id)):
+        call.request_id = None
+    return found
+
+
+def _call(state: State, tool_call_id: ToolCallId) -> Call | None:
+    reply = state.reply()
+    return reply.call(tool_call_id) if reply else None
+
+
+INTERRUPTED = "The execution of this tool, or a previous tool was interrupted."
+
+
+def _close_calls(state: State) -> None:
+    """A call that its step left open never gets a result: the model was, or will be, told so."""
+    for item in reversed(state.history):
+        if isinstance(item, Reply):
+            for call in item.unfinished():
+                call.result = INTERRUPTED
+            return

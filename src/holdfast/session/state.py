@@ -1,0 +1,206 @@
+"""What a session is at one position of its log, and which events may come next.
+
+A session is idle, or in a turn. A turn goes from step to step: between two steps it takes in what people sent
+meanwhile and starts a model call; the call's answer is recorded as one message; the tools that it asks for run, all
+at once, until each has a result; then the step ends. A turn that has nothing left to do but be answered is waiting,
+and nobody holds it. Whatever happens, it ends with `TurnEnded`, and the session is idle again.
+
+`TRANSITIONS` is the whole of it. The holder of the lease checks every progress event against the table before it is
+committed; records are legal anywhere and move nothing. Folding, on the other hand, refuses nothing: a log is what it
+is, and must be readable.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from holdfast.events import message, request, session, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.event import RECORDS, Unknown, type_of
+from holdfast.events.ids import MessageId, Position, RequestId, SessionId, ToolCallId, TurnId
+from holdfast.events.message import ToolCallBlock
+from holdfast.events.request import RequestKind
+from holdfast.events.session import ClientTool
+
+
+class Phase(StrEnum):
+    IDLE = "idle"
+    BETWEEN_STEPS = "between steps"
+    CALLING_MODEL = "calling model"
+    RUNNING_TOOLS = "running tools"
+    WAITING = "waiting"
+
+
+_ANYWHERE_IN_A_TURN = (turn.Claimed, turn.Aborted, session.SessionError)
+
+_STAYS: Mapping[Phase, tuple[type[Body], ...]] = {
+    Phase.IDLE: (session.Truncated,),
+    Phase.BETWEEN_STEPS: (message.UserMessage, message.Noted, *_ANYWHERE_IN_A_TURN),
+    Phase.CALLING_MODEL: (message.CallFailed, message.Usage, message.Noted, *_ANYWHERE_IN_A_TURN),
+    Phase.RUNNING_TOOLS: (
+        message.Usage,
+        tool.ToolStarted,
+        tool.ToolAttempted,
+        tool.ToolCompleted,
+        request.PermissionRequested,
+        request.PermissionCompleted,
+        request.ExternalToolRequested,
+        request.ExternalToolCompleted,
+        request.UserInputRequested,
+        request.UserInputCompleted,
+        *_ANYWHERE_IN_A_TURN,
+    ),
+    Phase.WAITING: (turn.Claimed, turn.TurnWaiting),
+}
+
+_MOVES: Mapping[tuple[Phase, type[Body]], Phase] = {
+    (Phase.IDLE, turn.TurnStarted): Phase.BETWEEN_STEPS,
+    (Phase.BETWEEN_STEPS, turn.StepStarted): Phase.CALLING_MODEL,
+    (Phase.BETWEEN_STEPS, turn.TurnWaiting): Phase.BETWEEN_STEPS,
+    (Phase.BETWEEN_STEPS, turn.TurnEnded): Phase.IDLE,
+    (Phase.CALLING_MODEL, message.AssistantMessage): Phase.RUNNING_TOOLS,
+    (Phase.CALLING_MODEL, turn.TurnWaiting): Phase.CALLING_MODEL,
+    (Phase.CALLING_MODEL, turn.StepEnded): Phase.BETWEEN_STEPS,
+    (Phase.RUNNING_TOOLS, message.Sealed): Phase.CALLING_MODEL,
+    (Phase.RUNNING_TOOLS, turn.TurnWaiting): Phase.WAITING,
+    (Phase.RUNNING_TOOLS, turn.StepEnded): Phase.BETWEEN_STEPS,
+    (Phase.WAITING, turn.StepEnded): Phase.BETWEEN_STEPS,
+}
+
+TRANSITIONS: Mapping[tuple[Phase, type[Body]], Phase] = {
+    **{(phase, kind): phase for phase, kinds in _STAYS.items() for kind in kinds},
+    **{(Phase.WAITING, kind): Phase.RUNNING_TOOLS for kind in _STAYS[Phase.RUNNING_TOOLS] if kind is not turn.Claimed},
+    **_MOVES,
+}
+"""From a phase, by a progress event, to the next phase. What is not here is illegal."""
+
+
+class IllegalTransition(Exception):
+    """The runtime was about to write an event that can't follow. Our bug, caught before it is durable."""
+
+    def __init__(self, phase: Phase, body: Body) -> None:
+        super().__init__(f"{type_of(body)} can't follow while {phase}")
+        self.phase = phase
+        self.body = body
+
+
+def next_phase(phase: Phase, body: Body) -> Phase:
+    """The phase after an event; raises `IllegalTransition` for one that can't come now."""
+    if isinstance(body, (*RECORDS, Unknown)):
+        return phase
+    found = TRANSITIONS.get((phase, type(body)))
+    if found is None:
+        raise IllegalTransition(phase, body)
+    return found
+
+
+class Call(msgspec.Struct):
+    """A tool call and what is known of it. `result` is what the model is sent; None while there is none."""
+
+    tool_call_id: ToolCallId
+    name: str
+    arguments: str
+    result: str | None = None
+    attempts: int = 0
+    approved: bool = False
+    request_id: RequestId | None = None
+
+
+class Person(msgspec.Struct, tag="person"):
+    """A message that a person wrote, at its place."""
+
+    position: Position
+    text: str
+    added: str = ""
+
+
+class Note(msgspec.Struct, tag="note"):
+    """A line that only the model sees."""
+
+    position: Position
+    text: str
+
+
+class Reply(msgspec.Struct, tag="reply"):
+    """The model's answer in one step, with the results of the calls that it made."""
+
+    position: Position
+    message_id: MessageId
+    text: str
+    calls: list[Call]
+    interrupted: bool = False
+
+    def call(self, tool_call_id: ToolCallId) -> Call | None:
+        return next((call for call in self.calls if call.tool_call_id == tool_call_id), None)
+
+    def unfinished(self) -> list[Call]:
+        return [call for call in self.calls if call.result is None]
+
+
+HistoryItem = Person | Note | Reply
+
+
+class OpenRequest(msgspec.Struct):
+    request_id: RequestId
+    kind: RequestKind
+    tool_call_id: ToolCallId
+    rule: str = ""
+
+
+class Failure(msgspec.Struct):
+    """The last failed try at the call that is being made."""
+
+    message_id: MessageId
+    attempt: int
+    code: str
+    message: str
+    retryable: bool
+    retry_after_ms: int | None
+
+
+class Turn(msgspec.Struct):
+    """The unfinished turn."""
+
+    turn_id: TurnId
+    started_at: int
+    unattended: bool = False
+    step: int = 0
+    last_step: bool = False
+    message_id: MessageId = MessageId("")
+    failure: Failure | None = None
+    failures_since_answer: int = 0
+    notes: list[Literal["interrupted", "empty answer", "repeated call", "last round"]] = []
+    same_calls: dict[str, int] = {}
+    no_worker_noted: bool = False
+
+
+class State(msgspec.Struct):
+    """A session, folded. Everything in it is bounded by what the model is sent, not by the length of the log."""
+
+    head: Position = Position(0)
+    phase: Phase = Phase.IDLE
+    session_id: SessionId = SessionId("")
+    title: str = ""
+    model: str | None = None
+    system_message: str | None = None
+    working_directory: str | None = None
+    tools: tuple[str, ...] | None = None
+    client_tools: tuple[ClientTool, ...] = ()
+    dry_run: bool = False
+    allow: list[str] = []
+    history: list[HistoryItem] = []
+    turn: Turn | None = None
+    requests: dict[RequestId, OpenRequest] = {}
+
+    def reply(self) -> Reply | None:
+        """The message of the step whose tools are running."""
+        if self.phase not in (Phase.RUNNING_TOOLS, Phase.WAITING):
+            return None
+        return next((item for item in reversed(self.history) if isinstance(item, Reply)), None)
+
+
+def same_call_key(block: ToolCallBlock | Call) -> str:
+    """Two calls with the same key ask for the same thing."""
+    return f"{block.name}\0{block.arguments.strip()}"
