@@ -1,0 +1,339 @@
+"""The composition root: the one place that chooses implementations. And the Python door to them.
+
+async with Runtime(model="demo") as runtime:
+    session = await runtime.session()
+    turn = await session.run("Hello")
+    print(turn.text)
+"""
+
+import os
+import platform
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from holdfast.config import Config, load
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
+from holdfast.events.inbox import InboxItem
+from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
+from holdfast.events.request import Decision
+from holdfast.events.session import SessionError
+from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.live.local import LocalLive
+from holdfast.models.model import Model
+from holdfast.server.operations import (
+    Answered,
+    DeliveryChoice,
+    Operations,
+    Sent,
+    SessionOptions,
+    Stopped,
+)
+from holdfast.server.reader import Reading
+from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Cursor, RequestRow, Row, Store
+from holdfast.tools.built_in import BUILT_IN
+from holdfast.tools.registry import Registry
+from holdfast.tools.tool import Tool
+from holdfast.version import __version__
+from holdfast.workers.worker import Pace, Worker
+
+INSTRUCTIONS = "You are a helpful agent."
+
+
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a turn: it ended, or it waits for the requests."""
+
+    turn_id: TurnId
+    reason: Literal["completed", "stopped", "error", "interrupted", "waiting"]
+    text: str
+    """What the model said last."""
+    error: SessionError | None = None
+    requests: tuple[RequestRow, ...] = ()
+
+
+class Runtime:
+    """A whole Holdfast in this process: the store, a worker, and every verb.
+
+    `model` is a name (`demo`, `openai/NAME`, …) or an object that answers like a `Model`. With `work=False` nothing is
+    run here: sessions can be read, sent to and answered, and another process on the same database does the work.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: str | Path | None = None,
+        model: str | Model | None = None,
+        tools: Iterable[Tool] = (),
+        built_in_tools: bool = True,
+        instructions: str = INSTRUCTIONS,
+        config: Config | None = None,
+        clock: Clock | None = None,
+        work: bool = True,
+    ) -> None:
+        self.config = config or load(_options(database, model), os.environ)
+        self._given_model = None if isinstance(model, str) else model
+        self._registry = Registry((*(BUILT_IN if built_in_tools else ()), *tools))
+        self._instructions = instructions
+        self._clock = clock or SystemClock()
+        self._work = work
+        self._models: dict[str, Model] = {}
+        self._node = platform.node() or "localhost"
+        self._live = LocalLive()
+        self._store: Store | None = None
+        self._worker: Worker | None = None
+        self._operations: Operations | None = None
+
+    async def __aenter__(self) -> Self:
+        self._model(None)
+        store: Store = await SqliteStore.open(
+            self.config.database_path, node=self._node, tools=self._registry.names(), clock=self._clock
+        )
+        self._store = store
+        self._operations = Operations(
+            store=store,
+            live=self._live,
+            clock=self._clock,
+            bounds=self.config.bounds,
+            node=self._node,
+            host=None,
+            producer=f"holdfast/{__version__}",
+        )
+        self._worker = self._new_worker(store)
+        if self._work:
+            await self._worker.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, *, grace_seconds: float = 0) -> None:
+        """Let go of everything. Work that is not finished stays in the store, for whoever opens it next."""
+        if self._store is None:
+            return
+        if self._worker is not None and self._work:
+            await self._worker.stop(grace_seconds=grace_seconds)
+        store, self._store = self._store, None
+        await store.close()
+        for model in self._models.values():
+            closing = getattr(model, "close", None)
+            if closing is not None:
+                await closing()
+
+    @property
+    def operations(self) -> Operations:
+        if self._operations is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._operations
+
+    @property
+    def store(self) -> Store:
+        return self.operations.store
+
+    @property
+    def worker(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._worker
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.config.owner)
+
+    async def session(self, session_id: str | None = None, **options: Any) -> "Session":
+        """The session of that id, made now if there is none. For the options see `SessionOptions`."""
+        wanted = SessionOptions(**options)
+        if wanted.tools is None:
+            own = tuple(spec.name for spec in self._registry.offered(None, ()))
+            wanted = msgspec.structs.replace(wanted, tools=own)
+        made = await self.operations.create(
+            self.owner, wanted, SessionId(session_id) if session_id is not None else None
+        )
+        return self.open(made)
+
+    def open(self, session_id: str) -> "Session":
+        """A session that exists, without looking."""
+        return Session(self, SessionId(session_id))
+
+    async def sessions(self, *, limit: int = 50, text: str = "") -> tuple[Row, ...]:
+        """The newest first."""
+        return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
+
+    def _new_worker(self, store: Store) -> Worker:
+        return Worker(
+            store=store,
+            live=self._live,
+            clock=self._clock,
+            bounds=self.config.bounds,
+            pace=Pace(
+                lease_ttl_seconds=self.config.lease_ttl_seconds,
+                renew_every_seconds=self.config.renew_every_seconds,
+                lease_margin_seconds=self.config.lease_margin_seconds,
+                claim_every_seconds=self.config.claim_every_seconds,
+                listen_every_seconds=self.config.tails_every_seconds,
+                max_sessions=self.config.max_sessions_per_process,
+            ),
+            node=self._node,
+            registry=self._registry,
+            models=self._model,
+            instructions=self._instructions,
+        )
+
+    def _model(self, name: str | None) -> Model:
+        """The model of that name, opened once. None is the configured one."""
+        if self._given_model is not None and name in (None, self._given_model.name):
+            return self._given_model
+        wanted = name or self.config.model
+        if wanted not in self._models:
+            from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
+
+            key = self.config.model_api_key
+            self._models[wanted] = open_model(
+                wanted,
+                base_url=self.config.model_base_url,
+                api_key=key.reveal() if key else None,
+                environ=os.environ,
+            )
+        return self._models[wanted]
+
+
+class Session:
+    """One session, by whatever process it is run."""
+
+    def __init__(self, runtime: Runtime, session_id: SessionId) -> None:
+        self.id = session_id
+        self.key = Key(runtime.owner, session_id)
+        self._operations = runtime.operations
+
+    async def send(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
+    ) -> Sent:
+        """Accept a message; durable on return. The turn runs whether or not anybody watches."""
+        return await self._operations.send(
+            self.key,
+            text,
+            message_id=MessageId(message_id) if message_id is not None else None,
+            delivery=delivery,
+            unattended=unattended,
+        )
+
+    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+        """Send a message and wait until its turn ends, or waits for somebody."""
+        start = Cursor((await self.row()).head)
+        sent = await self.send(text, message_id=message_id, unattended=unattended)
+        return await self.result_of(sent.message_id, Cursor() if sent.duplicate else start)
+
+    async def result_of(self, message_id: str, cursor: Cursor | None = None) -> TurnResult:
+        """Wait until the turn of a message ends, or waits for somebody."""
+        outcome = _TurnOutcome(MessageId(message_id))
+        async for reading in self.events(cursor):
+            if isinstance(reading, Event) and outcome.take(reading):
+                waiting = await self.requests() if outcome.reason == "waiting" else ()
+                if outcome.reason != "waiting" or waiting:
+                    return outcome.result(waiting)
+        raise AssertionError("a session is followed without end")
+
+    def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Reading]:
+        """Everything from the cursor on; with `follow`, also what comes, without end."""
+        reader = self._operations.read(self.key, cursor)
+        return reader.follow() if follow else reader.until_now()
+
+    async def row(self) -> Row:
+        return await self._operations.session(self.key)
+
+    async def requests(self) -> tuple[RequestRow, ...]:
+        """What the session asks of people and clients now."""
+        return await self._operations.requests(self.key)
+
+    async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
+        decision: Decision = "approved-for-session" if for_session else "approved"
+        return await self._operations.decide_permission(self.key, RequestId(request_id), decision, answer_id=answer_id)
+
+    async def deny(self, request_id: str, *, feedback: str = "", answer_id: str | None = None) -> Answered:
+        return await self._operations.decide_permission(
+            self.key,
+            RequestId(request_id),
+            "denied-interactively-by-user",
+            feedback=feedback,
+            answer_id=answer_id,
+        )
+
+    async def answer(self, request_id: str, answer: str, *, was_freeform: bool = True) -> Answered:
+        """Answer a question."""
+        return await self._operations.answer_question(
+            self.key, RequestId(request_id), answer, was_freeform=was_freeform
+        )
+
+    async def give_result(self, request_id: str, content: str, *, success: bool = True) -> Answered:
+        """Give the result of a client-side tool."""
+        return await self._operations.answer_tool(self.key, RequestId(request_id), content, success=success)
+
+    async def stop(self, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
+        return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued)
+
+    async def queue(self) -> tuple[InboxItem, ...]:
+        return await self._operations.queue(self.key)
+
+    async def delete(self) -> None:
+        await self._operations.delete(self.key)
+
+
+class _TurnOutcome:
+    """Watches a log for the end of the turn that a message is in."""
+
+    def __init__(self, message_id: MessageId) -> None:
+        self._message_id = message_id
+        self._turn_id: TurnId | None = None
+        self._text = ""
+        self._error: SessionError | None = None
+        self.reason: Literal["completed", "stopped", "error", "interrupted", "waiting"] = "waiting"
+
+    def take(self, event: Event) -> bool:
+        """Whether the turn has ended, or waits."""
+        match event.body:
+            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self._message_id:
+                self._turn_id = turn_id
+            case AssistantMessage(blocks=blocks) if self._turn_id:
+                self._text = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self._text
+            case SessionError() as error if self._turn_id:
+                self._error = error
+            case TurnWaiting(turn_id=turn_id, reason="requests") if turn_id == self._turn_id:
+                self.reason = "waiting"
+                return True
+            case TurnEnded(turn_id=turn_id, reason=reason) if turn_id == self._turn_id:
+                self.reason = reason
+                return True
+            case _:
+                pass
+        return False
+
+    def result(self, requests: tuple[RequestRow, ...]) -> TurnResult:
+        return TurnResult(
+            turn_id=self._turn_id or TurnId(""),
+            reason=self.reason,
+            text=self._text,
+            error=self._error,
+            requests=requests,
+        )
+
+
+def _options(database: str | Path | None, model: str | Model | None) -> dict[str, object]:
+    options: dict[str, object] = {}
+    if database is not None:
+        text = str(database)
+        options["database"] = text if "://" in text else f"sqlite:///{text}"
+    if isinstance(model, str):
+        options["model"] = model
+    return options

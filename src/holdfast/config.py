@@ -1,0 +1,434 @@
+"""Every setting of a process: one frozen value, validated before anything starts.
+
+An option beats an environment variable, which beats the default. `python -m holdfast.config` prints
+docs/configuration.md from the fields below, so the page can't say anything else than the code.
+"""
+
+import ast
+import difflib
+import inspect
+import os
+import pwd
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.session.bounds import Bounds
+
+PREFIX: Final = "HOLDFAST_"
+
+RESERVED: Final = frozenset(
+    {
+        "HOLDFAST_HOST",
+        "HOLDFAST_ON_LAST_DISCONNECT",
+        "HOLDFAST_PORT",
+        "HOLDFAST_REDIS",
+        "HOLDFAST_SECRET_KEY",
+    }
+)
+"""Variables that mean something to a server or a cluster. They may be set here, and change nothing."""
+
+MAX_NUMBER: Final = 1_000_000_000
+"""No setting is larger: sums of two still fit wherever they are stored, and a typing error is noticed."""
+
+MAX_NAME_CHARACTERS: Final = 64
+"""An owner is a part of every key in the database."""
+
+
+class ConfigError(Exception):
+    """A setting is wrong. The message names it, says why, and says what is allowed; it never holds a secret."""
+
+    code: Final = "config_invalid"
+
+    def __init__(self, setting: str, problem: str, *, allowed: str) -> None:
+        super().__init__(f"{setting} {problem}. Allowed: {allowed}.")
+        self.setting = setting
+        self.problem = problem
+        self.allowed = allowed
+
+
+class Secret:
+    """A text that no repr, format, traceback or encoder shows. Only `reveal` gives it away."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not written down")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process was told. `load` makes one; whoever holds one need not check it again."""
+
+    data_dir: Path
+    """Where the database and what belongs to it are kept, unless `database` names another place."""
+    database: str
+    """The database. `sqlite:///` and a path: `sqlite:///here.db` is relative, `sqlite:////srv/there.db` absolute."""
+    model: str = "demo"
+    """The model that new sessions use. `demo` needs no key and no network; it is never replaced by a guess."""
+    model_base_url: str | None = None
+    """Where the model's API is, if not at its provider."""
+    model_api_key: Secret | None = None
+    """The key for that API. It is never logged, stored or shown. There is no option: others can read a command line."""
+    owner: str = "local"
+    """Whose sessions these are. A session of another owner is the same as none."""
+    lease_ttl_seconds: float = 15.0
+    """How long a session stays with a process that is no longer heard of, before another takes over."""
+    renew_every_seconds: float = 4.0
+    """How often a process says that it still holds its sessions; two attempts may fail before it loses them."""
+    lease_margin_seconds: float = 3.0
+    """A holder stops this long before its lease ends, so that it is never at work beside its successor."""
+    claim_every_seconds: float = 1.0
+    """How often a process looks for work that no wake-up announced."""
+    tails_every_seconds: float = 0.5
+    """How often a holder looks for a stop or a message that no wake-up announced."""
+    max_sessions_per_process: int = 200
+    """Sessions that one process runs at the same time; more wait their turn, or for another process."""
+    bounds: Bounds = Bounds()
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        longest = self.lease_ttl_seconds - self.lease_margin_seconds
+        if self.renew_every_seconds >= longest:
+            raise ConfigError(
+                "renew_every_seconds",
+                f"is {self.renew_every_seconds:g}, too long to keep a lease",
+                allowed=f"less than lease_ttl_seconds - lease_margin_seconds, which is {longest:g}",
+            )
+        if self.bounds.max_backoff_seconds < self.bounds.backoff_seconds:
+            raise ConfigError(
+                "max_backoff_seconds",
+                f"is {self.bounds.max_backoff_seconds:g}, shorter than the first wait",
+                allowed=f"at least backoff_seconds, which is {self.bounds.backoff_seconds:g}",
+            )
+
+    @property
+    def database_path(self) -> Path:
+        return Path(self.database.removeprefix(SQLITE))
+
+
+# Reading one value
+
+SQLITE: Final = "sqlite:///"
+DATABASE_ALLOWED: Final = "sqlite:///relative.db or sqlite:////absolute.db"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A value and the name that it was given under, which is the name that an error must say."""
+
+    source: str
+    value: object
+
+    def refused(self, problem: str, *, allowed: str) -> ConfigError:
+        return ConfigError(self.source, f"is {_shortened(self.value)}, {problem}", allowed=allowed)
+
+    def text(self, *, allowed: str) -> str:
+        text = str(self.value) if isinstance(self.value, str | Path) else ""
+        if not text.strip() or not text.isprintable():
+            raise self.refused("not a line of text", allowed=allowed)
+        return text.strip()
+
+
+def _shortened(value: object) -> str:
+    if "@" in str(value):
+        return "(not shown)"  # it may be a URL with a password
+    shown = repr(str(value) if isinstance(value, Path) else value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _read_name(given: Given, environ: Mapping[str, str]) -> str:
+    allowed = f"1 to {MAX_NAME_CHARACTERS} printable characters"
+    name = given.text(allowed=allowed)
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise given.refused("too long", allowed=allowed)
+    return name
+
+
+def _read_path(given: Given, environ: Mapping[str, str]) -> Path:
+    return _absolute(given.text(allowed="a path"), environ)
+
+
+def _read_database(given: Given, environ: Mapping[str, str]) -> str:
+    if isinstance(given.value, str) and given.value.startswith(("postgresql:", "postgres:")):
+        # The URL may hold a password: it is not repeated.
+        raise ConfigError(
+            given.source, "names PostgreSQL; this release has the embedded store only", allowed=DATABASE_ALLOWED
+        )
+    if isinstance(given.value, str) and "://" in given.value and not given.value.startswith(SQLITE):
+        raise ConfigError(given.source, "names a database that Holdfast does not know", allowed=DATABASE_ALLOWED)
+    url = given.text(allowed=DATABASE_ALLOWED)
+    path = url.removeprefix(SQLITE)
+    if path == url:
+        raise given.refused("not a database URL", allowed=DATABASE_ALLOWED)
+    if path == ":memory:":
+        raise given.refused("which would not outlive the process", allowed=DATABASE_ALLOWED)
+    if not path or path.endswith("/"):
+        raise given.refused("which names no file", allowed=DATABASE_ALLOWED)
+    return f"{SQLITE}{_absolute(path, environ)}"
+
+
+def _read_url(given: Given, environ: Mapping[str, str]) -> str:
+    allowed = "a URL that starts with https:// or http:// and holds no user name, password, query or fragment"
+    url = str(given.value)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    # From here on the URL may hold a key, so it is never repeated.
+    if not usable or "@" in url or "?" in url or "#" in url or " " in url or not url.isprintable():
+        raise ConfigError(given.source, "is not a usable URL", allowed=allowed)
+    return url.rstrip("/")
+
+
+def _read_secret(given: Given, environ: Mapping[str, str]) -> Secret:
+    text = given.value.reveal() if isinstance(given.value, Secret) else str(given.value)
+    text = text.strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        # The value itself is not shown, wrong as it is.
+        raise ConfigError(given.source, "can't be sent as a key", allowed="printable ASCII characters without spaces")
+    return Secret(text)
+
+
+def _number_reader(kind: type[int] | type[float], *, zero_allowed: bool) -> "Reader":
+    least = "0" if zero_allowed else "1" if kind is int else "more than 0"
+    noun = "a whole number" if kind is int else "a number of seconds"
+    allowed = f"{noun}, {least} to {MAX_NUMBER}"
+
+    def read(given: Given, environ: Mapping[str, str]) -> float:
+        if isinstance(given.value, bool) or not isinstance(given.value, str | int | float):
+            raise given.refused(f"not {noun}", allowed=allowed)
+        if kind is int and isinstance(given.value, float):
+            raise given.refused(f"not {noun}", allowed=allowed)
+        try:
+            number = kind(given.value)
+        except (ValueError, OverflowError):
+            raise given.refused(f"not {noun}", allowed=allowed) from None
+        if not 0 <= number <= MAX_NUMBER or (number == 0 and not zero_allowed):
+            raise given.refused("out of range", allowed=allowed)
+        return number
+
+    return read
+
+
+# Where files are
+
+
+def _absolute(path: str, environ: Mapping[str, str]) -> Path:
+    if path == "~" or path.startswith("~/"):
+        path = f"{_home(environ)}{path[1:]}"
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME", "")
+    if os.path.isabs(home):
+        return Path(home)
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise ConfigError(
+            "data_dir", "has no default, because this user has no home", allowed="HOLDFAST_DATA_DIR set to a path"
+        ) from None
+
+
+def _default_data_dir(environ: Mapping[str, str]) -> Path:
+    shared = environ.get("XDG_DATA_HOME", "")
+    if os.path.isabs(shared):
+        return Path(shared) / "holdfast"
+    if sys.platform == "darwin":
+        return _home(environ) / "Library" / "Application Support" / "holdfast"
+    return _home(environ) / ".local" / "share" / "holdfast"
+
+
+# The table of settings
+
+Reader = Callable[[Given, Mapping[str, str]], object]
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting, as people meet it."""
+
+    name: str
+    option: str | None
+    """What the command line calls it; None where it can only be set by variable or by a program."""
+    default: str
+    read: Reader
+    is_bound: bool = False
+
+    @property
+    def env(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def meaning(self) -> str:
+        return _notes(Bounds if self.is_bound else Config)[self.name]
+
+
+@cache
+def _notes(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The sentence under each field. Python keeps it only in the source."""
+    (definition,) = ast.parse(inspect.getsource(struct)).body
+    assert isinstance(definition, ast.ClassDef)
+    notes: dict[str, str] = {}
+    for field, note in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr):
+            notes[ast.unparse(field.target)] = str(ast.literal_eval(note.value))
+    return notes
+
+
+def _number(name: str, default: float, *, is_bound: bool) -> Setting:
+    kind = type(default)
+    return Setting(
+        name=name,
+        option=None,
+        default=f"{default:g}" if kind is float else str(default),
+        read=_number_reader(kind, zero_allowed=name in MAY_BE_ZERO),
+        is_bound=is_bound,
+    )
+
+
+def _numbers(struct: type[msgspec.Struct]) -> tuple[Setting, ...]:
+    return tuple(
+        _number(field.name, field.default, is_bound=struct is Bounds)
+        for field in msgspec.structs.fields(struct)
+        if isinstance(field.default, int | float)
+    )
+
+
+MAY_BE_ZERO: Final = frozenset({"backoff_seconds", "linger_seconds", "max_backoff_seconds", "lease_margin_seconds"})
+
+DATA_DIR_DEFAULT: Final = (
+    "$XDG_DATA_HOME/holdfast, or ~/.local/share/holdfast (macOS: ~/Library/Application Support/holdfast)"
+)
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting(name="data_dir", option="--data-dir", default=DATA_DIR_DEFAULT, read=_read_path),
+    Setting(name="database", option="--database", default="sqlite:///<data_dir>/holdfast.db", read=_read_database),
+    Setting(
+        name="model", option="--model", default="demo", read=lambda given, environ: given.text(allowed="a model's name")
+    ),
+    Setting(name="model_base_url", option="--model-base-url", default="", read=_read_url),
+    Setting(name="model_api_key", option=None, default="", read=_read_secret),
+    Setting(name="owner", option=None, default="local", read=_read_name),
+    *_numbers(Config),
+    *_numbers(Bounds),
+)
+
+
+# Loading
+
+
+def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
+    """The settings of this process. Nothing is created or opened.
+
+    `options` has settings by name; None is the same as absent. An empty variable is the same as an unset one.
+    """
+    _refuse_unknown(options)
+    values: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
+    for setting in SETTINGS:
+        given = _find(setting, options, environ)
+        if given is not None:
+            (bounds if setting.is_bound else values)[setting.name] = setting.read(given, environ)
+    if "data_dir" not in values:
+        values["data_dir"] = _default_data_dir(environ)
+    if "database" not in values:
+        values["database"] = f"{SQLITE}{values['data_dir'] / 'holdfast.db'}"
+    return Config(**values, bounds=Bounds(**bounds), warnings=_warnings(environ))
+
+
+def _find(setting: Setting, options: Mapping[str, object], environ: Mapping[str, str]) -> Given | None:
+    option = options.get(setting.name)
+    if option is not None:
+        return Given(setting.option or setting.name, option)
+    variable = environ.get(setting.env, "")
+    return Given(setting.env, variable) if variable.strip() else None
+
+
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    names = [setting.name for setting in SETTINGS]
+    for option in options:
+        if option not in names:
+            nearest = difflib.get_close_matches(option, names, n=1)
+            raise ConfigError(option, "is not a setting", allowed=nearest[0] if nearest else ", ".join(names))
+
+
+def _warnings(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each variable that looks like ours and is not: most likely a typing error."""
+    known = {setting.env for setting in SETTINGS}
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known | RESERVED)
+    return tuple(f"{name} is set, but there is no such setting.{_hint(name)}" for name in unknown)
+
+
+def _hint(variable: str) -> str:
+    names = [setting.name for setting in SETTINGS]
+    nearest = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
+    return f" Did you mean {PREFIX}{nearest[0].upper()}?" if nearest else ""
+
+
+# The page
+
+PAGE: Final = """\
+<!-- Generated by `make docs` from src/holdfast/config.py and src/holdfast/session/bounds.py. Edit those. -->
+
+# Configuration
+
+Nothing needs to be set. An option beats an environment variable, which beats the default; an empty variable is the
+same as an unset one. All settings are checked before anything starts: a wrong one ends the command with the error
+`config_invalid`, which names the setting and says what is allowed. A variable that starts with `HOLDFAST_` and is not
+on this page gives a warning.
+
+## The process
+
+{process}
+
+## The bounds of a session
+
+Nothing grows without one of these.
+
+{bounds}
+
+## Reserved
+
+These variables are reserved for servers and clusters. They may be set, and change nothing here:
+{reserved}.
+"""
+
+
+def page() -> str:
+    """docs/configuration.md."""
+    return PAGE.format(
+        process="\n".join(_entry(setting) for setting in SETTINGS if not setting.is_bound),
+        bounds="\n".join(_entry(setting) for setting in SETTINGS if setting.is_bound),
+        reserved=", ".join(f"`{name}`" for name in sorted(RESERVED)),
+    )
+
+
+def _entry(setting: Setting) -> str:
+    option = f", `{setting.option}`" if setting.option else ""
+    default = f"Default: `{setting.default}`." if setting.default else "Not set by default."
+    return f"- `{setting.env}`{option}: {setting.meaning} {default}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,77 @@
+"""The seam for hints: what has just been committed, sent to whoever listens.
+
+A hint is published only after what it tells is durable. Any hint may be late, lost or doubled: a reader that misses
+one repairs it from the store, so losing them all costs latency and nothing else.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, ToolCallId
+from holdfast.events.message import BlockKind
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of a message in flight. `offset` and the text's length are bytes of UTF-8."""
+
+    message_id: MessageId
+    block: int
+    kind: BlockKind
+    offset: int
+    text: str
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class Advanced(msgspec.Struct, frozen=True):
+    """These events were committed, one after the other."""
+
+    events: tuple[Event, ...]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A tool that runs said something. Not kept."""
+
+    tool_call_id: ToolCallId
+    text: str
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """The inbox is no longer what it was: something was put, edited, removed or promoted."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Hints were dropped because this subscriber was slow, or another process wrote: catch up from the store."""
+
+
+Hint = Delta | Advanced | Progress | Changed | Lost
+
+
+class Subscription(Protocol):
+    """One listener. It holds at most a bounded number of hints."""
+
+    async def next(self) -> Hint: ...
+
+    def close(self) -> None: ...
+
+
+class Live(Protocol):
+    def publish(self, key: Key, hint: Hint) -> None: ...
+
+    def subscribe(self, key: Key) -> Subscription: ...
+
+    def on_change(self, listener: Callable[[Key | None], None]) -> Callable[[], None]:
+        """Call `listener` with the key of each session whose inbox changed, or with None when it may have been any.
+        Gives back how to end it."""
+        ...
+
+    def lose_all(self) -> None:
+        """Tell every subscriber and listener to look at the store: hints may have been missed."""
+        ...
+
+    def listening(self) -> bool:
+        """Whether anybody subscribes to anything."""
+        ...

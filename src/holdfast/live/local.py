@@ -1,0 +1,77 @@
+"""Hints within one process."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.events.ids import Key
+from holdfast.live.live import Changed, Hint, Lost
+
+MAX_HINTS = 1_000
+"""What a slow subscriber may fall behind; then it is told to catch up from the store instead."""
+
+
+class LocalSubscription:
+    """The hints of one session for one listener."""
+
+    def __init__(self, key: Key, closed: Callable[["LocalSubscription"], None]) -> None:
+        self.key = key
+        self._closed = closed
+        self._hints: deque[Hint] = deque()
+        self._arrived = asyncio.Event()
+
+    def offer(self, hint: Hint) -> None:
+        if len(self._hints) >= MAX_HINTS:
+            self._hints.clear()
+            hint = Lost()
+        self._hints.append(hint)
+        self._arrived.set()
+
+    async def next(self) -> Hint:
+        while not self._hints:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._hints.popleft()
+
+    def close(self) -> None:
+        self._closed(self)
+
+
+class LocalLive:
+    """Hands hints to the subscribers of the same process, in the order in which they were published."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[Key, set[LocalSubscription]] = {}
+        self._listeners: list[Callable[[Key | None], None]] = []
+
+    def publish(self, key: Key, hint: Hint) -> None:
+        for subscription in self._subscriptions.get(key, ()):
+            subscription.offer(hint)
+        if isinstance(hint, Changed):
+            for listener in tuple(self._listeners):
+                listener(key)
+
+    def subscribe(self, key: Key) -> LocalSubscription:
+        subscription = LocalSubscription(key, self._forget)
+        self._subscriptions.setdefault(key, set()).add(subscription)
+        return subscription
+
+    def on_change(self, listener: Callable[[Key | None], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def lose_all(self) -> None:
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.offer(Lost())
+        for listener in tuple(self._listeners):
+            listener(None)
+
+    def listening(self) -> bool:
+        return bool(self._subscriptions)
+
+    def _forget(self, subscription: LocalSubscription) -> None:
+        remaining = self._subscriptions.get(subscription.key, set())
+        remaining.discard(subscription)
+        if not remaining:
+            self._subscriptions.pop(subscription.key, None)

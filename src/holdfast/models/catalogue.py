@@ -1,0 +1,70 @@
+"""Which models there are, by name, and what each of them needs to be opened.
+
+It imports every kind of model, and with them aiohttp (a fifth of a second): import it when a model is wanted.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.models.demo import demo_model
+from holdfast.models.errors import ModelKeyMissing, UnknownModel
+from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.scripted import ScriptedModel
+
+
+class Provider(msgspec.Struct, frozen=True):
+    base_url: str
+    key_variable: str
+    base_url_variable: str | None = None
+
+
+PROVIDERS = {
+    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+}
+
+_POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example openrouter/anthropic/NAME)."
+
+
+def open_model(
+    name: str, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
+) -> OpenAICompatible | ScriptedModel:
+    """The model of this name. Without a key given, the provider's usual variable is looked up in `environ`.
+
+    Nothing is called yet. Raises `ModelNotUsable` with a sentence that says what to change.
+    """
+    if name == "demo":
+        return demo_model()
+    prefix, _, model = name.partition("/")
+    provider = PROVIDERS.get(prefix)
+    if provider is None or not model:
+        raise UnknownModel(name, _why_unknown(name, prefix, model))
+    return _open(name, model, provider, base_url=base_url, api_key=api_key, environ=environ)
+
+
+def _open(
+    name: str, model: str, provider: Provider, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
+) -> OpenAICompatible:
+    if not base_url and provider.base_url_variable is not None:
+        base_url = environ.get(provider.base_url_variable)
+    api_key = (api_key or environ.get(provider.key_variable) or "").strip()
+    if not api_key and not base_url:
+        raise ModelKeyMissing(name, provider.key_variable)
+    url = base_url or provider.base_url
+    return OpenAICompatible(
+        base_url=url,
+        model=model,
+        name=name,
+        api_key=api_key or None,
+        # OpenAI's own newer models refuse the field that all others know.
+        max_tokens_field="max_completion_tokens" if url.startswith("https://api.openai.com/") else "max_tokens",
+    )
+
+
+def _why_unknown(name: str, prefix: str, model: str) -> str:
+    if prefix == "anthropic" and model:
+        return f"Anthropic's own API is not supported yet: use openrouter/anthropic/{model} for {name}. {_POSSIBLE}"
+    if prefix in PROVIDERS:
+        return f"{name!r} does not say which model: write {prefix}/NAME. {_POSSIBLE}"
+    return f"There is no model {name!r}. {_POSSIBLE}"

@@ -1,0 +1,186 @@
+"""What went wrong with a chat completion call, as a `ModelError` that says what to do about it.
+
+Whatever the other end wrote is redacted, made printable and cut short before it gets into a message.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.models.model import ModelError
+
+MAX_QUOTE_CHARACTERS = 500
+"""Enough for a provider's sentence, short enough for a log line."""
+
+_PASSING_STATUSES = frozenset({408, 425})
+_STATUS_OF_CODE = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "insufficient_quota": 429,
+    "invalid_api_key": 401,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+}
+
+
+class Endpoint:
+    """The other end of a call: its name for people, and the secrets that must not come back from it."""
+
+    def __init__(self, *, host: str, secrets: Iterable[str] = ()) -> None:
+        self.host = host
+        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+
+    def quote(self, text: str) -> str:
+        """Text from the other end, fit to be shown."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[redacted]")
+        text = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+        return text if len(text) <= MAX_QUOTE_CHARACTERS else text[: MAX_QUOTE_CHARACTERS - 1] + "…"
+
+    def unreachable(self, reason: str) -> ModelError:
+        message = f"Can't reach the model at {self.host} ({self.quote(reason)}): is it running? check --model-base-url."
+        return ModelError("model_unreachable", message, retryable=True)
+
+    def connect_timeout(self, seconds: float) -> ModelError:
+        message = f"The model at {self.host} did not accept a connection within {seconds:g} s."
+        return ModelError("model_timeout", message, retryable=True)
+
+    def read_timeout(self, seconds: float) -> ModelError:
+        message = f"The model at {self.host} sent nothing for {seconds:g} s."
+        return ModelError("model_timeout", message, retryable=True)
+
+    def cut(self) -> ModelError:
+        message = f"The connection to the model at {self.host} ended before its answer did."
+        return ModelError("model_cut", message, retryable=True)
+
+    def garbage(self, what: str, *, status: int | None = None) -> ModelError:
+        message = f"The model at {self.host} answered with {what}: check that --model-base-url is the API's address."
+        return ModelError("model_garbage", message, retryable=True, status=status)
+
+    def from_status(self, status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ModelError:
+        """The failure that an HTTP status and its body stand for."""
+        error = _error_in(body)
+        said = self.quote(_sentence_of(error) if error is not None else _plain_text(body))
+        return self._failure(status, said, code=_code_of(error), retry_after_seconds=retry_after_seconds)
+
+    def from_error(self, error: Any) -> ModelError:
+        """The failure that an `error` object stands for when it comes in place of (the rest of) an answer."""
+        code = _code_of(error)
+        return self._failure(_status_of(error, code), self.quote(_sentence_of(error)), code=code)
+
+    def _failure(self, status: int, said: str, *, code: str, retry_after_seconds: float | None = None) -> ModelError:
+        ending = f": {said}" if said else "."
+        if status in (401, 403):
+            return self._unauthorized(status)
+        if 300 <= status < 400:
+            return self._redirected(status)
+        if status == 429:
+            return ModelError(
+                "model_rate_limited",
+                f"The model at {self.host} is limiting how often it may be called{ending}",
+                retryable=code != "insufficient_quota",
+                status=status,
+                retry_after_seconds=retry_after_seconds,
+            )
+        if status >= 500 or status in _PASSING_STATUSES:
+            message = f"The model at {self.host} is not available (status {status}){ending}"
+            wait = retry_after_seconds
+            return ModelError("model_unavailable", message, retryable=True, status=status, retry_after_seconds=wait)
+        message = f"The model at {self.host} refused the call (status {status}){ending}"
+        return ModelError("model_refused", message, retryable=False, status=status)
+
+    def _unauthorized(self, status: int) -> ModelError:
+        """Providers like to quote a part of the key here, so their own words are left out."""
+        message = (
+            f"The model at {self.host} does not accept the key (status {status}): "
+            f"check the provider's key variable, such as OPENAI_API_KEY or OPENROUTER_API_KEY."
+        )
+        return ModelError("model_unauthorized", message, retryable=False, status=status)
+
+    def _redirected(self, status: int) -> ModelError:
+        message = (
+            f"The model at {self.host} redirects to another address (status {status}), which is not followed "
+            f"because the key would travel along: set --model-base-url to the final address."
+        )
+        return ModelError("model_refused", message, retryable=False, status=status)
+
+
+def retry_after_seconds(headers: Mapping[str, str], *, now: float) -> float | None:
+    """How long the provider asks us to wait: `Retry-After` in seconds or as a date, or OpenAI's `retry-after-ms`."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    value = headers.get("Retry-After")
+    if value is None:
+        return None
+    if (seconds := _number(value)) is not None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "nan")
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+def _error_in(body: bytes) -> Any:
+    """The `error` of a JSON body, or the body itself when it is an object without one; None if it is not JSON."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        return value.get("error") or value
+    return value
+
+
+def _sentence_of(error: Any) -> str:
+    match error:
+        case str():
+            return error
+        case {"message": str(message)} if message:
+            return message
+        case {"detail": str(detail)}:
+            return detail
+        case dict() | list():
+            return json.dumps(error, ensure_ascii=False)
+        case _:
+            return ""
+
+
+def _code_of(error: Any) -> str:
+    if not isinstance(error, dict):
+        return ""
+    named = (error.get("code"), error.get("type"))
+    return next((name for name in named if isinstance(name, str) and name in _STATUS_OF_CODE), "")
+
+
+def _status_of(error: Any, code: str) -> int:
+    """A failure in the middle of an answer is the provider's trouble unless it says otherwise."""
+    match error:
+        case {"code": int(status)} | {"status": int(status)} if 400 <= status < 600:
+            return status
+        case {"code": str(status)} if status.isdecimal() and 400 <= int(status[:4]) < 600:
+            return int(status)
+        case _:
+            return _STATUS_OF_CODE.get(code, 503)
+
+
+def _plain_text(body: bytes) -> str:
+    """A body that is not JSON, unless it is a web page."""
+    text = body.decode("utf-8", "replace").strip()
+    return "" if text.startswith("<") else text

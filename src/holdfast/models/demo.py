@@ -1,0 +1,119 @@
+"""The model of a first look: no key, no network. It shows what Holdfast does and says how to go on from there."""
+
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
+
+DEMO_FILE = "holdfast-demo.txt"
+WORD_PACE_MS = 25
+"""Slow enough to read along and to be interrupted, quick enough not to bore."""
+
+_FILE_TEXT = """This file was written by Holdfast's demo model, after you approved it.
+
+The approval is part of the session's log, and so is the outcome of the call. You may delete this file.
+"""
+
+_WELCOME = """\
+I am the demo model: my answers come from a script, so nothing leaves this machine and nothing costs money. Try one \
+of these:
+
+- "write a note": I ask to create a file, and wait until you approve or deny it.
+- "read the note": I look at that file with a tool.
+- "ask me a question": I ask, and wait for your answer.
+- "think about it": my reasoning is shown before the answer.
+- "a long answer": long enough to kill the process in the middle of it and start it again.
+
+To talk to a real model, set OPENAI_API_KEY or OPENROUTER_API_KEY and choose it with --model, for example \
+openai/NAME or openrouter/NAME. A local server needs no key: --model openai/llama3 \
+--model-base-url http://127.0.0.1:11434/v1"""
+
+_THINKING = """\
+The question is how to think in public without a mind. What I can do is show where the thinking of a real model goes: \
+it is streamed like the answer, kept in the log, and left out of what the model is sent next."""
+
+_THOUGHT = """\
+I thought about it; the reasoning stands above this answer. With a real model you would see its own reasoning there, \
+if its provider sends it. Load the session again and it is still there."""
+
+_LONG = """\
+Here is a long answer, so that you have time to break something. Kill the process now, while these words are coming \
+in, and start it again.
+
+What you have read so far will still be there. Every piece of an answer is committed to the database before it is \
+shown, so nothing that you saw can disappear. When the process comes back, it reads the session's log from the start, \
+or from a snapshot, and works out what comes next. There is no separate way to resume: reading the log and deciding \
+is how every turn runs, every time.
+
+An answer that was cut off is closed where it stopped and marked as interrupted. Then the model is asked again, and \
+its new answer follows as a new message. Holdfast does not pretend that a provider can go on with a broken stream, \
+because none of them can.
+
+Tools get the same care. A result that was recorded is never produced twice. A call that may or may not have \
+happened follows the rule that its tool declares: run it again if that is harmless, find the command that is still \
+running, or tell the model that the outcome is unknown.
+
+If you have read this far without killing anything, ask me for a long answer again. I will wait."""
+
+
+def _said(text: str, *, reasoning: str = "") -> Reply:
+    return Reply(text=text, reasoning=reasoning, chunk_delay_ms=WORD_PACE_MS)
+
+
+def _calls(text: str, call: ScriptedCall) -> Reply:
+    return Reply(text=text, tool_calls=(call,), chunk_delay_ms=WORD_PACE_MS)
+
+
+_READ = Rule(
+    when="read the note",
+    replies=(
+        _calls("I will look at the note.", ScriptedCall("view", {"path": DEMO_FILE})),
+        _said(
+            "This is what the tool gave me:\n\n{last_tool_result}\n\n"
+            'Reading inside the working directory needs no approval. Say "write a note" if there is no note yet.'
+        ),
+    ),
+)
+
+_WRITE = (
+    _calls(
+        f"I would like to write a note to {DEMO_FILE}. Writing needs your approval, so I wait for it; you may close "
+        f"this and answer later, from anywhere.",
+        ScriptedCall("create", {"path": DEMO_FILE, "file_text": _FILE_TEXT}),
+    ),
+    _said(
+        "The call has its outcome:\n\n{last_tool_result}\n\n"
+        'It is recorded and will not be made again. Say "read the note" and I will look at the file.'
+    ),
+)
+
+_ASK = (
+    _calls(
+        "I have a question for you.",
+        ScriptedCall(
+            "ask_user",
+            {
+                "question": "What would you like to see survive?",
+                "choices": ["A long answer", "A pending approval", "This question"],
+            },
+        ),
+    ),
+    _said(
+        "I received:\n\n{last_tool_result}\n\n"
+        "A question belongs to the session and not to the window it was shown in: whoever opens the session may "
+        "answer it, and the first answer counts."
+    ),
+)
+
+DEMO_SCRIPT = Script(
+    rules=(
+        _READ,
+        Rule(when="question", replies=_ASK),
+        Rule(when="note", replies=_WRITE),
+        Rule(when="write", replies=_WRITE),
+        Rule(when="think", replies=(_said(_THOUGHT, reasoning=_THINKING),)),
+        Rule(when="long", replies=(_said(_LONG),)),
+        Rule(replies=(_said(_WELCOME),)),
+    )
+)
+
+
+def demo_model() -> ScriptedModel:
+    return ScriptedModel(DEMO_SCRIPT, name="demo")

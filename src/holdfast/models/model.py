@@ -1,0 +1,105 @@
+"""The seam to language models: what a call is given, what comes back while it streams, and how it fails.
+
+A model streams batches: all that one network read brought, so that the cost is per read and not per token.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.events.context import AssistantTurn as AssistantTurn
+from holdfast.events.context import ContextMessage as ContextMessage
+from holdfast.events.context import SystemText as SystemText
+from holdfast.events.context import ToolOutcome as ToolOutcome
+from holdfast.events.context import ToolSpec as ToolSpec
+from holdfast.events.context import ToolUse as ToolUse
+from holdfast.events.context import UserText as UserText
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call. The same state always gives the same request, byte for byte once encoded."""
+
+    messages: tuple[ContextMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int | None = None
+    stream: bool = True
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """A piece of a tool call. The first one of an index has the id and the name; arguments come in pieces."""
+
+    index: int
+    arguments: str = ""
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """As the provider reported it; None where it did not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_microdollars: int | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    reason: Literal["stop", "length", "tool_calls", "content_filter", "other"]
+
+
+Chunk = TextDelta | ReasoningDelta | ToolCallDelta | TokenUsage | Finished
+
+ErrorCode = Literal[
+    "model_unreachable",
+    "model_timeout",
+    "model_cut",
+    "model_rate_limited",
+    "model_unavailable",
+    "model_unauthorized",
+    "model_refused",
+    "model_garbage",
+    "model_unusable",
+]
+
+
+class ModelError(Exception):
+    """A call that failed. `retryable`: the same call may well succeed later."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        retryable: bool,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Model(Protocol):
+    """Something that answers. Closing the iterator closes the call, at once."""
+
+    @property
+    def name(self) -> str:
+        """What the log and the ledger call it."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[Chunk]]:
+        """Make the call. Raises `ModelError` instead of ending when the answer is not whole."""
+        ...

@@ -1,0 +1,402 @@
+"""Every verb that a surface may call, once. Each returns when what it did is durable, and needs no lease.
+
+A surface never talks to a worker: it puts into the inbox, and whoever holds the session takes it from there.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.events import inbox
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId
+from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, ToolAnswer
+from holdfast.events.request import Decision, RequestKind
+from holdfast.events.session import ClientTool, ModelChanged, SessionResumed, SessionStarted, TitleChanged
+from holdfast.live.live import Advanced, Changed, Live
+from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
+from holdfast.server.reader import Reader
+from holdfast.session.bounds import Bounds
+from holdfast.session.permissions import BadRule, check_rule
+from holdfast.store.clock import Clock
+from holdfast.store.store import (
+    Accepted,
+    Attachment,
+    Committed,
+    Cursor,
+    LedgerEntry,
+    NewSession,
+    Page,
+    Refused,
+    RequestRow,
+    Row,
+    Store,
+    Unit,
+)
+
+DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
+
+_CONTENT_KIND: dict[type[Any], RequestKind] = {
+    PermissionAnswer: "permission",
+    ToolAnswer: "client_tool",
+    QuestionAnswer: "question",
+}
+
+
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session may be made with. Anything left out follows the configuration."""
+
+    model: str | None = None
+    system_message: str | None = None
+    working_directory: str | None = None
+    tools: tuple[str, ...] | None = None
+    client_tools: tuple[ClientTool, ...] = ()
+    allow: tuple[str, ...] = ()
+    dry_run: bool = False
+    title: str | None = None
+    parent: SessionId | None = None
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of a message, readable again by its id."""
+
+    message_id: MessageId
+    state: inbox.ItemState
+    delivery: str
+    duplicate: bool = False
+    returned: tuple[str, ...] = ()
+    """Texts that `interrupt` took out of the queue."""
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    request_id: RequestId
+    answer_id: str
+    duplicate: bool = False
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of a stop: `stopping` a turn, or there was nothing to stop, or only messages to take back."""
+
+    stop_id: str
+    outcome: Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
+    returned: tuple[str, ...] = ()
+
+
+class Operations:
+    """The verbs, over one store. `host` names this machine where sessions with files must stay on theirs."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        live: Live,
+        clock: Clock,
+        bounds: Bounds,
+        node: str,
+        host: str | None,
+        producer: str,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.store = store
+        self.live = live
+        self._clock = clock
+        self._bounds = bounds
+        self._node = node
+        self._host = host
+        self._producer = producer
+        self._new_id = new_id
+
+    # Sessions
+
+    async def create(self, owner: Owner, options: SessionOptions, session_id: SessionId | None = None) -> SessionId:
+        """Make a session, durable on return. One's own existing id returns that session as it is."""
+        made = session_id or SessionId(self._new_id())
+        self._check_id("session", made)
+        self._check_rules(options.allow)
+        key = Key(owner, made)
+        started = SessionStarted(
+            session_id=made,
+            producer=self._producer,
+            start_time=self._clock.now_ms(),
+            model=options.model,
+            system_message=options.system_message,
+            working_directory=options.working_directory,
+            tools=options.tools,
+            client_tools=options.client_tools,
+            allow=options.allow,
+            dry_run=options.dry_run,
+            parent=options.parent,
+            metadata=options.metadata,
+        )
+        bodies: list[Body] = [started]
+        if options.title:
+            bodies.append(TitleChanged(title=options.title))
+        new = NewSession(
+            host=self._host if options.working_directory else None,
+            tools=options.tools or (),
+            parent=options.parent,
+            created_at=self._clock.now_ms(),
+        )
+        unit = Unit(key=key, fence=None, events=self._events(bodies), creates=new, title=options.title)
+        outcome = await self.store.commit(unit)
+        if not isinstance(outcome, Committed) and await self.store.row(key) is None:
+            raise Conflict("session_deleted", f"The session {made} was deleted; its id is not used again.")
+        return made
+
+    async def session(self, key: Key) -> Row:
+        found = await self.store.row(key)
+        if found is None:
+            raise self._not_found(key)
+        return found
+
+    async def sessions(self, owner: Owner, *, limit: int = 50, after: str | None = None, text: str = "") -> Page:
+        return await self.store.rows(owner, limit=max(1, min(limit, 200)), after=after, text=text)
+
+    async def delete(self, key: Key) -> None:
+        """Remove all of a session. What it cost stays on the books; its id is not used again."""
+        if not await self.store.delete(key):
+            raise self._not_found(key)
+        self.live.publish(key, Changed())
+        self.live.lose_all()
+
+    async def rename(self, key: Key, title: str) -> None:
+        await self._record(key, TitleChanged(title=title), title=title)
+
+    async def change_model(self, key: Key, model: str) -> None:
+        """From the next step on."""
+        await self._record(key, ModelChanged(new_model=model))
+
+    async def resumed(self, key: Key) -> None:
+        """Note that a client came back."""
+        row = await self.session(key)
+        await self._record(key, SessionResumed(resume_time=self._clock.now_ms(), event_count=row.head))
+
+    # Sending
+
+    async def send(
+        self,
+        key: Key,
+        text: str,
+        *,
+        message_id: MessageId | None = None,
+        delivery: DeliveryChoice = "steer",
+        added: str = "",
+        unattended: bool = False,
+    ) -> Sent:
+        """Accept a message. The same id again gives the same receipt, and never a second run."""
+        made = message_id or MessageId(self._new_id())
+        self._check_id("message", made)
+        self._check_text(text)
+        item = inbox.Message(
+            message_id=made,
+            text=text,
+            delivery="enqueue" if delivery == "enqueue" else "steer",
+            added=added,
+            unattended=unattended,
+        )
+        outcome = await self.store.put(
+            key,
+            item,
+            item_key=f"message:{made}",
+            queue_limit=self._bounds.max_waiting_messages,
+            only_if_idle=delivery == "reject",
+            stop_first=f"stop:before:{made}" if delivery == "interrupt" else None,
+        )
+        accepted = self._accepted(key, outcome)
+        return Sent(
+            message_id=made,
+            state=accepted.item.state,
+            delivery=accepted.item.outcome,
+            duplicate=accepted.duplicate,
+            returned=_texts(accepted.removed),
+        )
+
+    async def receipt(self, key: Key, message_id: MessageId) -> Sent:
+        found = await self.store.receipt(key, f"message:{message_id}")
+        if found is None:
+            raise NotFound("message_not_found", f"There is no message {message_id} in this session.")
+        return Sent(message_id=message_id, state=found.state, delivery=found.outcome, duplicate=True)
+
+    async def queue(self, key: Key) -> tuple[InboxItem, ...]:
+        """The messages that wait, in order."""
+        await self.session(key)
+        waiting = await self.store.waiting_items(key)
+        return tuple(item for item in waiting if isinstance(item.item, inbox.Message))
+
+    async def edit_queued(self, key: Key, message_id: MessageId, text: str) -> None:
+        self._check_text(text)
+        self._queue_changed(key, message_id, await self.store.edit_item(key, f"message:{message_id}", text=text))
+
+    async def remove_queued(self, key: Key, message_id: MessageId) -> None:
+        self._queue_changed(key, message_id, await self.store.remove_item(key, f"message:{message_id}"))
+
+    async def reorder_queue(self, key: Key, message_ids: Sequence[MessageId]) -> None:
+        done = await self.store.reorder_items(key, [f"message:{found}" for found in message_ids])
+        if not done:
+            raise Conflict("queue_changed", "The queue is no longer what it was. Read it again, then reorder it.")
+        self.live.publish(key, Changed())
+
+    # Stopping and answering
+
+    async def stop(self, key: Key, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
+        """End the running turn, and no other. Waiting messages come back, unless they are to be kept."""
+        made = stop_id or self._new_id()
+        self._check_id("stop", made)
+        item = inbox.Stop(stop_id=made, keep_queued=keep_queued)
+        outcome = await self.store.put(
+            key, item, item_key=f"stop:{made}", queue_limit=self._bounds.max_waiting_messages
+        )
+        accepted = self._accepted(key, outcome)
+        said = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
+        return Stopped(
+            stop_id=made,
+            outcome=msgspec.convert(said, _STOP_OUTCOME),
+            returned=_texts(accepted.removed),
+        )
+
+    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
+        await self.session(key)
+        return await self.store.requests(key)
+
+    async def decide_permission(
+        self,
+        key: Key,
+        request_id: RequestId,
+        decision: Decision,
+        *,
+        feedback: str = "",
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        content = PermissionAnswer(decision=decision, feedback=feedback)
+        return await self._answer(key, request_id, content, answer_id, answered_by)
+
+    async def answer_tool(
+        self,
+        key: Key,
+        request_id: RequestId,
+        content: str,
+        *,
+        success: bool = True,
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        return await self._answer(key, request_id, ToolAnswer(content=content, success=success), answer_id, answered_by)
+
+    async def answer_question(
+        self,
+        key: Key,
+        request_id: RequestId,
+        answer: str,
+        *,
+        was_freeform: bool = True,
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        content = QuestionAnswer(answer=answer, was_freeform=was_freeform)
+        return await self._answer(key, request_id, content, answer_id, answered_by)
+
+    # Reading
+
+    def read(self, key: Key, cursor: Cursor | None = None) -> Reader:
+        return Reader(self.store, self.live, key, cursor)
+
+    async def usage(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
+        return await self.store.ledger(owner, session)
+
+    # Presence
+
+    async def attach(
+        self, key: Key, attachment_id: str, *, capabilities: tuple[str, ...] = (), ttl_seconds: float = 60
+    ) -> None:
+        """Say that a client is present, and what it can answer. To be repeated before the time is over."""
+        found = Attachment(attachment_id=attachment_id, key=key, node=self._node, capabilities=capabilities)
+        await self.store.attach(found, ttl_seconds=ttl_seconds)
+
+    async def detach(self, key: Key, attachment_id: str) -> None:
+        await self.store.detach(key, attachment_id)
+
+    # What they have in common
+
+    async def _answer(
+        self,
+        key: Key,
+        request_id: RequestId,
+        content: PermissionAnswer | ToolAnswer | QuestionAnswer,
+        answer_id: str | None,
+        answered_by: str,
+    ) -> Answered:
+        made = answer_id or self._new_id()
+        self._check_id("answer", made)
+        await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
+        item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
+        outcome = await self.store.put(
+            key, item, item_key=f"answer:{request_id}", queue_limit=self._bounds.max_waiting_messages
+        )
+        return Answered(request_id=request_id, answer_id=made, duplicate=self._accepted(key, outcome).duplicate)
+
+    async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:
+        """Only while it is open: a closed one is refused by the store, which knows how it ended."""
+        for found in await self.store.requests(key):
+            if found.request_id == request_id and found.kind != kind:
+                raise Invalid("wrong_answer", f"The request {request_id} is a {found.kind}; this answers a {kind}.")
+
+    def _accepted(self, key: Key, outcome: Accepted | Refused) -> Accepted:
+        if isinstance(outcome, Refused):
+            if outcome.code == "session_not_found":
+                raise self._not_found(key)
+            kind = NotFound if outcome.code == "request_not_found" else Conflict
+            raise kind(outcome.code, outcome.message)
+        self.live.publish(key, Changed())
+        return outcome
+
+    async def _record(self, key: Key, body: Body, title: str | None = None) -> None:
+        events = self._events([body])
+        outcome = await self.store.commit(Unit(key=key, fence=None, events=events, title=title))
+        if not isinstance(outcome, Committed):
+            raise self._not_found(key)
+        self.live.publish(key, Advanced((events[0].at(outcome.head),)))
+
+    def _events(self, bodies: list[Body]) -> tuple[Event, ...]:
+        now = self._clock.now_ms()
+        return tuple(Event(Position(0), EventId(self._new_id()), now, body) for body in bodies)
+
+    def _queue_changed(self, key: Key, message_id: MessageId, done: bool) -> None:
+        if not done:
+            raise NotFound("message_not_queued", f"The message {message_id} is not waiting (any more).")
+        self.live.publish(key, Changed())
+
+    def _check_id(self, what: str, found: str) -> None:
+        if not found or len(found) > self._bounds.max_id_characters or not found.isprintable():
+            raise Invalid(
+                "id_invalid",
+                f"A {what} id has 1 to {self._bounds.max_id_characters} printable characters.",
+            )
+
+    def _check_text(self, text: str) -> None:
+        if not text.strip():
+            raise Invalid("message_empty", "A message needs some text.")
+        if len(text) > self._bounds.max_message_characters:
+            limit = self._bounds.max_message_characters
+            raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")
+
+    def _check_rules(self, rules: Sequence[str]) -> None:
+        for rule in rules:
+            try:
+                check_rule(rule)
+            except BadRule as error:
+                raise Invalid(error.code, str(error)) from error
+
+    def _not_found(self, key: Key) -> OperationError:
+        return NotFound("session_not_found", f"There is no session {key.session}.")
+
+
+_STOP_OUTCOME = Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
+
+
+def _texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
+    return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))

@@ -1,0 +1,175 @@
+"""How a session is read: everything from a cursor on, then whatever happens, the same however one reads.
+
+Subscribe first, catch up from the store, then follow the hints and drop what the cursor has passed. A hint that does
+not fit on (one was lost, or another process wrote) sends the reader back to the store.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock
+from holdfast.live.live import Advanced, Changed, Delta, Hint, Live, Lost, Progress
+from holdfast.server.errors import NotFound
+from holdfast.store.store import CaughtUp, Cursor, Segment, Store
+
+PAGE_EVENTS = 500
+
+Reading = Event | Delta | Progress | Changed
+"""What a reader is given: events of the log, the text of messages as it comes, what running tools say, and that the
+queue is no longer what it was."""
+
+
+class Reader:
+    """One reading of one session. `cursor` may be kept, and read on from later, on any process."""
+
+    def __init__(self, store: Store, live: Live, key: Key, cursor: Cursor | None = None) -> None:
+        self._store = store
+        self._live = live
+        self._key = key
+        self._position = cursor.position if cursor else Position(0)
+        self._message_id = cursor.message_id if cursor else None
+        self._block = cursor.block if cursor else 0
+        self._offset = cursor.offset if cursor else 0
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self._position, self._message_id, self._block, self._offset)
+
+    async def until_now(self) -> AsyncIterator[Reading]:
+        """All there is, and then the end."""
+        while True:
+            caught = await self._catch_up()
+            for reading in self._from_store(caught):
+                yield reading
+            if not caught.more:
+                return
+
+    async def follow(self) -> AsyncIterator[Reading]:
+        """All there is, and then what comes, without end. Raises `NotFound` when the session is deleted."""
+        subscription = self._live.subscribe(self._key)
+        try:
+            async for reading in self.until_now():
+                yield reading
+            while True:
+                readings = self._from_hint(await subscription.next())
+                if readings is None:
+                    async for reading in self.until_now():
+                        yield reading
+                else:
+                    for reading in readings:
+                        yield reading
+        finally:
+            subscription.close()
+
+    async def _catch_up(self) -> CaughtUp:
+        caught = await self._store.catch_up(self._key, self.cursor, limit=PAGE_EVENTS)
+        if caught is None:
+            raise NotFound("session_not_found", f"There is no session {self._key.session}.")
+        return caught
+
+    def _from_store(self, caught: CaughtUp) -> Iterator[Reading]:
+        for event in caught.events:
+            yield from self._event(event)
+        for segment in caught.segments:
+            yield from self._delta(_as_delta(segment))
+
+    def _from_hint(self, hint: Hint) -> list[Reading] | None:
+        """What a hint adds, or None when it does not fit on what was read."""
+        match hint:
+            case Progress() | Changed():
+                return [hint]
+            case Delta():
+                return list(self._delta(hint)) if self._fits(hint) else None
+            case Advanced(events=events):
+                if events[0].position > self._position + 1:
+                    return None
+                return [reading for event in events for reading in self._event(event)]
+            case Lost():
+                return None
+
+    def _fits(self, delta: Delta) -> bool:
+        """It goes on where this reader is: in the same block, or at the start of the next."""
+        if delta.message_id != self._message_id:
+            return delta.block == 0 and delta.offset == 0
+        if delta.block == self._block:
+            return delta.offset <= self._offset
+        return delta.block < self._block or (delta.block == self._block + 1 and delta.offset == 0)
+
+    def _event(self, event: Event) -> Iterator[Reading]:
+        if event.position <= self._position:
+            return
+        if isinstance(event.body, AssistantMessage):
+            for delta in _rest_of(event.body):
+                yield from self._delta(delta)
+            self._message_id, self._block, self._offset = None, 0, 0
+        self._position = event.position
+        yield event
+
+    def _delta(self, delta: Delta) -> Iterator[Delta]:
+        """The part of a delta that was not read yet, and the cursor behind it."""
+        if delta.message_id != self._message_id:
+            self._message_id, self._block, self._offset = delta.message_id, 0, 0
+        if delta.block < self._block:
+            return
+        if delta.block > self._block:
+            self._block, self._offset = delta.block, 0
+        encoded = delta.text.encode()
+        end = delta.offset + len(encoded)
+        skip = self._offset - delta.offset
+        if skip > 0 and end <= self._offset:
+            return
+        self._offset = end
+        if skip > 0:
+            text = encoded[skip:].decode()
+            yield _delta(delta.message_id, delta.block, delta, self._offset - len(encoded[skip:]), text)
+        elif delta.text or delta.offset == 0:
+            yield delta
+
+
+def _delta(message_id: MessageId, block: int, like: Delta, offset: int, text: str) -> Delta:
+    return Delta(
+        message_id=message_id,
+        block=block,
+        kind=like.kind,
+        offset=offset,
+        text=text,
+        tool_call_id=like.tool_call_id,
+        name=like.name,
+    )
+
+
+def _as_delta(segment: Segment) -> Delta:
+    return Delta(
+        message_id=segment.message_id,
+        block=segment.block,
+        kind=segment.kind,
+        offset=segment.offset,
+        text=segment.text,
+        tool_call_id=segment.tool_call_id,
+        name=segment.name,
+    )
+
+
+def _rest_of(body: AssistantMessage) -> Iterator[Delta]:
+    """A whole message as deltas: one for each block. What was read before is dropped by the cursor."""
+    for number, block in enumerate(body.blocks):
+        yield _block_delta(body.message_id, number, block)
+
+
+def _block_delta(message_id: MessageId, number: int, block: Block) -> Delta:
+    match block:
+        case TextBlock(text=text):
+            return Delta(message_id=message_id, block=number, kind="text", offset=0, text=text)
+        case ReasoningBlock(text=text):
+            return Delta(message_id=message_id, block=number, kind="reasoning", offset=0, text=text)
+        case _:
+            return Delta(
+                message_id=message_id,
+                block=number,
+                kind="tool_call",
+                offset=0,
+                text=block.arguments,
+                tool_call_id=block.tool_call_id,
+                name=block.name,
+            )

@@ -1,0 +1,18 @@
+"""What can be wrong with a tool call.
+
+ToolFailure
+└── InvalidArguments   the model's arguments do not fit the tool's parameters
+BadTool                a tool that can't be offered: the program that defines it is wrong
+"""
+
+
+class ToolFailure(Exception):
+    """The tool could not do it. Its text is what the model is told."""
+
+
+class InvalidArguments(ToolFailure):
+    """The arguments are no JSON object, or do not fit."""
+
+
+class BadTool(TypeError):
+    """A function that can't be made a tool; the sentence says why."""

@@ -1,0 +1,36 @@
+"""The tools that a process has, by name."""
+
+from collections.abc import Iterable
+
+from holdfast.events.context import ToolSpec
+from holdfast.events.session import ClientTool
+from holdfast.tools.errors import BadTool
+from holdfast.tools.tool import Tool
+
+
+class Registry:
+    """Names are unique, and the order in which tools were given is the order in which the model sees them."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise BadTool(f"There are two tools called {tool.name}; a name can be used once")
+            self._tools[tool.name] = tool
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def offered(self, only: tuple[str, ...] | None, client_tools: tuple[ClientTool, ...]) -> tuple[ToolSpec, ...]:
+        """What the model is told: the session's choice of these tools, then the client's own."""
+        clients = {client.name for client in client_tools}
+        own = [
+            tool for tool in self._tools.values() if (only is None or tool.name in only) and tool.name not in clients
+        ]
+        return (
+            *(ToolSpec(tool.name, tool.description, tool.parameters) for tool in own),
+            *(ToolSpec(client.name, client.description, client.parameters) for client in client_tools),
+        )

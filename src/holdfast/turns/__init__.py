@@ -1,0 +1,1 @@
+"""Runs one held session: decides, calls the model, runs the tools, waits."""

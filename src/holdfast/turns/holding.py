@@ -1,0 +1,280 @@
+"""A session that this process holds: its folded state, what waits in its inbox, and the one way to write to it.
+
+The state never runs ahead of the log: an event is folded in after it was committed, together with any records that
+other processes appended before it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from holdfast.events import message, session, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Key, MessageId, Position, TurnId
+from holdfast.events.inbox import InboxItem, Stop
+from holdfast.events.message import Block
+from holdfast.live.live import Advanced, Changed, Delta, Hint, Live
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import Append
+from holdfast.session.fold import FOLD_VERSION, apply, dump, fold, restore
+from holdfast.session.state import Phase, State, next_phase
+from holdfast.store.clock import Clock
+from holdfast.store.store import (
+    Committed,
+    FenceMissed,
+    Lease,
+    LedgerEntry,
+    Loaded,
+    Outcome,
+    Promotion,
+    Rejected,
+    RequestRow,
+    Segment,
+    Snapshot,
+    Status,
+    Store,
+    Unit,
+)
+from holdfast.turns.errors import LeaseLost
+from holdfast.turns.shown import blocks_of
+
+_STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
+
+
+class Holding:
+    """Everything about one held session. Dropped, and folded anew, whenever a write's outcome is unknown."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        live: Live,
+        clock: Clock,
+        bounds: Bounds,
+        new_id: Callable[[], str],
+        lease: Lease,
+        loaded: Loaded,
+    ) -> None:
+        self.store = store
+        self.live = live
+        self.clock = clock
+        self.bounds = bounds
+        self.new_id = new_id
+        self.lease = lease
+        self.state = _state_of(loaded)
+        self.inbox: tuple[InboxItem, ...] = loaded.inbox
+        self.woken = asyncio.Event()
+        self._tail_seen = loaded.row.inbox_tail
+        self._inbox_stale = False
+        self._segments: list[Segment] = list(loaded.segments)
+        self._snapshot_at = loaded.snapshot.position if loaded.snapshot else Position(0)
+
+    @property
+    def key(self) -> Key:
+        return self.lease.key
+
+    @property
+    def tail_seen(self) -> int:
+        """Everything put up to here is in `inbox`, or was promoted."""
+        return self._tail_seen
+
+    def shown(self) -> tuple[Block, ...]:
+        """The blocks of the message in flight that are durable."""
+        return blocks_of(self._segments) if self._segments else ()
+
+    def stopping(self) -> bool:
+        """A stop was accepted: the next decision ends the turn."""
+        return any(isinstance(item.item, Stop) for item in self.inbox)
+
+    def wake(self) -> None:
+        """Something may have been put: look before deciding again."""
+        self._inbox_stale = True
+        self.woken.set()
+
+    def heard_tail(self, tail: int) -> None:
+        if tail > self._tail_seen:
+            self.wake()
+
+    async def refresh_inbox(self) -> None:
+        """Read the inbox again if anything may have changed in it."""
+        if not self._inbox_stale:
+            return
+        self._inbox_stale = False
+        tail = (await self.store.tails([self.key])).get(self.key)
+        if tail is None or tail[0] != self.lease.fence:
+            raise LeaseLost(self.key)
+        self.inbox = await self.store.waiting_items(self.key)
+        self._tail_seen = max(self._tail_seen, tail[1])
+
+    async def commit(self, append: Append) -> bool:
+        """Write one decision. False: the inbox is not what it was; look again and decide again.
+
+        Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
+        behind the log."""
+        writing = asyncio.ensure_future(self._commit(append))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait((writing,))
+            if not writing.cancelled():
+                writing.exception()
+            raise
+
+    async def _commit(self, append: Append) -> bool:
+        events = tuple(self._event(body) for body in append.events)
+        outcome = await self.store.commit(self._unit(append, events))
+        if not self._committed(outcome):
+            return False
+        assert isinstance(outcome, Committed)
+        if append.drops_segments:
+            self._segments.clear()
+        promoted = {promotion.sequence for promotion in append.promotes}
+        self.inbox = tuple(item for item in self.inbox if item.sequence not in promoted)
+        await self._fold_in(events, outcome.head)
+        if promoted:
+            self._publish(Changed())
+        return True
+
+    async def commit_segments(self, segments: list[Segment]) -> None:
+        """Make a piece of the message in flight durable, and then show it."""
+        outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
+        self._committed(outcome)
+        self._segments.extend(segments)
+        for segment in segments:
+            self._publish(
+                Delta(
+                    message_id=segment.message_id,
+                    block=segment.block,
+                    kind=segment.kind,
+                    offset=segment.offset,
+                    text=segment.text,
+                    tool_call_id=segment.tool_call_id,
+                    name=segment.name,
+                )
+            )
+
+    def _committed(self, outcome: Outcome) -> bool:
+        match outcome:
+            case Committed(inbox_tail=tail):
+                self.heard_tail(tail)
+                return True
+            case FenceMissed():
+                raise LeaseLost(self.key)
+            case Rejected():
+                self._inbox_stale = True
+                return False
+
+    async def _fold_in(self, events: tuple[Event, ...], head: Position) -> None:
+        first = head - len(events) + 1
+        if self.state.head < first - 1:
+            missed = await self.store.events_after(self.key, self.state.head, limit=first - 1 - self.state.head)
+            fold(missed, self.state)
+        placed = tuple(event.at(Position(first + index)) for index, event in enumerate(events))
+        for event in placed:
+            apply(self.state, event)
+        if placed:
+            self._publish(Advanced(placed))
+
+    def _publish(self, hint: Hint) -> None:
+        self.live.publish(self.key, hint)
+
+    def _event(self, body: Body) -> Event:
+        return Event(Position(0), EventId(self.new_id()), self.clock.now_ms(), body)
+
+    def _unit(self, append: Append, events: tuple[Event, ...]) -> Unit:
+        phase = self._phase_after(append.events)
+        title = next((body.title for body in append.events if isinstance(body, session.TitleChanged)), None)
+        return Unit(
+            key=self.key,
+            fence=self.lease.fence,
+            events=events,
+            promotes=tuple(Promotion(found.sequence, found.outcome, found.refused) for found in append.promotes),
+            opens=tuple(
+                RequestRow(
+                    request_id=opened.request_id,
+                    kind=opened.kind,
+                    turn_id=self.state.turn.turn_id if self.state.turn else TurnId(""),
+                    tool_call_id=opened.tool_call_id,
+                    title=opened.title,
+                    opened_at=self.clock.now_ms(),
+                )
+                for opened in append.opens
+            ),
+            closes=tuple(append.closes),
+            drops_segments=append.drops_segments,
+            ledger=tuple(self._ledger(append.events)),
+            snapshot=self._snapshot_if_due(),
+            status=_STATUS.get(phase, "running"),
+            turn_id=self._turn_after(append.events),
+            title=title,
+            makes_progress=_makes_progress(append.events),
+        )
+
+    def _phase_after(self, bodies: Iterable[Body]) -> Phase:
+        """Walk the table, so that an illegal event is our exception and not somebody's log."""
+        phase = self.state.phase
+        for body in bodies:
+            phase = next_phase(phase, body)
+        return phase
+
+    def _turn_after(self, bodies: Iterable[Body]) -> TurnId | None:
+        current = self.state.turn.turn_id if self.state.turn else None
+        for body in bodies:
+            if isinstance(body, turn.TurnStarted):
+                current = body.turn_id
+            elif isinstance(body, turn.TurnEnded):
+                current = None
+        return current
+
+    def _ledger(self, bodies: Iterable[Body]) -> Iterable[LedgerEntry]:
+        """Every attempt at a model call is on the books; one that did not report what it used is unknown, not free."""
+        for body in bodies:
+            match body:
+                case message.Usage():
+                    yield LedgerEntry(
+                        message_id=body.message_id,
+                        attempt=body.attempt,
+                        model=body.model,
+                        input_tokens=body.input_tokens,
+                        output_tokens=body.output_tokens,
+                        cache_read_tokens=body.cache_read_tokens,
+                        cost_microdollars=body.cost_microdollars,
+                        time=self.clock.now_ms(),
+                    )
+                case message.CallFailed():
+                    yield self._unknown_use(body.message_id, body.attempt)
+                case message.AssistantMessage(interrupted=True):
+                    failure = self.state.turn.failure if self.state.turn else None
+                    yield self._unknown_use(body.message_id, (failure.attempt if failure else 0) + 1)
+                case _:
+                    pass
+
+    def _unknown_use(self, message_id: MessageId, attempt: int) -> LedgerEntry:
+        return LedgerEntry(
+            message_id=message_id,
+            attempt=attempt,
+            model=self.state.model or "",
+            input_tokens=None,
+            output_tokens=None,
+            cache_read_tokens=None,
+            cost_microdollars=None,
+            time=self.clock.now_ms(),
+        )
+
+    def _snapshot_if_due(self) -> Snapshot | None:
+        if self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
+            return None
+        self._snapshot_at = self.state.head
+        return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
+
+
+def _state_of(loaded: Loaded) -> State:
+    start = restore(loaded.snapshot.state) if loaded.snapshot else State()
+    return fold(loaded.events, start)
+
+
+def _makes_progress(bodies: list[Body]) -> bool:
+    """A finished step or a recorded result does; closing a message that a crash cut does not."""
+    if any(isinstance(body, message.Sealed) for body in bodies):
+        return False
+    return any(isinstance(body, (turn.StepEnded, tool.ToolCompleted)) for body in bodies)

@@ -1,0 +1,131 @@
+"""The agent loop: decide, do it, decide again.
+
+There is no other way that a turn runs, so that resuming after a crash is not a case of its own. Everything durable
+happens in `Holding.commit`; everything slow happens in an activity beside the loop, so that a stop, an answer or a
+follow-up is heard while it runs.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.events.ids import Fence
+from holdfast.models.model import ModelRequest
+from holdfast.session.decide import (
+    MODEL,
+    Append,
+    CallModel,
+    Inputs,
+    Interrupt,
+    Pause,
+    Release,
+    RunTools,
+    decide,
+)
+from holdfast.session.history import context
+from holdfast.session.state import Call
+from holdfast.store.store import Claim, ReleaseKind
+from holdfast.tools.registry import Registry
+from holdfast.turns.holding import Holding
+from holdfast.turns.model_call import Models, call_model
+from holdfast.turns.tool_call import facts_of, run_tool
+from holdfast.turns.waiting import Activities, linger
+
+
+class Loop:
+    """Runs one held session until nothing is left to do."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        claim: Claim,
+        *,
+        node: str,
+        models: Models,
+        registry: Registry,
+        instructions: str = "",
+        stream: bool = True,
+    ) -> None:
+        self.holding = holding
+        self.draining = False
+        self._claim = claim
+        self._takeover: tuple[Fence, str] | None = (claim.lease.fence, node)
+        self._claims = claim.claims_without_progress
+        self._models = models
+        self._registry = registry
+        self._instructions = instructions
+        self._stream = stream
+        self._activities = Activities(holding.woken)
+
+    async def run(self) -> None:
+        """Returns when the session is released. Raises `LeaseLost`, or what the store raised: then drop it all."""
+        try:
+            while not await self._turn_of_the_loop():
+                pass
+        finally:
+            await self._activities.cancel()
+
+    async def _turn_of_the_loop(self) -> bool:
+        self.holding.woken.clear()
+        self._activities.raise_failures()
+        await self.holding.refresh_inbox()
+        match decide(self.holding.state, self._inputs()):
+            case Append() as written:
+                if await self.holding.commit(written):
+                    self._takeover = None
+            case Interrupt():
+                await self._activities.cancel()
+            case Pause():
+                await self.holding.woken.wait()
+            case Release(for_another=True):
+                return await self._let_go("for_another")
+            case Release():
+                await linger(self.holding, stay=bool(self.holding.state.requests) and not self.draining)
+                return not self.holding.woken.is_set() and await self._let_go("done")
+            case CallModel() | RunTools() if self.draining and not self._activities.running:
+                return await self._let_go("handed_over")
+            case CallModel() as call:
+                self._start_model(call)
+            case RunTools(calls=calls):
+                for tool_call in calls:
+                    self._start_tool(tool_call)
+        return False
+
+    def _inputs(self) -> Inputs:
+        holding = self.holding
+        return Inputs(
+            new_id=holding.new_id,
+            now=holding.clock.now_ms(),
+            bounds=holding.bounds,
+            inbox=holding.inbox,
+            shown=holding.shown() if MODEL not in self._activities.running else (),
+            running=self._activities.running,
+            facts=facts_of(holding.state, self._registry, holding.bounds.max_calls_per_step),
+            claims_without_progress=self._claims,
+            eligible=self._claim.eligible,
+            takeover=self._takeover,
+        )
+
+    def _start_model(self, call: CallModel) -> None:
+        state = self.holding.state
+        without_tools = state.turn is not None and state.turn.last_step
+        request = ModelRequest(
+            messages=context(state, self._instructions),
+            tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
+            stream=self._stream,
+        )
+        self._start(MODEL, call_model(self.holding, call, self._models, request))
+
+    def _start_tool(self, call: Call) -> None:
+        tool = self._registry.get(call.name)
+        assert tool is not None, "decide only starts calls whose tool is here"
+        self._start(call.tool_call_id, run_tool(self.holding, call, tool))
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._claims = 0
+        self._activities.start(name, work)
+
+    async def _let_go(self, how: ReleaseKind) -> bool:
+        released = await self.holding.store.release(self.holding.lease, seen_tail=self.holding.tail_seen, how=how)
+        if not released:
+            self.holding.wake()
+        return released

@@ -1,0 +1,156 @@
+"""One model call: stream the answer, commit what comes before anyone sees it, record the message when it is whole.
+
+A crash at any moment leaves segments that the next holder seals, or nothing at all, and then the call is made again.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+from holdfast.events import message, tool
+from holdfast.events.body import Body
+from holdfast.events.message import ToolCallBlock
+from holdfast.models.errors import ModelNotUsable
+from holdfast.models.model import Model, ModelError, ModelRequest
+from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
+from holdfast.turns.answer import Answer
+from holdfast.turns.holding import Holding
+
+Models = Callable[[str | None], Model]
+"""From a session's choice of model, or None, to the model."""
+
+
+async def call_model(holding: Holding, call: CallModel, models: Models, request: ModelRequest) -> None:
+    """Make the call and record what came of it: the message, or the failure."""
+    if call.delay_seconds:
+        await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
+    started = holding.clock.now_ms()
+    answer = Answer(call.message_id, call.attempt, holding.new_id)
+    try:
+        model = _chosen(models, holding.state.model)
+        await _receive(holding, answer, model, request)
+    except ModelError as error:
+        await _failed(holding, call, error)
+    else:
+        await _record(holding, answer, model.name, holding.clock.now_ms() - started)
+
+
+def _chosen(models: Models, name: str | None) -> Model:
+    try:
+        return models(name)
+    except ModelNotUsable as error:
+        raise ModelError("model_unusable", str(error), retryable=False) from error
+
+
+async def _receive(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
+    writer = SegmentWriter(holding, answer)
+    stream = model.stream(request)
+    try:
+        async for chunks in stream:
+            answer.take(chunks)
+            writer.write_soon()
+            if answer.characters > holding.bounds.max_answer_characters:
+                answer.finish_reason = "length"
+                break
+    finally:
+        await _close(stream)
+        await writer.settle()
+
+
+async def _close(stream: object) -> None:
+    closing = getattr(stream, "aclose", None)
+    if closing is not None:
+        with contextlib.suppress(Exception):
+            await closing()
+
+
+class SegmentWriter:
+    """Commits what came in while the last commit was under way, so that waiting for the disk makes larger pieces."""
+
+    def __init__(self, holding: Holding, answer: Answer) -> None:
+        self._holding = holding
+        self._answer = answer
+        self._writing: asyncio.Task[None] | None = None
+        self._more = False
+
+    def write_soon(self) -> None:
+        self._more = True
+        if self._writing is None or self._writing.done():
+            if self._writing is not None:
+                self._writing.result()
+            self._writing = asyncio.create_task(self._write())
+
+    async def settle(self) -> None:
+        """Wait until what is being written is written. What came after it goes into the message itself."""
+        self._more = False
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        while self._more:
+            self._more = False
+            segments = self._answer.take_segments()
+            if segments:
+                await self._holding.commit_segments(segments)
+
+
+async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms: int) -> None:
+    """The message, what it used, its calls and, when it calls nothing, the end of its step and turn: one unit."""
+    while True:
+        await holding.refresh_inbox()
+        said = _message_events(answer, model_name, duration_ms)
+        following: list[Body] = []
+        inputs = Inputs(new_id=holding.new_id, now=holding.clock.now_ms(), bounds=holding.bounds, inbox=holding.inbox)
+        if not answer.calls() and holding.state.turn and not holding.stopping():
+            following = after_answer(holding.state, inputs, holding.state.turn, answer.text())
+        written = Append(
+            events=[*said, *following],
+            promotes=steering_promotions(following, inputs),
+            drops_segments=True,
+        )
+        if await holding.commit(written):
+            return
+
+
+def _message_events(answer: Answer, model_name: str, duration_ms: int) -> list[Body]:
+    usage = answer.usage
+    return [
+        message.AssistantMessage(
+            message_id=answer.message_id,
+            blocks=answer.blocks(),
+            model=model_name,
+            finish_reason=answer.finish_reason,
+            duration_ms=duration_ms,
+        ),
+        message.Usage(
+            message_id=answer.message_id,
+            model=model_name,
+            input_tokens=usage.input_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
+            cache_read_tokens=usage.cache_read_tokens if usage else None,
+            reasoning_tokens=usage.reasoning_tokens if usage else None,
+            cost_microdollars=usage.cost_microdollars if usage else None,
+            attempt=answer.attempt,
+            duration_ms=duration_ms,
+        ),
+        *(_started(block) for block in answer.calls()),
+    ]
+
+
+def _started(block: ToolCallBlock) -> tool.ToolStarted:
+    return tool.ToolStarted(tool_call_id=block.tool_call_id, tool_name=block.name, arguments=block.arguments)
+
+
+async def _failed(holding: Holding, call: CallModel, error: ModelError) -> None:
+    wait = error.retry_after_seconds
+    failure = message.CallFailed(
+        message_id=call.message_id,
+        attempt=call.attempt,
+        error_code=error.code,
+        message=error.message,
+        retryable=error.retryable,
+        status_code=error.status,
+        retry_after_ms=None if wait is None else int(wait * 1000),
+    )
+    await holding.commit(Append(events=[failure]))

@@ -1,0 +1,216 @@
+"""One tool call: what the tools say of it before it runs, and the run itself.
+
+Right before the side effect an attempt is committed, under the fence. From then until the result is committed, a
+crash leaves the outcome unknown, and the tool's own rule says what is to be done.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.events import codec
+from holdfast.events.ids import Position, ToolCallId
+from holdfast.events.request import PermissionAsk
+from holdfast.events.session import ClientTool
+from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
+from holdfast.live.live import Progress
+from holdfast.session.decide import Append, CallFacts, preview
+from holdfast.session.state import Call, Reply, State
+from holdfast.tools.built_in import Question
+from holdfast.tools.errors import ToolFailure
+from holdfast.tools.registry import Registry
+from holdfast.tools.tool import Tool, ToolContext, ToolResult
+from holdfast.turns.holding import Holding
+
+
+def facts_of(state: State, registry: Registry, max_calls: int) -> dict[ToolCallId, CallFacts]:
+    """What the tools say of each call that has no result yet."""
+    reply = state.reply()
+    if reply is None:
+        return {}
+    allowed = {call.tool_call_id for call in reply.calls[:max_calls]}
+    return {
+        call.tool_call_id: _facts(state, registry, call)
+        if call.tool_call_id in allowed
+        else CallFacts(
+            where="nowhere",
+            error=f"Only {max_calls} tool calls can be made at once.",
+            error_code="invalid_arguments",
+        )
+        for call in reply.unfinished()
+    }
+
+
+def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
+    client = next((found for found in state.client_tools if found.name == call.name), None)
+    if client is not None:
+        return _client_facts(client)
+    found = registry.get(call.name)
+    if found is None or not (state.tools is None or call.name in state.tools):
+        offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
+        text = f"Tool '{call.name}' does not exist. Available tools that can be called are {offered}."
+        return CallFacts(where="nowhere", error=text)
+    try:
+        arguments = found.parse(call.arguments)
+        ask = found.asks(arguments, directory_of(state))
+    except (ToolFailure, OSError, ValueError, RuntimeError) as error:
+        return CallFacts(where="nowhere", error=str(error), error_code="invalid_arguments")
+    if found.asks_person:
+        return _question_facts(arguments)
+    if state.dry_run and not found.read_only:
+        ask = None
+    return CallFacts(where="here", ask=ask, repeatable=found.after_crash == "repeat")
+
+
+def _client_facts(client: ClientTool) -> CallFacts:
+    ask = PermissionAsk(kind="custom-tool", subject=client.name) if client.asks_permission else None
+    return CallFacts(where="client", ask=ask, repeatable=True)
+
+
+def _question_facts(arguments: Question) -> CallFacts:
+    return CallFacts(
+        where="person",
+        question=arguments.question,
+        choices=arguments.choices,
+        allow_freeform=arguments.allow_freeform,
+        repeatable=True,
+    )
+
+
+def directory_of(state: State) -> Path | None:
+    """Where the session's tools work."""
+    return Path(state.working_directory) if state.working_directory else None
+
+
+async def run_tool(holding: Holding, call: Call, tool: Tool) -> None:
+    """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does."""
+    attempt = call.attempts + 1
+    arguments = tool.parse(call.arguments)
+    if holding.state.dry_run and not tool.read_only:
+        await _complete(holding, call.tool_call_id, _simulated(tool, arguments), 0, simulated=True)
+        return
+    attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
+    await holding.commit(Append(events=[attempted]))
+    started = holding.clock.now_ms()
+    context = _context(holding, call, attempt)
+    try:
+        result = await _outcome(tool, arguments, context, holding.bounds.tool_timeout_seconds)
+    finally:
+        context.cancel()
+    await _complete(holding, call.tool_call_id, result, holding.clock.now_ms() - started)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A result, whatever the tool gave or raised."""
+
+    content: str
+    error: ToolError | None = None
+    binary: bytes | None = None
+
+
+async def _outcome(tool: Tool, arguments: Any, context: ToolContext, limit_seconds: float) -> Outcome:
+    """Whatever a tool does short of ending the process becomes a result that the model can read."""
+    limit = min(tool.timeout_seconds or limit_seconds, limit_seconds)
+    try:
+        async with asyncio.timeout(limit):
+            return _as_outcome(await tool.run(arguments, context))
+    except TimeoutError:
+        text = f"{tool.name} did not finish within {limit:g} seconds and was given up. It may still take effect."
+        return Outcome(text, "timeout")
+    except ToolFailure as error:
+        return Outcome(str(error), "failed")
+    except (Exception, SystemExit) as error:
+        return Outcome(f"{tool.name} failed: {type(error).__name__}: {error}", "failed")
+
+
+def _as_outcome(value: Any) -> Outcome:
+    match value:
+        case ToolResult():
+            return Outcome(value.content, None if value.success else "failed", value.binary)
+        case str():
+            return Outcome(value)
+        case bytes():
+            return _from_bytes(value)
+        case None:
+            return Outcome("Done.")
+        case _:
+            return Outcome(codec.to_bytes(value).decode())
+
+
+def _from_bytes(value: bytes) -> Outcome:
+    try:
+        return Outcome(value.decode())
+    except UnicodeDecodeError:
+        return Outcome(
+            f"The tool returned {len(value):,} bytes of binary data, which are kept with the call.", None, value
+        )
+
+
+def _simulated(tool: Tool, arguments: Any) -> Outcome:
+    if tool.simulate is not None:
+        return _as_outcome(tool.simulate(arguments))
+    return Outcome(f"(dry run: {tool.name} was not run; suppose that it succeeded)")
+
+
+async def _complete(
+    holding: Holding, tool_call_id: ToolCallId, outcome: Outcome, duration_ms: int, *, simulated: bool = False
+) -> None:
+    bounds = holding.bounds
+    size = len(outcome.content) + len(outcome.binary or b"")
+    if size > bounds.max_tool_result_bytes:
+        limit = bounds.max_tool_result_bytes
+        outcome = Outcome(
+            f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less.", "too_large"
+        )
+    content = codec.without_surrogates(outcome.content)
+    completed = ToolCompleted(
+        tool_call_id=tool_call_id,
+        success=outcome.error is None,
+        content=content,
+        preview=preview(content, bounds.max_tool_characters, tool_call_id),
+        error=outcome.error,
+        binary=outcome.binary,
+        simulated=simulated,
+        duration_ms=duration_ms,
+    )
+    await holding.commit(Append(events=[completed]))
+
+
+def _context(holding: Holding, call: Call, attempt: int) -> ToolContext:
+    loop = asyncio.get_running_loop()
+
+    def report(text: str) -> None:
+        hint = Progress(call.tool_call_id, text)
+        loop.call_soon_threadsafe(holding.live.publish, holding.key, hint)
+
+    async def read_output(tool_call_id: str) -> str | None:
+        return await _whole_output(holding, ToolCallId(tool_call_id))
+
+    reply = holding.state.reply()
+    return ToolContext(
+        session_id=holding.key.session,
+        tool_call_id=call.tool_call_id,
+        key=_call_key(reply, call),
+        attempt=attempt,
+        working_directory=directory_of(holding.state),
+        report=report,
+        read_output=read_output,
+    )
+
+
+def _call_key(reply: Reply | None, call: Call) -> str:
+    return f"{reply.message_id if reply else ''}:{call.tool_call_id}"
+
+
+async def _whole_output(holding: Holding, tool_call_id: ToolCallId) -> str | None:
+    """The last result under this id, as the log has it, whole."""
+    found = None
+    position = Position(0)
+    while page := await holding.store.events_after(holding.key, position, limit=500):
+        for event in page:
+            if isinstance(event.body, ToolCompleted) and event.body.tool_call_id == tool_call_id:
+                found = event.body.content
+        position = page[-1].position
+    return found

@@ -1,0 +1,59 @@
+"""What a held session waits for: its own activities, and whatever is put into its inbox."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.turns.holding import Holding
+
+
+class Activities:
+    """The model call or the tools that run beside the loop, by name. The end of each wakes the loop."""
+
+    def __init__(self, woken: asyncio.Event) -> None:
+        self._woken = woken
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: list[BaseException] = []
+
+    @property
+    def running(self) -> frozenset[str]:
+        return frozenset(self._tasks)
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(lambda done: self._ended(name, done))
+
+    def raise_failures(self) -> None:
+        """An activity that failed (it lost the lease, the store is gone) ends the whole holding."""
+        if self._failures:
+            raise self._failures[0]
+
+    async def cancel(self) -> None:
+        """End all of them: model streams are closed and tools cancelled when this returns."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failures.append(failure)
+        self._woken.set()
+
+
+async def linger(holding: Holding, *, stay: bool) -> None:
+    """Before a session is let go of to wait for people: stay a moment, in case the answer comes at once."""
+    if not stay:
+        return
+    waking = asyncio.create_task(holding.woken.wait())
+    pause = asyncio.create_task(holding.clock.sleep(holding.bounds.linger_seconds))
+    try:
+        await asyncio.wait((waking, pause), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waking.cancel()
+        pause.cancel()
+        await asyncio.gather(waking, pause, return_exceptions=True)

@@ -1,0 +1,226 @@
+"""Claims sessions that have something to do, and runs each in a task of its own until it is released."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.events.ids import Key
+from holdfast.live.live import Live
+from holdfast.session.bounds import Bounds
+from holdfast.session.fold import FOLD_VERSION
+from holdfast.store.clock import Clock
+from holdfast.store.errors import StoreError
+from holdfast.store.store import Claim, ReleaseKind, Store
+from holdfast.tools.registry import Registry
+from holdfast.turns.errors import LeaseLost
+from holdfast.turns.holding import Holding
+from holdfast.turns.loop import Loop
+from holdfast.turns.model_call import Models
+from holdfast.workers.lease_keeper import LeaseKeeper
+
+log = logging.getLogger(__name__)
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a worker does what it does by itself."""
+
+    lease_ttl_seconds: float = 15.0
+    renew_every_seconds: float = 4.0
+    lease_margin_seconds: float = 3.0
+    claim_every_seconds: float = 1.0
+    listen_every_seconds: float = 0.5
+    max_sessions: int = 200
+
+
+class Worker:
+    """One per process. Stopping it hands over or drops what it runs; nothing that was acknowledged is lost."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        live: Live,
+        clock: Clock,
+        bounds: Bounds,
+        pace: Pace,
+        node: str,
+        registry: Registry,
+        models: Models,
+        instructions: str = "",
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._clock = clock
+        self._bounds = bounds
+        self._pace = pace
+        self._node = node
+        self._registry = registry
+        self._models = models
+        self._instructions = instructions
+        self._new_id = new_id
+        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._loops: dict[Key, Loop] = {}
+        self._wanted = asyncio.Event()
+        self._draining = False
+        self._duties: list[asyncio.Task[None]] = []
+        self.keeper = LeaseKeeper(
+            store,
+            clock,
+            ttl_seconds=pace.lease_ttl_seconds,
+            renew_every_seconds=pace.renew_every_seconds,
+            margin_seconds=pace.lease_margin_seconds,
+            listen_every_seconds=pace.listen_every_seconds,
+            on_lost=self._lost,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.keeper.renew()
+        self._stop_hearing = self._live.on_change(self._heard)
+        for duty in (self._claiming(), self.keeper.run(), self._hearing_others()):
+            self._duties.append(asyncio.create_task(duty))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop(grace_seconds=0)
+
+    async def stop(self, *, grace_seconds: float) -> None:
+        """Stop claiming; let each session come to the end of its step, but no longer than this; then let go of all."""
+        if self._draining:
+            return
+        self._draining = True
+        self._stop_hearing()
+        self._duties[0].cancel()
+        for loop in self._loops.values():
+            loop.draining = True
+            loop.holding.wake()
+        if self._running and grace_seconds > 0:
+            await asyncio.wait(self._running.values(), timeout=grace_seconds)
+        for task in self._running.values():
+            task.cancel()
+        for duty in self._duties:
+            duty.cancel()
+        await asyncio.gather(*self._running.values(), *self._duties, return_exceptions=True)
+
+    @property
+    def holding(self) -> int:
+        """How many sessions are in memory."""
+        return len(self._running)
+
+    # Claiming
+
+    def _heard(self, key: Key | None) -> None:
+        if key is not None and key in self._loops:
+            self._loops[key].holding.wake()
+        else:
+            self._wanted.set()
+
+    async def _claiming(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                await self._claim()
+            except StoreError as error:
+                log.warning("could not claim: %s", error.message)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.claim_every_seconds):
+                    await self._wanted.wait()
+
+    async def _claim(self) -> None:
+        free = self._pace.max_sessions - len(self._running)
+        if free <= 0 or not self.keeper.trusted():
+            return
+        for claim in await self._store.claim(limit=free):
+            key = claim.lease.key
+            task = asyncio.create_task(self._hold(claim), name=f"session {key.session}")
+            self._running[key] = task
+            task.add_done_callback(functools.partial(self._ended, key))
+
+    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
+        if self._running.get(key) is task:
+            del self._running[key]
+            self._wanted.set()
+
+    async def _hearing_others(self) -> None:
+        """Notice what other processes commit to the same store, while a session is held or read here."""
+        async for _ in self._store.changes(wanted=self._anyone):
+            self._live.lose_all()
+            if self._loops:
+                await self.keeper.listen()
+
+    def _anyone(self) -> bool:
+        return bool(self._loops) or self._live.listening()
+
+    # Holding
+
+    async def _hold(self, claim: Claim) -> None:
+        """One claimed session, from loading it to letting go of it. Whatever goes wrong, only this session feels it."""
+        key = claim.lease.key
+        try:
+            await self._run(claim)
+        except LeaseLost:
+            log.info("lost session %s", key.session)
+        except asyncio.CancelledError:
+            await self._give_back(claim, "handed_over")
+            raise
+        except StoreError as error:
+            log.error("session %s was dropped, it will be claimed again: %s", key.session, error.message)
+            await self._give_back_later(claim)
+        except Exception:
+            log.exception("session %s was dropped, it will be claimed again", key.session)
+            await self._give_back_later(claim)
+
+    async def _run(self, claim: Claim) -> None:
+        key = claim.lease.key
+        loaded = await self._store.load(key, fold_version=FOLD_VERSION)
+        if loaded is None:
+            raise LeaseLost(key)
+        holding = Holding(
+            store=self._store,
+            live=self._live,
+            clock=self._clock,
+            bounds=self._bounds,
+            new_id=self._new_id,
+            lease=claim.lease,
+            loaded=loaded,
+        )
+        loop = Loop(
+            holding,
+            claim,
+            node=self._node,
+            models=self._models,
+            registry=self._registry,
+            instructions=self._instructions,
+        )
+        loop.draining = self._draining
+        self._loops[key] = loop
+        self.keeper.holdings[key] = holding
+        try:
+            await loop.run()
+        finally:
+            self._loops.pop(key, None)
+            self.keeper.holdings.pop(key, None)
+
+    async def _give_back_later(self, claim: Claim) -> None:
+        """After a pause, so that a disk that is full or a bug is not met again a thousand times a second."""
+        await self._clock.sleep(self._pace.claim_every_seconds)
+        await self._give_back(claim, "failed")
+
+    async def _give_back(self, claim: Claim, how: ReleaseKind) -> None:
+        """Let another process, or a later try, have it at once. If even that fails, the lease runs out."""
+        with contextlib.suppress(StoreError):
+            await self._store.release(claim.lease, seen_tail=-1, how=how)
+
+    def _lost(self, key: Key | None) -> None:
+        for held, task in list(self._running.items()):
+            if key is None or held == key:
+                task.cancel()

@@ -1,0 +1,69 @@
+"""A server that writes the very bytes it is given, for what no proper server would send."""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+
+def http(
+    body: bytes,
+    *,
+    status: str = "200 OK",
+    content_type: str = "text/event-stream",
+    length: int | None = None,
+    headers: str = "",
+) -> bytes:
+    """A response with a length; one longer than the body makes the end of it a cut."""
+    size = len(body) if length is None else length
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {size}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+class RawServer:
+    """Answers every request with the same writes. Then it closes, unless told to `hold` until the client leaves, or
+    to `keep` the connection for the next request."""
+
+    def __init__(self, writes: Sequence[bytes], *, hold: bool = False, keep: bool = False) -> None:
+        self.connections = 0
+        self.asked = asyncio.Event()
+        self.requests: list[bytes] = []
+        self.left = asyncio.Event()
+        self._writes = writes
+        self._hold = hold
+        self._keep = keep
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while head := await _head(reader):
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            self.requests.append(head + await reader.readexactly(int(length.split(b":")[1])))
+            self.asked.set()
+            for data in self._writes:
+                writer.write(data)
+                await writer.drain()
+            if self._hold:
+                await reader.read()
+                self.left.set()
+            if not self._keep:
+                break
+        writer.close()
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""

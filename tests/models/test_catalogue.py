@@ -1,0 +1,86 @@
+"""Opening a model by its name, with the keys and addresses that people have set."""
+
+import json
+
+import pytest
+
+from holdfast.models.catalogue import open_model
+from holdfast.models.errors import ModelKeyMissing, ModelNotUsable, UnknownModel
+from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.server import ModelServer
+from tests.models.answers import answer_of, asking, text_of
+from tests.models.raw_server import RawServer, http
+
+pytestmark = pytest.mark.anyio
+
+HI = Script((Rule((Reply(text="hi"),)),))
+ANSWER = http(b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n')
+
+
+def opened(name: str, *, base_url: str | None = None, api_key: str | None = None, **environ: str) -> OpenAICompatible:
+    model = open_model(name, base_url=base_url, api_key=api_key, environ=environ)
+    assert isinstance(model, OpenAICompatible)
+    return model
+
+
+def test_the_demo_needs_nothing() -> None:
+    assert open_model("demo", base_url=None, api_key=None, environ={}).name == "demo"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "host"),
+    [
+        ("openai/gpt-x", "OPENAI_API_KEY", "api.openai.com"),
+        ("openrouter/anthropic/claude-x", "OPENROUTER_API_KEY", "openrouter.ai"),
+    ],
+)
+def test_a_provider_is_found_with_its_usual_key(name: str, variable: str, host: str) -> None:
+    model = opened(name, **{variable: "k"})
+    assert model.name == name
+    assert host in repr(model)
+    with pytest.raises(ModelKeyMissing, match=f"set {variable}"):
+        opened(name)
+
+
+async def test_the_name_after_the_provider_is_what_the_provider_is_asked_for() -> None:
+    name = "openrouter/anthropic/claude-x"
+    async with RawServer([ANSWER]) as server, opened(name, base_url=server.url, api_key="k") as model:
+        await answer_of(model, asking())
+    assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])["model"] == "anthropic/claude-x"
+
+
+async def test_a_local_server_needs_no_key() -> None:
+    async with RawServer([ANSWER]) as server, opened("openai/llama3", base_url=server.url) as model:
+        assert text_of(await answer_of(model, asking())) == "hi"
+    assert b"authorization" not in server.requests[0].lower()
+
+
+async def test_openai_base_url_and_the_key_of_the_environment_are_used() -> None:
+    async with ModelServer(HI, api_key="k") as server:
+        environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": " k\n"}
+        async with opened("openai/x", **environ) as model:
+            assert text_of(await answer_of(model, asking())) == "hi"
+
+
+async def test_a_key_and_an_address_that_are_given_come_first() -> None:
+    async with ModelServer(HI, api_key="k") as server:
+        environ = {"OPENAI_BASE_URL": "http://nowhere.invalid/v1", "OPENAI_API_KEY": "other"}
+        async with opened("openai/x", base_url=server.url, api_key="k", **environ) as model:
+            assert text_of(await answer_of(model, asking())) == "hi"
+
+
+@pytest.mark.parametrize("name", ["", "gpt-x", "demo/x", "mistral/x", "openai", "openai/", "/x", "anthropic"])
+def test_an_unknown_name_is_answered_with_what_is_possible(name: str) -> None:
+    with pytest.raises(UnknownModel, match="demo, openai/NAME and openrouter/NAME"):
+        opened(name, OPENAI_API_KEY="k")
+
+
+def test_anthropic_is_pointed_to_openrouter() -> None:
+    with pytest.raises(UnknownModel, match="not supported yet: use openrouter/anthropic/claude-x"):
+        opened("anthropic/claude-x")
+
+
+def test_whatever_is_wrong_with_the_settings_is_one_kind_of_error() -> None:
+    with pytest.raises(ModelNotUsable):
+        opened("openai/x", base_url="localhost:11434")

@@ -1,0 +1,75 @@
+"""The demo model: what a newcomer is told to try works, and it says the same to everybody."""
+
+import json
+import re
+
+import pytest
+
+from holdfast.events.ids import ToolCallId
+from holdfast.models.demo import DEMO_SCRIPT, demo_model
+from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from tests.models.answers import answer_of, reasoning_of, text_of, tool_calls_of
+
+pytestmark = pytest.mark.anyio
+
+
+def without_pauses(script: Script) -> Script:
+    def quick(reply: Reply) -> Reply:
+        return Reply(text=reply.text, reasoning=reply.reasoning, tool_calls=reply.tool_calls)
+
+    return Script(tuple(Rule(tuple(map(quick, rule.replies)), when=rule.when) for rule in script.rules))
+
+
+DEMO = ScriptedModel(without_pauses(DEMO_SCRIPT), name="demo")
+
+
+async def reply_to(*messages: ContextMessage) -> tuple[str, str, list[tuple[str, str, str]]]:
+    chunks = await answer_of(DEMO, ModelRequest(messages=messages))
+    return text_of(chunks), reasoning_of(chunks), tool_calls_of(chunks)
+
+
+def outcome(name: str, arguments: str, text: str) -> tuple[ContextMessage, ...]:
+    call_id = ToolCallId("c")
+    return AssistantTurn("", (ToolUse(call_id, name, arguments),)), ToolOutcome(call_id, text)
+
+
+def test_it_is_called_demo_and_speaks_at_a_readable_pace() -> None:
+    assert demo_model().name == "demo"
+    assert all(reply.chunk_delay_ms == 25 for rule in DEMO_SCRIPT.rules for reply in rule.replies)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tool", "keys"),
+    [
+        ("Please write something", "create", {"path", "file_text"}),
+        ("Make a note", "create", {"path", "file_text"}),
+        ("read the note", "view", {"path"}),
+        ("ask me a question", "ask_user", {"question", "choices"}),
+    ],
+)
+async def test_it_calls_a_tool_and_then_tells_the_outcome(prompt: str, tool: str, keys: set[str]) -> None:
+    _, _, ((_, name, arguments),) = await reply_to(UserText(prompt))
+    assert (name, set(json.loads(arguments))) == (tool, keys)
+    text, _, calls = await reply_to(UserText(prompt), *outcome(name, arguments, "DENIED BY A PERSON"))
+    assert "DENIED BY A PERSON" in text
+    assert calls == []
+
+
+async def test_thinking_is_shown() -> None:
+    text, reasoning, _ = await reply_to(UserText("think about it"))
+    assert text
+    assert reasoning
+
+
+async def test_a_long_answer_is_long_enough_to_be_killed() -> None:
+    text, _, _ = await reply_to(UserText("a long answer, please"))
+    assert 180 <= len(text.split()) <= 260
+
+
+async def test_everything_that_the_welcome_suggests_has_its_own_answer() -> None:
+    welcome, _, _ = await reply_to(UserText("hello"))
+    suggestions = re.findall(r'^- "(.+?)"', welcome, re.MULTILINE)
+    answers = [str(await reply_to(UserText(suggestion))) for suggestion in suggestions]
+    assert len(suggestions) == 5
+    assert len({*answers, str((welcome, "", []))}) == 6

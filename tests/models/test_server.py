@@ -1,0 +1,76 @@
+"""The scripted model as a server: what other clients see of it, and its blocking entry."""
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import aiohttp
+import pytest
+
+from holdfast.models.scripted import Failure, Reply, Rule, Script
+from holdfast.models.server import ModelServer
+
+pytestmark = pytest.mark.anyio
+
+HI = Script((Rule((Reply(text="one two"),)),))
+CALL: dict[str, Any] = {"model": "any", "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+async def test_models_and_completions_are_served_with_and_without_the_version(prefix: str) -> None:
+    async with ModelServer(HI) as server, aiohttp.ClientSession(server.url.removesuffix("/v1")) as client:
+        async with client.get(f"{prefix}/models") as response:
+            assert (await response.json())["data"][0]["id"] == "scripted"
+        async with client.post(f"{prefix}/chat/completions", json=CALL) as response:
+            assert (await response.json())["choices"][0]["message"]["content"] == "one two"
+
+
+async def test_each_piece_is_an_event_and_usage_only_for_who_asks() -> None:
+    async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
+        response = await client.post(f"{server.url}/chat/completions", json={**CALL, "stream": True})
+        events = (await response.text()).split("\n\n")
+    assert len(events) == 5
+    assert '"content":"one"' in events[0]
+    assert '"finish_reason":"stop"' in events[2]
+    assert events[3:] == ["data: [DONE]", ""]
+    assert "usage" not in "".join(events)
+
+
+async def test_a_key_is_wanted_everywhere_when_it_is_set() -> None:
+    async with ModelServer(HI, api_key="k") as server, aiohttp.ClientSession() as client:
+        for response in (await client.get(f"{server.url}/models"), await client.post(f"{server.url}/chat/completions")):
+            assert response.status == 401
+            assert "error" in await response.json()
+        assert len(server.requests) == 0
+
+
+async def test_a_body_that_is_no_call_is_refused() -> None:
+    async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
+        response = await client.post(f"{server.url}/chat/completions", data=b"{")
+        assert response.status == 400
+        assert "error" in await response.json()
+
+
+async def test_stopping_does_not_wait_for_an_answer_that_hangs() -> None:
+    script = Script((Rule((Reply(text="a", fail=Failure(kind="hang")),)),))
+    async with aiohttp.ClientSession() as client:
+        async with ModelServer(script) as server:
+            response = await client.post(f"{server.url}/chat/completions", json={**CALL, "stream": True})
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_blocking_entry_serves_until_it_is_told_to_stop(number: signal.Signals) -> None:
+    program = (
+        "from holdfast.models import server, scripted;"
+        "server.run(scripted.Script((scripted.Rule((scripted.Reply(text='hi'),)),)))"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    url = (await process.stdout.readline()).decode().split()[-1]
+    async with aiohttp.ClientSession() as client, client.get(f"{url}/models") as response:
+        assert response.status == 200
+    process.send_signal(number)
+    assert await process.wait() == 0

@@ -1,0 +1,244 @@
+"""Settings: who wins, what is refused and in which words, and that a key is never shown."""
+
+import copy
+import os
+import pickle
+import pwd
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.config import RESERVED, SETTINGS, Config, ConfigError, Secret, Setting, load
+from holdfast.session.bounds import Bounds
+
+HOME = {"HOME": "/home/ada"}
+KEY = "sk-very-secret"
+NUMBERS = [setting for setting in SETTINGS if setting.default.replace(".", "").isdigit()]
+
+
+def refusal(options: Mapping[str, object], environ: Mapping[str, str] | None = None) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(options, HOME | dict(environ or {}))
+    return caught.value
+
+
+def value_of(config: Config, setting: Setting) -> object:
+    return getattr(config.bounds if setting.is_bound else config, setting.name)
+
+
+# Who wins
+
+
+def test_nothing_needs_to_be_set() -> None:
+    config = load({}, HOME)
+    assert config.model == "demo"
+    assert config.owner == "local"
+    assert config.bounds == Bounds()
+    assert config.warnings == ()
+
+
+def test_a_variable_beats_the_default_and_an_option_beats_both() -> None:
+    environ = HOME | {"HOLDFAST_MODEL": "from-variable"}
+    assert load({}, environ).model == "from-variable"
+    assert load({"model": "from-option"}, environ).model == "from-option"
+
+
+def test_an_option_that_is_none_and_a_variable_that_is_empty_are_not_given() -> None:
+    assert load({"model": None}, HOME | {"HOLDFAST_MODEL": " "}).model == "demo"
+
+
+def test_a_wrong_variable_does_not_matter_when_an_option_replaces_it() -> None:
+    assert load({"max_rounds": 3}, HOME | {"HOLDFAST_MAX_ROUNDS": "many"}).bounds.max_rounds == 3
+
+
+def test_the_key_of_a_provider_does_not_choose_a_model() -> None:
+    config = load({}, HOME | {"OPENAI_API_KEY": KEY})
+    assert config.model == "demo"
+    assert config.model_api_key is None
+
+
+def test_every_field_is_a_setting_and_every_setting_has_a_meaning() -> None:
+    fields = {field.name for struct in (Config, Bounds) for field in msgspec.structs.fields(struct)}
+    assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings"}
+    assert all(setting.meaning for setting in SETTINGS)
+
+
+@pytest.mark.parametrize("setting", NUMBERS, ids=lambda setting: setting.name)
+def test_every_number_can_be_set_by_its_variable(setting: Setting) -> None:
+    # A value near the default: some numbers must fit to each other.
+    number = float(setting.default) + 1
+    config = load({}, HOME | {setting.env: f"{number:g}" if number < 1e5 else str(int(number))})
+    assert value_of(config, setting) == number
+
+
+def test_the_defaults_on_the_page_are_the_defaults_in_force() -> None:
+    config = load({}, HOME)
+    assert {setting.name: float(setting.default) for setting in NUMBERS} == {
+        setting.name: value_of(config, setting) for setting in NUMBERS
+    }
+
+
+# Where files are
+
+
+def test_data_is_kept_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert load({}, HOME).data_dir == Path("/home/ada/.local/share/holdfast")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert load({}, HOME).data_dir == Path("/home/ada/Library/Application Support/holdfast")
+    assert load({}, HOME | {"XDG_DATA_HOME": "/data"}).data_dir == Path("/data/holdfast")
+
+
+def test_a_relative_xdg_data_home_is_ignored_as_its_specification_says() -> None:
+    assert load({}, HOME | {"XDG_DATA_HOME": "data"}).data_dir == load({}, HOME).data_dir
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
+def test_without_a_usable_home_the_one_of_the_user_is_taken(environ: dict[str, str]) -> None:
+    assert load({}, environ).data_dir.is_relative_to(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def test_a_user_without_any_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(ConfigError, match="HOLDFAST_DATA_DIR"):
+        load({}, {})
+    assert load({"data_dir": "/data"}, {}).data_dir == Path("/data")
+
+
+def test_the_database_is_in_the_data_directory() -> None:
+    config = load({"data_dir": Path("/data")}, HOME)
+    assert config.database == "sqlite:////data/holdfast.db"
+    assert config.database_path == Path("/data/holdfast.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:////srv/there.db", Path("/srv/there.db")),
+        ("sqlite:///here.db", Path.cwd() / "here.db"),
+        ("sqlite:///./sub/../here.db", Path.cwd() / "here.db"),
+        ("sqlite:///~/mine.db", Path("/home/ada/mine.db")),
+        ("sqlite:////srv/a name?#%20.db", Path("/srv/a name?#%20.db")),
+    ],
+)
+def test_a_database_url_names_a_file(url: str, path: Path) -> None:
+    config = load({"database": url}, HOME)
+    assert config.database_path == path
+    assert load({"database": config.database}, HOME).database == config.database
+
+
+def test_a_tilde_in_the_data_directory_is_the_home() -> None:
+    assert load({}, HOME | {"HOLDFAST_DATA_DIR": "~/hold"}).data_dir == Path("/home/ada/hold")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///dir/", "here.db", "mysql://h/d", "sqlite:///a\0b", 7],
+)
+def test_what_names_no_file_is_refused_as_a_database(url: object) -> None:
+    error = refusal({"database": url})
+    assert error.setting == "--database"
+    assert "sqlite:///relative.db or sqlite:////absolute.db" in str(error)
+
+
+@pytest.mark.parametrize("url", [f"postgresql://ada:{KEY}@db/x", f"postgres://ada:{KEY}@db/x", f"pg//ada:{KEY}@db/x"])
+def test_postgresql_is_not_in_this_release_and_its_password_is_not_repeated(url: str) -> None:
+    error = refusal({}, {"HOLDFAST_DATABASE": url})
+    assert error.setting == "HOLDFAST_DATABASE"
+    assert "embedded store only" in str(error) or url.startswith("pg//")
+    assert KEY not in str(error)
+
+
+@pytest.mark.parametrize("value", ["many", "1.5", "0", "-1", "1000000001", "9" * 5000, "nan", 1.0, True, [], 10**400])
+def test_what_is_not_a_whole_number_in_range_is_refused_as_a_bound(value: object) -> None:
+    assert "a whole number, 1 to 1000000000" in str(refusal({"max_rounds": value}))
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e400", True, 10**400])
+def test_what_is_not_a_time_is_refused_as_seconds(value: object) -> None:
+    assert "a number of seconds, more than 0 to 1000000000" in str(refusal({"tool_timeout_seconds": value}))
+
+
+def test_an_error_names_the_variable_the_problem_and_what_is_allowed() -> None:
+    error = refusal({}, {"HOLDFAST_MAX_ROUNDS": "many"})
+    assert error.code == "config_invalid"
+    assert str(error) == "HOLDFAST_MAX_ROUNDS is 'many', not a whole number. Allowed: a whole number, 1 to 1000000000."
+
+
+def test_not_to_linger_is_allowed() -> None:
+    assert load({"linger_seconds": 0}, HOME).bounds.linger_seconds == 0
+
+
+def test_a_lease_that_could_not_be_renewed_in_time_is_refused() -> None:
+    error = refusal({"renew_every_seconds": 12})
+    assert error.setting == "renew_every_seconds"
+    assert "lease_ttl_seconds - lease_margin_seconds, which is 12" in str(error)
+
+
+def test_waits_that_shrink_are_refused() -> None:
+    assert refusal({"backoff_seconds": 31}).setting == "max_backoff_seconds"
+
+
+@pytest.mark.parametrize("owner", ["  ", "a" * 65, "a\nb", 7])
+def test_an_owner_is_a_short_line_of_text(owner: object) -> None:
+    assert refusal({"owner": owner}).setting == "owner"
+
+
+@pytest.mark.parametrize("url", ["api.example", "ftp://a", "https://", "https://a:x", "https://[", "http://a b", 7])
+def test_what_is_not_a_web_address_is_refused_as_a_base_url(url: object) -> None:
+    assert refusal({"model_base_url": url}).setting == "--model-base-url"
+
+
+@pytest.mark.parametrize("url", [f"https://ada:{KEY}@api.example", f"https://api.example/?key={KEY}"])
+def test_a_base_url_that_holds_a_key_is_refused_and_not_repeated(url: str) -> None:
+    assert KEY not in str(refusal({"model_base_url": url}))
+
+
+def test_a_base_url_has_no_closing_slash() -> None:
+    assert load({"model_base_url": "http://127.0.0.1:8080/v1/"}, HOME).model_base_url == "http://127.0.0.1:8080/v1"
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    assert refusal({"max_round": 3}).allowed == "max_rounds"
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
+    config = load({}, HOME | {"HOLDFAST_MAX_ROUND": KEY, "HOLDFAST_XYZ": KEY})
+    assert config.warnings == (
+        "HOLDFAST_MAX_ROUND is set, but there is no such setting. Did you mean HOLDFAST_MAX_ROUNDS?",
+        "HOLDFAST_XYZ is set, but there is no such setting.",
+    )
+
+
+def test_variables_of_servers_and_clusters_are_tolerated_silently() -> None:
+    assert load({}, HOME | dict.fromkeys(RESERVED, "x")).warnings == ()
+
+
+# Secrets
+
+
+def test_a_key_is_not_shown_by_the_configuration_that_holds_it() -> None:
+    config = load({}, HOME | {"HOLDFAST_MODEL_API_KEY": f" {KEY}\n"})
+    assert config.model_api_key == Secret(KEY)
+    assert config.model_api_key.reveal() == KEY
+    assert KEY not in f"{config!r} {config} {config.model_api_key} {config.model_api_key!r}"
+
+
+@pytest.mark.parametrize("key", [f"{KEY} two", f"{KEY}\u00e9", f"{KEY}\nHeader: x"])
+def test_a_key_that_can_not_be_sent_is_refused_and_not_repeated(key: str) -> None:
+    assert KEY not in str(refusal({}, {"HOLDFAST_MODEL_API_KEY": key}))
+
+
+def test_a_secret_is_not_written_down() -> None:
+    for write in (msgspec.json.encode, pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError):
+            write(Secret(KEY))

@@ -1,0 +1,173 @@
+"""The layout, stated as what each folder may import: from pure to worldly, and never back.
+
+The table is the one in docs/ARCHITECTURE.md. A folder that is not in it needs a row before it needs code.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+PACKAGE = "holdfast"
+
+PURE = {"events"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools"}
+RUNTIME = SEAMS | {"turns", "workers", "server"}
+ROOT = {"app", "cli", "config", "testing"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "events": set(),
+    "session": PURE,
+    "store": PURE,
+    "live": PURE,
+    "models": PURE,
+    "tools": PURE,
+    "turns": SEAMS,
+    "workers": SEAMS | {"turns"},
+    "server": SEAMS,
+    "testing": RUNTIME | {"config"},
+    "config": {"session.bounds"},
+    "app": RUNTIME | ROOT,
+    "cli": RUNTIME | ROOT,
+    # The public names, and `python -m holdfast`.
+    "": RUNTIME | ROOT,
+    "__main__": {"cli"},
+}
+"""Each may also import itself, and the version that the package itself holds."""
+
+MAY_DEFER = {"", "__main__", "app", "cli"}
+"""Where an import may stand in a function, so that a command does not pay for what it does not use."""
+
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"}
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name below the package: `store.sqlite.store`; the package itself is ``."""
+    found = {}
+    for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(SOURCE / PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def below(dotted: str) -> str | None:
+    """The name below our package, or None if it is somebody else's."""
+    if dotted == PACKAGE:
+        return ""
+    return dotted.removeprefix(f"{PACKAGE}.") if dotted.startswith(f"{PACKAGE}.") else None
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Our modules that a tree imports. `from a import b` is module a.b if there is one, else a."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            dotted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            dotted = sorted(name if below(name) in MODULES else str(node.module) for name in full)
+        else:
+            continue
+        yield from (name for name in map(below, dotted) if name is not None)
+
+
+IMPORTS = {name: sorted(set(imported(tree)) - {name}) for name, tree in TREES.items()}
+
+
+def folder(module: str) -> str:
+    return module.split(".")[0]
+
+
+def is_allowed(importer: str, target: str) -> bool:
+    if target == "" or folder(target) == folder(importer):
+        return True
+    allowed = MAY_IMPORT[folder(importer)]
+    return folder(target) in allowed or target in allowed
+
+
+def test_every_folder_has_a_row_in_the_table() -> None:
+    assert {folder(module) for module in MODULES} - set(MAY_IMPORT) == set()
+
+
+def test_imports_point_upwards_in_the_table_only() -> None:
+    wrong = [
+        f"{module} -> {target}" for module in MODULES for target in IMPORTS[module] if not is_allowed(module, target)
+    ]
+    assert wrong == []
+
+
+def test_the_package_is_imported_for_its_version_only() -> None:
+    """Else `import holdfast` in the middle of the tree would reach the composition root."""
+    names = {
+        alias.name
+        for module, tree in TREES.items()
+        if folder(module) not in MAY_DEFER | ROOT
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE
+        for alias in node.names
+        if alias.name not in MODULES
+    }
+    assert names <= {"__version__"}
+
+
+def test_server_and_workers_meet_in_the_store() -> None:
+    assert "workers" not in MAY_IMPORT["server"]
+    assert "server" not in MAY_IMPORT["workers"]
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if folder(module) not in MAY_DEFER])
+def test_no_import_hides_in_a_function(module: str) -> None:
+    hidden = [
+        f"line {node.lineno}"
+        for function in ast.walk(TREES[module])
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert hidden == []
+
+
+def knots(graph: dict[str, list[str]]) -> list[list[str]]:
+    """Modules that reach each other: Tarjan's strongly connected components with more than one member."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = low[module] = len(order)
+        path.append(module)
+        for target in graph.get(module, []):
+            if target not in order:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in path:
+                low[module] = min(low[module], order[target])
+        if low[module] == order[module]:
+            at = path.index(module)
+            if len(path) - at > 1:
+                found.append(sorted(path[at:]))
+            del path[at:]
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert knots(IMPORTS) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert knots({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": []}) == [["b", "c"]]
+
+
+def test_every_module_is_named_for_what_it_defines() -> None:
+    assert [module for module in MODULES if FORBIDDEN_NAMES & set(module.split("."))] == []
