@@ -24,7 +24,7 @@ _item_decoder: msgspec.json.Decoder[inbox.Item] = msgspec.json.Decoder(inbox.Ite
 def encode(body: Body) -> tuple[str, int, bytes]:
     """A body as (type, version, data)."""
     if isinstance(body, Unknown):
-        return body.original_type, 1, bytes(body.data)
+        return body.original_type, body.original_version, bytes(body.data)
     name = type_of(body)
     return name, _VERSIONS[name], to_bytes(body)
 
@@ -32,7 +32,7 @@ def encode(body: Body) -> tuple[str, int, bytes]:
 def decode(event_type: str, version: int, data: bytes) -> Body:
     """The body that `encode` was given, lifted to this release's version when it is older."""
     if event_type not in _KNOWN or version > _VERSIONS[event_type]:
-        return Unknown(original_type=event_type, data=msgspec.Raw(data))
+        return Unknown(original_type=event_type, original_version=version, data=msgspec.Raw(data))
     if version == _VERSIONS[event_type]:
         body: Body = _body_decoder.decode(data)
         return body

@@ -48,6 +48,7 @@ class Unknown(Body, frozen=True, tag="holdfast.unknown"):
     """An event that a newer release wrote. It keeps its place in the log and changes nothing."""
 
     original_type: str
+    original_version: int
     data: msgspec.Raw
 
 

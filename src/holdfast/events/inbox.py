@@ -65,6 +65,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     """One row of an inbox: the receipt that its sender may read again at any time."""
 
     sequence: int
+    """Names this version of the item: an edit or a new order gives another. It is not the order of the queue."""
     key: str
     state: ItemState
     outcome: str

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, MessageId, ToolCallId
+from holdfast.events.ids import Key, MessageId, Position, ToolCallId
 from holdfast.events.message import BlockKind
 
 
@@ -24,6 +24,15 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tool_call_id: str = ""
     name: str = ""
+
+
+class Grown(msgspec.Struct, frozen=True):
+    """More of the message in flight was committed. It fits on what a reader has if that has the log up to `head`, and
+    the message up to the byte `follows[1]` of the block `follows[0]`; else something in between was missed."""
+
+    head: Position
+    follows: tuple[int, int]
+    deltas: tuple[Delta, ...]
 
 
 class Advanced(msgspec.Struct, frozen=True):
@@ -42,12 +51,15 @@ class Progress(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """The inbox is no longer what it was: something was put, edited, removed or promoted."""
 
+    promoted: bool = False
+    """The holder itself took something out: news for readers, but nobody has more to do than before."""
+
 
 class Lost(msgspec.Struct, frozen=True):
     """Hints were dropped because this subscriber was slow, or another process wrote: catch up from the store."""
 
 
-Hint = Delta | Advanced | Progress | Changed | Lost
+Hint = Grown | Advanced | Progress | Changed | Lost
 
 
 class Subscription(Protocol):
@@ -64,8 +76,8 @@ class Live(Protocol):
     def subscribe(self, key: Key) -> Subscription: ...
 
     def on_change(self, listener: Callable[[Key | None], None]) -> Callable[[], None]:
-        """Call `listener` with the key of each session whose inbox changed, or with None when it may have been any.
-        Gives back how to end it."""
+        """Call `listener` with the key of each session whose inbox changed (other than by a promotion), or with None
+        when it may have been any. Gives back how to end it."""
         ...
 
     def lose_all(self) -> None:

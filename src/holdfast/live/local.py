@@ -47,7 +47,7 @@ class LocalLive:
     def publish(self, key: Key, hint: Hint) -> None:
         for subscription in self._subscriptions.get(key, ()):
             subscription.offer(hint)
-        if isinstance(hint, Changed):
+        if isinstance(hint, Changed) and not hint.promoted:
             for listener in tuple(self._listeners):
                 listener(key)
 

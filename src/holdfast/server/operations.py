@@ -3,7 +3,7 @@
 A surface never talks to a worker: it puts into the inbox, and whoever holds the session takes it from there.
 """
 
-import uuid
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -12,9 +12,9 @@ import msgspec
 from holdfast.events import inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, random_id
 from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, ToolAnswer
-from holdfast.events.request import Decision, RequestKind
+from holdfast.events.request import Decision, PermissionKind, RequestKind
 from holdfast.events.session import ClientTool, ModelChanged, SessionResumed, SessionStarted, TitleChanged
 from holdfast.live.live import Advanced, Changed, Live
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
@@ -99,7 +99,7 @@ class Operations:
         node: str,
         host: str | None,
         producer: str,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        new_id: Callable[[], str] = random_id,
     ) -> None:
         self.store = store
         self.live = live
@@ -117,6 +117,7 @@ class Operations:
         made = session_id or SessionId(self._new_id())
         self._check_id("session", made)
         self._check_rules(options.allow)
+        self._check_tools(options.client_tools)
         key = Key(owner, made)
         started = SessionStarted(
             session_id=made,
@@ -383,6 +384,12 @@ class Operations:
         if len(text) > self._bounds.max_message_characters:
             limit = self._bounds.max_message_characters
             raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")
+
+    def _check_tools(self, tools: Sequence[ClientTool]) -> None:
+        for found in tools:
+            if found.name in typing.get_args(PermissionKind):
+                # Approving it for the session would grant the kind of that name to every tool.
+                raise Invalid("tool_name_reserved", f"{found.name} is a kind of permission; a tool needs another name.")
 
     def _check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:

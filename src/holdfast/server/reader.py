@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock
-from holdfast.live.live import Advanced, Changed, Delta, Hint, Live, Lost, Progress
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress
 from holdfast.server.errors import NotFound
 from holdfast.store.store import CaughtUp, Cursor, Segment, Store
 
@@ -79,8 +79,10 @@ class Reader:
         match hint:
             case Progress() | Changed():
                 return [hint]
-            case Delta():
-                return list(self._delta(hint)) if self._fits(hint) else None
+            case Grown(deltas=deltas):
+                if not self._fits(hint):
+                    return None
+                return [reading for delta in deltas for reading in self._delta(delta)]
             case Advanced(events=events):
                 if events[0].position > self._position + 1:
                     return None
@@ -88,13 +90,11 @@ class Reader:
             case Lost():
                 return None
 
-    def _fits(self, delta: Delta) -> bool:
-        """It goes on where this reader is: in the same block, or at the start of the next."""
-        if delta.message_id != self._message_id:
-            return delta.block == 0 and delta.offset == 0
-        if delta.block == self._block:
-            return delta.offset <= self._offset
-        return delta.block < self._block or (delta.block == self._block + 1 and delta.offset == 0)
+    def _fits(self, grown: Grown) -> bool:
+        """Nothing between it and what was read is missing: no event, and no piece of the message."""
+        same = grown.deltas[0].message_id == self._message_id
+        read = (self._block, self._offset) if same else (0, 0)
+        return grown.head == self._position and read >= grown.follows
 
     def _event(self, event: Event) -> Iterator[Reading]:
         if event.position <= self._position:
@@ -119,6 +119,8 @@ class Reader:
         skip = self._offset - delta.offset
         if skip > 0 and end <= self._offset:
             return
+        while skip > 0 and encoded[skip] & 0xC0 == 0x80:
+            skip -= 1  # A cursor in the middle of a character: it is given whole.
         self._offset = end
         if skip > 0:
             text = encoded[skip:].decode()

@@ -37,6 +37,7 @@ REPEATED_LINE = (
 CLOSING_LINE = "(The model ended this turn without an answer.)"
 DENIED = "Permission denied and could not request permission from user"
 REJECTED = "The user rejected this tool call."
+NO_MORE_ROUNDS = "This was the last round of this turn: no tool is run in it."
 UNKNOWN_OUTCOME = (
     "The runtime was interrupted while this tool ran. Whether it took effect is unknown: check before doing it again."
 )
@@ -450,7 +451,7 @@ def _run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
 
 
 def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) -> Append:
-    if reply is None or not reply.calls:
+    if reply is None or not reply.calls or current.last_step:
         text = reply.text if reply else ""
         events = after_answer(state, inputs, current, text)
         return Append(events=events, promotes=steering_promotions(events, inputs), drops_segments=True)
@@ -467,7 +468,10 @@ def _next_for_call(
     facts = inputs.facts[call.tool_call_id]
     if call.tool_call_id in inputs.running or call.request_id is not None:
         return
-    if call.attempts and not facts.repeatable:
+    if current.last_step:
+        # The call was made without tools. A model that asks for one all the same would never come to an end.
+        written.events.append(_refusal(call.tool_call_id, NO_MORE_ROUNDS, "denied"))
+    elif call.attempts and not facts.repeatable:
         written.events.append(_refusal(call.tool_call_id, UNKNOWN_OUTCOME, "interrupted"))
     elif facts.where == "nowhere":
         written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code))
@@ -561,7 +565,7 @@ def preview(text: str, limit: int, tool_call_id: ToolCallId) -> str | None:
         f"\n\n[… {left_out:,} of {len(text):,} characters are left out here. The whole result is kept: read more of "
         f"it with read_tool_output, tool_call_id {tool_call_id}, offset {head} …]\n\n"
     )
-    return text[:head] + marker + text[-tail:]
+    return text[:head] + marker + text[len(text) - tail :]
 
 
 def title_from(text: str) -> str:

@@ -14,7 +14,7 @@ from holdfast.events.request import PermissionAsk
 
 Verdict = Literal["allow", "ask", "deny"]
 
-_RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?")
+_RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 
 _CHAINING = (";", "&", "|", "<", ">", "`", "$(", "\n")
 

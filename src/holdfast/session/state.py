@@ -76,6 +76,8 @@ TRANSITIONS: Mapping[tuple[Phase, type[Body]], Phase] = {
 }
 """From a phase, by a progress event, to the next phase. What is not here is illegal."""
 
+_LEGAL_ANYWHERE = (*RECORDS, Unknown)
+
 
 class IllegalTransition(Exception):
     """The runtime was about to write an event that can't follow. Our bug, caught before it is durable."""
@@ -88,12 +90,12 @@ class IllegalTransition(Exception):
 
 def next_phase(phase: Phase, body: Body) -> Phase:
     """The phase after an event; raises `IllegalTransition` for one that can't come now."""
-    if isinstance(body, (*RECORDS, Unknown)):
-        return phase
     found = TRANSITIONS.get((phase, type(body)))
-    if found is None:
-        raise IllegalTransition(phase, body)
-    return found
+    if found is not None:
+        return found
+    if isinstance(body, _LEGAL_ANYWHERE):
+        return phase
+    raise IllegalTransition(phase, body)
 
 
 class Call(msgspec.Struct):

@@ -1,6 +1,12 @@
-"""An answer as it comes in: chunks to blocks, and to the segments that are not yet durable."""
+"""An answer as it comes in: chunks to blocks, and to the segments that are not yet durable.
+
+Segments come in the order of the blocks and never go back to one that was left, so that a reader's place in a message
+is one block and one byte of it. Where a provider mixes the pieces of several calls, the later calls are held back.
+"""
 
 from collections.abc import Callable, Iterable
+
+import msgspec
 
 from holdfast.events import codec
 from holdfast.events.ids import MessageId, ToolCallId
@@ -10,7 +16,7 @@ from holdfast.store.store import Segment
 
 
 class _OpenBlock:
-    __slots__ = ("fresh", "kind", "name", "pieces", "tool_call_id", "written")
+    __slots__ = ("fresh", "is_whole", "kind", "name", "pieces", "tool_call_id", "written")
 
     def __init__(self, kind: BlockKind, tool_call_id: str = "", name: str = "") -> None:
         self.kind: BlockKind = kind
@@ -19,6 +25,8 @@ class _OpenBlock:
         self.pieces: list[str] = []
         self.fresh: list[str] = []
         self.written = 0
+        self.is_whole = False
+        """Nothing more can come: another block has begun and, for a call, its arguments are complete."""
 
 
 class Answer:
@@ -33,15 +41,17 @@ class Answer:
         self._new_id = new_id
         self._blocks: list[_OpenBlock] = []
         self._calls: dict[int, _OpenBlock] = {}
-        self._touched: dict[int, _OpenBlock] = {}
+        self._at = 0
 
     def take(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             match chunk:
                 case TextDelta(text=text):
-                    self._append(self._tail("text"), text)
+                    if text:
+                        self._append(self._tail("text"), text)
                 case ReasoningDelta(text=text):
-                    self._append(self._tail("reasoning"), text)
+                    if text:
+                        self._append(self._tail("reasoning"), text)
                 case ToolCallDelta():
                     self._append(self._call(chunk), chunk.arguments)
                 case TokenUsage():
@@ -52,27 +62,34 @@ class Answer:
     def take_segments(self) -> list[Segment]:
         """What came since the last time, to be committed."""
         taken = []
-        for number, block in sorted(self._touched.items()):
-            text = "".join(block.fresh)
-            block.fresh.clear()
-            if not text:
-                continue
-            offset = block.written
-            taken.append(
-                Segment(
-                    message_id=self.message_id,
-                    attempt=self.attempt,
-                    block=number,
-                    offset=offset,
-                    kind=block.kind,
-                    text=text,
-                    tool_call_id=block.tool_call_id,
-                    name=block.name,
-                )
-            )
-            block.written = offset + len(text.encode())
-        self._touched.clear()
+        for number in range(self._at, len(self._blocks)):
+            block = self._blocks[number]
+            if block.kind == "tool_call" and not block.name:
+                break
+            self._at = number
+            if block.fresh and (segment := self._segment(number, block)):
+                taken.append(segment)
+            if not block.is_whole:
+                break
         return taken
+
+    def _segment(self, number: int, block: _OpenBlock) -> Segment | None:
+        text = "".join(block.fresh)
+        block.fresh.clear()
+        if not text:
+            return None
+        offset = block.written
+        block.written = offset + len(text.encode())
+        return Segment(
+            message_id=self.message_id,
+            attempt=self.attempt,
+            block=number,
+            offset=offset,
+            kind=block.kind,
+            text=text,
+            tool_call_id=block.tool_call_id,
+            name=block.name,
+        )
 
     def blocks(self) -> tuple[Block, ...]:
         return tuple(_closed(block) for block in self._blocks)
@@ -84,33 +101,56 @@ class Answer:
         return "".join("".join(block.pieces) for block in self._blocks if block.kind == "text")
 
     def _append(self, block: _OpenBlock, text: str) -> None:
-        if not text.isascii():
-            text = codec.without_surrogates(text)
+        if block.is_whole:
+            return
+        text = _clean(text)
         block.pieces.append(text)
         block.fresh.append(text)
         self.characters += len(text)
-        self._touched[self._number(block)] = block
+        if block is not self._blocks[-1]:
+            block.is_whole = _is_complete(block)
 
-    def _number(self, block: _OpenBlock) -> int:
-        last = len(self._blocks) - 1
-        return last if self._blocks[last] is block else self._blocks.index(block)
+    def _open(self, block: _OpenBlock) -> _OpenBlock:
+        if self._blocks:
+            self._blocks[-1].is_whole = _is_complete(self._blocks[-1])
+        self._blocks.append(block)
+        return block
 
     def _tail(self, kind: BlockKind) -> _OpenBlock:
         if not self._blocks or self._blocks[-1].kind != kind:
-            self._blocks.append(_OpenBlock(kind))
+            return self._open(_OpenBlock(kind))
         return self._blocks[-1]
 
     def _call(self, chunk: ToolCallDelta) -> _OpenBlock:
         block = self._calls.get(chunk.index)
         if block is None:
             taken = {found.tool_call_id for found in self._calls.values()}
-            known = chunk.tool_call_id and chunk.tool_call_id not in taken
-            block = _OpenBlock("tool_call", chunk.tool_call_id if known else f"call_{self._new_id()}", chunk.name)
+            given = _clean(chunk.tool_call_id)
+            known = given and given not in taken
+            block = self._open(_OpenBlock("tool_call", given if known else f"call_{self._new_id()}"))
             self._calls[chunk.index] = block
-            self._blocks.append(block)
-        elif chunk.name and not block.name:
-            block.name = chunk.name
+        if not block.name:
+            block.name = _clean(chunk.name)
         return block
+
+
+def _clean(text: str) -> str:
+    cleaned: str = text if text.isascii() else codec.without_surrogates(text)
+    return cleaned
+
+
+def _is_complete(block: _OpenBlock) -> bool:
+    """Whether a block that is no longer the last can't grow. Text can't; a call can until its arguments are JSON."""
+    if block.kind != "tool_call":
+        return True
+    text = "".join(block.pieces)
+    if not text.rstrip().endswith("}"):
+        return False
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _closed(block: _OpenBlock) -> Block:

@@ -13,7 +13,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Position, TurnId
 from holdfast.events.inbox import InboxItem, Stop
 from holdfast.events.message import Block
-from holdfast.live.live import Advanced, Changed, Delta, Hint, Live
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold, restore
@@ -112,12 +112,11 @@ class Holding:
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
         writing = asyncio.ensure_future(self._commit(append))
+        writing.add_done_callback(_is_told)
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait((writing,))
-            if not writing.cancelled():
-                writing.exception()
             raise
 
     async def _commit(self, append: Append) -> bool:
@@ -132,26 +131,21 @@ class Holding:
         self.inbox = tuple(item for item in self.inbox if item.sequence not in promoted)
         await self._fold_in(events, outcome.head)
         if promoted:
-            self._publish(Changed())
+            self._publish(Changed(promoted=True))
         return True
 
     async def commit_segments(self, segments: list[Segment]) -> None:
         """Make a piece of the message in flight durable, and then show it."""
         outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
         self._committed(outcome)
+        assert isinstance(outcome, Committed)
+        self._show(segments, outcome.head)
         self._segments.extend(segments)
-        for segment in segments:
-            self._publish(
-                Delta(
-                    message_id=segment.message_id,
-                    block=segment.block,
-                    kind=segment.kind,
-                    offset=segment.offset,
-                    text=segment.text,
-                    tool_call_id=segment.tool_call_id,
-                    name=segment.name,
-                )
-            )
+
+    def _show(self, segments: list[Segment], head: Position) -> None:
+        last = self._segments[-1] if self._segments else None
+        follows = (last.block, last.offset + len(last.text.encode())) if last else (0, 0)
+        self._publish(Grown(head, follows, tuple(_as_delta(segment) for segment in segments)))
 
     def _committed(self, outcome: Outcome) -> bool:
         match outcome:
@@ -244,8 +238,8 @@ class Holding:
                 case message.CallFailed():
                     yield self._unknown_use(body.message_id, body.attempt)
                 case message.AssistantMessage(interrupted=True):
-                    failure = self.state.turn.failure if self.state.turn else None
-                    yield self._unknown_use(body.message_id, (failure.attempt if failure else 0) + 1)
+                    # When the provider itself cut it, this attempt is on the books already, and stays there once.
+                    yield self._unknown_use(body.message_id, self._segments[-1].attempt if self._segments else 1)
                 case _:
                     pass
 
@@ -268,9 +262,27 @@ class Holding:
         return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
 
 
+def _is_told(writing: asyncio.Future[bool]) -> None:
+    """Whoever waits is told how the write ended. If it was cancelled twice nobody does, and nobody need know."""
+    if not writing.cancelled():
+        writing.exception()
+
+
 def _state_of(loaded: Loaded) -> State:
     start = restore(loaded.snapshot.state) if loaded.snapshot else State()
     return fold(loaded.events, start)
+
+
+def _as_delta(segment: Segment) -> Delta:
+    return Delta(
+        message_id=segment.message_id,
+        block=segment.block,
+        kind=segment.kind,
+        offset=segment.offset,
+        text=segment.text,
+        tool_call_id=segment.tool_call_id,
+        name=segment.name,
+    )
 
 
 def _makes_progress(bodies: list[Body]) -> bool:

@@ -5,6 +5,8 @@ crash leaves the outcome unknown, and the tool's own rule says what is to be don
 """
 
 import asyncio
+import math
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +57,11 @@ def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
     try:
         arguments = found.parse(call.arguments)
         ask = found.asks(arguments, directory_of(state))
-    except (ToolFailure, OSError, ValueError, RuntimeError) as error:
+    except ToolFailure as error:
         return CallFacts(where="nowhere", error=str(error), error_code="invalid_arguments")
+    except Exception as error:  # The tool's own code: whatever it raises is this call's result, not the session's end.
+        text = codec.without_surrogates(f"{found.name} can't take these arguments: {type(error).__name__}: {error}")
+        return CallFacts(where="nowhere", error=text, error_code="invalid_arguments")
     if found.asks_person:
         return _question_facts(arguments)
     if state.dry_run and not found.read_only:
@@ -89,14 +94,16 @@ async def run_tool(holding: Holding, call: Call, tool: Tool) -> None:
     attempt = call.attempts + 1
     arguments = tool.parse(call.arguments)
     if holding.state.dry_run and not tool.read_only:
-        await _complete(holding, call.tool_call_id, _simulated(tool, arguments), 0, simulated=True)
+        result = await _outcome(tool.name, _simulated(tool, arguments), holding.bounds.tool_timeout_seconds)
+        await _complete(holding, call.tool_call_id, result, 0, simulated=True)
         return
     attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
     await holding.commit(Append(events=[attempted]))
     started = holding.clock.now_ms()
     context = _context(holding, call, attempt)
     try:
-        result = await _outcome(tool, arguments, context, holding.bounds.tool_timeout_seconds)
+        limit = min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
+        result = await _outcome(tool.name, tool.run(arguments, context), limit)
     finally:
         context.cancel()
     await _complete(holding, call.tool_call_id, result, holding.clock.now_ms() - started)
@@ -110,19 +117,29 @@ class Outcome(msgspec.Struct, frozen=True):
     binary: bytes | None = None
 
 
-async def _outcome(tool: Tool, arguments: Any, context: ToolContext, limit_seconds: float) -> Outcome:
+async def _outcome(name: str, work: Awaitable[Any], limit_seconds: float) -> Outcome:
     """Whatever a tool does short of ending the process becomes a result that the model can read."""
-    limit = min(tool.timeout_seconds or limit_seconds, limit_seconds)
+    limit = asyncio.timeout(limit_seconds)
     try:
-        async with asyncio.timeout(limit):
-            return _as_outcome(await tool.run(arguments, context))
-    except TimeoutError:
-        text = f"{tool.name} did not finish within {limit:g} seconds and was given up. It may still take effect."
-        return Outcome(text, "timeout")
+        async with limit:
+            return _as_outcome(await work)
     except ToolFailure as error:
         return Outcome(str(error), "failed")
+    except asyncio.CancelledError:
+        if _is_stopped():
+            raise
+        return Outcome(f"{name} failed: something that it waited for was cancelled.", "failed")
     except (Exception, SystemExit) as error:
-        return Outcome(f"{tool.name} failed: {type(error).__name__}: {error}", "failed")
+        if limit.expired():
+            text = f"{name} did not finish within {limit_seconds:g} seconds and was given up. It may still take effect."
+            return Outcome(text, "timeout")
+        return Outcome(f"{name} failed: {type(error).__name__}: {error}", "failed")
+
+
+def _is_stopped() -> bool:
+    """Whether a cancellation is meant for this call, and was not raised by the tool itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _as_outcome(value: Any) -> Outcome:
@@ -148,10 +165,10 @@ def _from_bytes(value: bytes) -> Outcome:
         )
 
 
-def _simulated(tool: Tool, arguments: Any) -> Outcome:
+async def _simulated(tool: Tool, arguments: Any) -> Any:
     if tool.simulate is not None:
-        return _as_outcome(tool.simulate(arguments))
-    return Outcome(f"(dry run: {tool.name} was not run; suppose that it succeeded)")
+        return tool.simulate(arguments)
+    return f"(dry run: {tool.name} was not run; suppose that it succeeded)"
 
 
 async def _complete(

@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import functools
 import logging
-import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from holdfast.events.ids import Key
+from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Live
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION
@@ -54,7 +53,7 @@ class Worker:
         registry: Registry,
         models: Models,
         instructions: str = "",
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        new_id: Callable[[], str] = random_id,
     ) -> None:
         self._store = store
         self._live = live
@@ -69,6 +68,8 @@ class Worker:
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._loops: dict[Key, Loop] = {}
         self._wanted = asyncio.Event()
+        self._left_some = False
+        """The last claim took all that there was room for; perhaps there is more."""
         self._draining = False
         self._duties: list[asyncio.Task[None]] = []
         self.keeper = LeaseKeeper(
@@ -137,17 +138,23 @@ class Worker:
 
     async def _claim(self) -> None:
         free = self._pace.max_sessions - len(self._running)
-        if free <= 0 or not self.keeper.trusted():
+        self._left_some = free <= 0
+        if self._left_some or not self.keeper.trusted():
             return
-        for claim in await self._store.claim(limit=free):
+        claims = await self._store.claim(limit=free)
+        self._left_some = len(claims) == free
+        for claim in claims:
             key = claim.lease.key
             task = asyncio.create_task(self._hold(claim), name=f"session {key.session}")
             self._running[key] = task
             task.add_done_callback(functools.partial(self._ended, key))
+        if self._left_some and len(self._running) < self._pace.max_sessions:
+            self._wanted.set()  # Some ended while the store was asked.
 
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
+        if self._left_some:
             self._wanted.set()
 
     async def _hearing_others(self) -> None:
@@ -171,6 +178,7 @@ class Worker:
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:
             await self._give_back(claim, "handed_over")
+            self._wanted.set()
             raise
         except StoreError as error:
             log.error("session %s was dropped, it will be claimed again: %s", key.session, error.message)
@@ -178,6 +186,9 @@ class Worker:
         except Exception:
             log.exception("session %s was dropped, it will be claimed again", key.session)
             await self._give_back_later(claim)
+        else:
+            return
+        self._wanted.set()
 
     async def _run(self, claim: Claim) -> None:
         key = claim.lease.key
@@ -209,6 +220,9 @@ class Worker:
         finally:
             self._loops.pop(key, None)
             self.keeper.holdings.pop(key, None)
+            if holding.woken.is_set():
+                # Put while it was being let go of: the wake-up went to this loop, which heeds it no more.
+                self._wanted.set()
 
     async def _give_back_later(self, claim: Claim) -> None:
         """After a pause, so that a disk that is full or a bug is not met again a thousand times a second."""

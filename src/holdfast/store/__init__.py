@@ -1,0 +1,1 @@
+"""The store: one seam, five verbs, and the plain queries beside them."""

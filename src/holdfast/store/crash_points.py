@@ -1,0 +1,42 @@
+"""Every durable write passes a named point just before and just after it is on disk.
+
+Nothing happens there, unless a crash campaign installed a visitor: it may count the points, or kill the process
+in one of them.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+VERBS: Final = (
+    "commit",
+    "put",
+    "claim",
+    "release",
+    "edit_item",
+    "remove_item",
+    "reorder_items",
+    "attach",
+    "detach",
+    "renew",
+    "delete",
+)
+"""The store's writing methods. A campaign that does not visit one of them has a hole."""
+
+_visitor: Callable[[str], None] | None = None
+
+
+def install(visitor: Callable[[str], None] | None) -> None:
+    """From now on `visitor` is called in every point, on whatever thread the write takes place."""
+    global _visitor
+    _visitor = visitor
+
+
+def reach(point: str) -> None:
+    """Pass the point `verb:detail:before` or `verb:detail:after`."""
+    if _visitor is not None:
+        _visitor(point)
+
+
+def watched() -> bool:
+    """Whether anybody looks: naming a point in detail costs time."""
+    return _visitor is not None

@@ -1,0 +1,91 @@
+"""How a connection to the database is made, and what its failures are called."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from holdfast.store.errors import StoreError, StoreUnavailable, StoreUnusable
+
+BUSY_SECONDS: Final = 10.0
+"""How long a write waits for another process's write before it fails as busy."""
+
+APPLICATION_ID: Final = 0x486F6C64
+"""Says in the file's header that the database is Holdfast's."""
+
+
+def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False) -> sqlite3.Connection:
+    """A connection that commits only when told to, and leaves checkpoints to their own thread."""
+    db = sqlite3.connect(
+        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("PRAGMA fullfsync = ON")
+        db.execute("PRAGMA checkpoint_fullfsync = ON")
+        db.execute("PRAGMA trusted_schema = OFF")
+        if read_only:
+            db.execute("PRAGMA query_only = ON")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def create_if_missing(path: Path) -> None:
+    """Make the file and its folders, for this user only."""
+    for folder in reversed(path.parents):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+
+
+def refuse_folder(path: Path) -> None:
+    """Never open the file itself to look at it: closing it would drop the locks of every connection to it that this
+    process has."""
+    if path.is_dir():
+        raise StoreUnusable("store_not_a_database", f"{path} is a folder. Name a file for the database.")
+
+
+def unusable(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """Why the database could not be opened, and what to do."""
+    code = _primary(error)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreUnusable("store_corrupt", f"{path} is damaged ({error}). Restore a backup of it.")
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreUnusable("store_not_a_database", f"{path} is not a Holdfast database. Name another file.")
+    if code == sqlite3.SQLITE_READONLY or isinstance(error, PermissionError) or _is_locked_away(path):
+        return StoreUnusable("store_read_only", f"{path} can't be written. Make the file and its folder writable.")
+    if code == sqlite3.SQLITE_CANTOPEN or isinstance(error, OSError):
+        return StoreUnusable("store_not_found", f"{path} can't be opened ({error}). Check the path.")
+    return unavailable(error)
+
+
+def unavailable(error: BaseException) -> StoreError:
+    """Why a read or a write failed, and what to do."""
+    code = _primary(error)
+    if isinstance(error, StoreError):
+        return error
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable("store_disk_full", "The disk is full. Free some space and try again.")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnavailable("store_busy", "Another process holds the database for too long. Try again.")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreUnavailable("store_failed", f"The database is damaged ({error}). Restore a backup of it.")
+    return StoreUnavailable("store_failed", f"The database failed: {error}.")
+
+
+def is_in_doubt(error: BaseException) -> bool:
+    """Whether a commit that raised this may be on disk all the same."""
+    return _primary(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT)
+
+
+def _primary(error: BaseException) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_locked_away(path: Path) -> bool:
+    return not os.access(path if path.exists() else path.parent, os.W_OK) or not os.access(path.parent, os.W_OK)

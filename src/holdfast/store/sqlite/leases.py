@@ -1,0 +1,143 @@
+"""Who runs what. A lease is held under the random token of a process and lasts as long as that process renews itself;
+one that has ended is found out by its lock, one that only stopped by its expiry.
+
+Held sessions always have a row in `process` behind their holder: leases are freed in the transaction that removes it.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.events.ids import Fence
+from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
+from holdfast.store.sqlite.queries import SQL
+from holdfast.store.store import Attachment, Claim, Key, Lease, ReleaseKind
+
+UNPLACED_MS: Final = 60_000
+"""A session that nobody could run for so long is given to anyone, to say so."""
+
+FIRST_TTL_SECONDS: Final = 30.0
+"""How long a process that just opened the store counts as alive before its first renewal."""
+
+
+class Leases:
+    """The lease writes of one process. Every method runs on the writer's thread, inside its transaction."""
+
+    def __init__(self, liveness: Liveness, *, node: str, tools: frozenset[str], now_ms: Callable[[], int]) -> None:
+        self._liveness = liveness
+        self._me = liveness.token
+        self._node = node
+        self._tools = json.dumps(sorted(tools))
+        self._now_ms = now_ms
+        self._boot = boot_id()
+
+    # The process
+
+    def register(self, db: sqlite3.Connection, ttl_seconds: float) -> None:
+        self._liveness.begin_again_if_lost()
+        db.execute(SQL["register"], (self._me, self._node, self._boot, _until(ttl_seconds)))
+
+    def renew(self, db: sqlite3.Connection, ttl_seconds: float) -> tuple[bool, str]:
+        """Once the expiry has passed, or the row is gone, the leases are gone too: whoever slept that long starts
+        over, as a new process would."""
+        alive = (self._me, self._boot, boottime_ms())
+        if db.execute(SQL["renew"], (*alive, _until(ttl_seconds))).rowcount == 1:
+            return True, "process"
+        db.execute(SQL["free_leases"], (self._me,))
+        self.register(db, ttl_seconds)
+        return False, "process"
+
+    def leave(self, db: sqlite3.Connection) -> tuple[None, str]:
+        """A clean end: what this process held can be claimed at once."""
+        db.execute(SQL["free_leases"], (self._me,))
+        db.execute(SQL["forget_process"], (self._me,))
+        return None, "process"
+
+    def bury_strangers(self, db: sqlite3.Connection) -> None:
+        """Remove the files of processes that died before, or after, they had a row."""
+        known = {self._me, *(token for token, _, _ in self._others(db))}
+        for token in self._liveness.left_behind():
+            if token not in known and self._liveness.is_dead(token):
+                self._liveness.bury(token)
+
+    # Claiming
+
+    def has_nothing_to_claim(self, db: sqlite3.Connection) -> tuple[bool, list[Claim]]:
+        """Most looks find nothing, and cost no transaction."""
+        if self._gone(db):
+            return False, []
+        return not (self._claimable(db, 1) or self._claimable_to_end(db, 1)), []
+
+    def claim(self, db: sqlite3.Connection, limit: int) -> tuple[list[Claim], str | None]:
+        for token, is_dead in self._gone(db):
+            db.execute(SQL["free_leases"], (token,))
+            if is_dead:
+                db.execute(SQL["forget_process"], (token,))
+                self._liveness.bury(token)
+        if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
+            return [], None
+        claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit)]
+        if len(claims) < limit:
+            left = self._claimable_to_end(db, limit - len(claims))
+            claims += [self._take(db, found, eligible=False) for found in left]
+        return claims, "sessions" if claims else None
+
+    def release(
+        self, db: sqlite3.Connection, lease: Lease, seen_tail: int, how: ReleaseKind
+    ) -> tuple[bool, str | None]:
+        held = (lease.key.owner, lease.key.session, lease.fence, self._me)
+        if how == "done":
+            released = db.execute(SQL["release"], (*held, seen_tail)).rowcount == 1
+        else:
+            released = db.execute(SQL["hand_over"], (*held, how, self._now_ms())).rowcount == 1
+        return released, "session" if released else None
+
+    def _take(self, db: sqlite3.Connection, found: tuple[Any, ...], *, eligible: bool) -> Claim:
+        key = Key(found[0], found[1])
+        fence, claims = db.execute(SQL["take"], (*found[:2], self._me, self._now_ms())).fetchone()
+        return Claim(lease=Lease(key, Fence(fence)), claims_without_progress=claims, eligible=eligible)
+
+    def _claimable(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
+        return db.execute(SQL["claimable"], (self._node, self._tools, self._now_ms(), limit)).fetchall()
+
+    def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
+        return db.execute(SQL["claimable_to_end"], (self._now_ms() - UNPLACED_MS, limit)).fetchall()
+
+    def _others(self, db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        return db.execute(SQL["other_processes"], (self._me, self._boot, boottime_ms())).fetchall()
+
+    def _gone(self, db: sqlite3.Connection) -> list[tuple[str, bool]]:
+        """Processes whose leases are free, each with whether it has ended (or only stopped renewing)."""
+        looked = [(token, self._liveness.is_dead(token), renewed, holds) for token, renewed, holds in self._others(db)]
+        return [(token, is_dead) for token, is_dead, renewed, holds in looked if is_dead or (holds and not renewed)]
+
+    # Attachments
+
+    def attach(self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float) -> tuple[None, str]:
+        of = (attachment.key.owner, attachment.key.session, attachment.attachment_id, attachment.node)
+        can = (json.dumps(attachment.tools), json.dumps(attachment.capabilities))
+        db.execute(SQL["attach"], (*of, *can, self._boot, _until(ttl_seconds)))
+        return None, "attachment"
+
+    def detach(self, db: sqlite3.Connection, key: Key, attachment_id: str) -> tuple[None, str | None]:
+        gone = db.execute(SQL["detach"], (key.owner, key.session, attachment_id)).rowcount == 1
+        return None, "attachment" if gone else None
+
+
+def attachments(db: sqlite3.Connection, key: Key) -> tuple[Attachment, ...]:
+    found = db.execute(SQL["attachments"], (key.owner, key.session, boot_id(), boottime_ms()))
+    return tuple(
+        Attachment(
+            attachment_id=id,
+            key=key,
+            node=node,
+            tools=tuple(json.loads(tools)),
+            capabilities=tuple(json.loads(capabilities)),
+        )
+        for id, node, tools, capabilities in found
+    )
+
+
+def _until(ttl_seconds: float) -> int:
+    return boottime_ms() + int(ttl_seconds * 1000)

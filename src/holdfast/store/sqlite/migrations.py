@@ -1,0 +1,88 @@
+"""Brings a database to this release's schema, forwards only. Each migration is one transaction, and processes that
+start together take turns."""
+
+import sqlite3
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from holdfast.store.errors import StoreUnusable
+from holdfast.store.sqlite.connections import APPLICATION_ID, BUSY_SECONDS
+
+
+def _read() -> tuple[str, ...]:
+    folder = resources.files("holdfast.store.sqlite").joinpath("migrations")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return tuple(file.read_text("utf-8") for file in files)
+
+
+MIGRATIONS: Final = _read()
+
+
+def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Run what is missing. A database of a newer release is refused and left as it is."""
+    _check_in_one_look(db, path, newest=len(migrations))
+    _use_wal(db)
+    while True:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            version = _check(db, path, newest=len(migrations))
+            if version == len(migrations):
+                return
+            _apply(db, migrations[version], version=version + 1)
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+
+def _check_in_one_look(db: sqlite3.Connection, path: Path, *, newest: int) -> None:
+    """Within a transaction: a process that makes the same database meanwhile must not be seen half done."""
+    db.execute("BEGIN")
+    try:
+        _check(db, path, newest=newest)
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _check(db: sqlite3.Connection, path: Path, *, newest: int) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    is_empty = db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None
+    if application != APPLICATION_ID and not (is_empty and version == 0):
+        raise StoreUnusable(
+            "store_not_a_database", f"{path} is a database of another program. Name another file for Holdfast's."
+        )
+    if version > newest:
+        raise StoreUnusable(
+            "store_newer",
+            f"{path} was written by a newer release of Holdfast (schema {version}, this one knows {newest}). "
+            "Upgrade Holdfast, or restore a backup from before the upgrade.",
+        )
+    return version
+
+
+def _apply(db: sqlite3.Connection, migration: str, *, version: int) -> None:
+    statement = ""
+    for line in migration.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {version}")
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Changing the journal does not wait for a lock by itself, so two processes starting together must try again."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

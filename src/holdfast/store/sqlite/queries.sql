@@ -1,0 +1,362 @@
+-- Every statement of the SQLite store, by name. `{rows}` stands for as many rows of parameters as a call has.
+-- INDEXED BY stands where SQLite, which keeps no statistics here, would read a session's whole past instead.
+
+-- The log
+
+-- name: units_sessions
+-- One row of JSON for the whole batch: each row that a statement returns costs a hand-over between threads.
+SELECT json_group_array(json_array(
+    wanted.column1, session.fence, session.lease_holder IS wanted.column4, session.head, session.last_event,
+    session.inbox_tail, session.updated_at, session.deleted_at IS NOT NULL, coalesce(flight.first, 0),
+    coalesce(flight.last, 0)))
+  FROM (VALUES {rows}) AS wanted
+  JOIN session ON session.owner = wanted.column2 AND session.id = wanted.column3
+  LEFT JOIN flight ON flight.owner = session.owner AND flight.session = session.id;
+
+-- name: last_numbers
+SELECT json_array(coalesce((SELECT max(number) FROM event), 0), coalesce((SELECT max(number) FROM segment), 0));
+
+-- name: units_advance
+-- The rows all exist: every one of them takes the second half. As an UPDATE FROM it takes three times as long.
+INSERT INTO session (owner, id, head, last_event, status, created_at, updated_at) VALUES {rows}
+ON CONFLICT (owner, id) DO UPDATE SET head = excluded.head, last_event = excluded.last_event;
+
+-- name: describe
+UPDATE session
+   SET updated_at = ?3,
+       status = coalesce(?4, status),
+       turn_id = CASE WHEN ?4 IS NULL THEN turn_id ELSE ?5 END,
+       title = coalesce(?6, title),
+       claims = CASE WHEN ?7 THEN 0 ELSE claims END
+ WHERE owner = ?1 AND id = ?2;
+
+-- name: units_events
+INSERT INTO event (number, previous, owner, session, position, id, time, type, version, data) VALUES {rows};
+
+-- name: units_marks
+INSERT INTO event_mark (owner, session, position, number) VALUES {rows};
+
+-- name: units_segments
+INSERT INTO segment (number, previous, owner, session, message_id, attempt, block, start, kind, text, tool_call_id, name)
+VALUES {rows};
+
+-- name: units_flights
+INSERT INTO flight (owner, session, first, last) VALUES {rows}
+ON CONFLICT (owner, session) DO UPDATE SET first = excluded.first, last = excluded.last;
+
+-- name: end_flight
+DELETE FROM flight WHERE owner = ?1 AND session = ?2;
+
+-- name: sweep
+-- Everything before the oldest flight: whole pages from the front of the table.
+DELETE FROM segment WHERE number < coalesce((SELECT min(first) FROM flight), 9223372036854775807);
+
+-- name: segments_left
+SELECT coalesce(min(number), 0), coalesce(max(number), 0) FROM segment;
+
+-- name: sweep_between
+-- A message that stays in flight for long must not keep all that came after it.
+DELETE FROM segment
+ WHERE number >= ?1 AND number < ?2
+   AND NOT EXISTS (SELECT 1 FROM flight
+                    WHERE flight.owner = segment.owner AND flight.session = segment.session
+                      AND segment.number BETWEEN flight.first AND flight.last);
+
+-- name: create_session
+INSERT INTO session (owner, id, status, title, host, tools, parent, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
+
+-- name: is_waiting
+SELECT 1 FROM inbox INDEXED BY inbox_waiting
+ WHERE owner = ?1 AND session = ?2 AND sequence = ?3 AND state = 'accepted';
+
+-- name: promote
+UPDATE inbox INDEXED BY inbox_waiting SET state = ?4, outcome = ?5
+ WHERE owner = ?1 AND session = ?2 AND sequence = ?3 AND state = 'accepted';
+
+-- name: open_request
+INSERT INTO request (owner, session, id, state, kind, turn_id, tool_call_id, title, opened_at)
+VALUES (?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7, ?8);
+
+-- name: close_request
+UPDATE request SET state = 'closed' WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: add_ledger
+INSERT OR IGNORE INTO ledger
+  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+
+-- name: keep_snapshot
+INSERT INTO snapshot (owner, session, fold_version, position, state) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (owner, session) DO UPDATE
+   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state;
+
+-- The inbox
+
+-- name: put_session
+SELECT inbox_tail, turn_id FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+
+-- name: item
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, original
+  FROM inbox WHERE owner = ?1 AND session = ?2 AND item_key = ?3;
+
+-- name: waiting_items
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
+  FROM inbox INDEXED BY inbox_waiting WHERE owner = ?1 AND session = ?2 AND state = 'accepted' ORDER BY place;
+
+-- name: waiting_messages
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, place
+  FROM inbox INDEXED BY inbox_waiting
+ WHERE owner = ?1 AND session = ?2 AND state = 'accepted' AND kind = 'message' ORDER BY place;
+
+-- name: count_waiting
+SELECT count(*) FROM inbox INDEXED BY inbox_waiting
+ WHERE owner = ?1 AND session = ?2 AND state = 'accepted' AND kind = 'message';
+
+-- name: is_stopping
+SELECT 1 FROM inbox INDEXED BY inbox_stops
+ WHERE owner = ?1 AND session = ?2 AND state = 'accepted' AND kind = 'stop' LIMIT 1;
+
+-- name: request_state
+SELECT state FROM request WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: insert_item
+INSERT INTO inbox (owner, session, item_key, sequence, place, kind, state, outcome, accepted_at, while_running, payload,
+                   original)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: wake
+UPDATE session
+   SET inbox_tail = ?3,
+       runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?4 END,
+       runnable = 1,
+       status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
+       updated_at = ?4
+ WHERE owner = ?1 AND id = ?2;
+
+-- name: raise_tail
+UPDATE session SET inbox_tail = ?3 WHERE owner = ?1 AND id = ?2;
+
+-- name: remove_item
+UPDATE inbox SET state = 'removed', outcome = ?4
+ WHERE owner = ?1 AND session = ?2 AND item_key = ?3 AND state = 'accepted' AND kind = 'message';
+
+-- name: edit_item
+UPDATE inbox SET sequence = ?4, payload = ?5, original = coalesce(original, payload)
+ WHERE owner = ?1 AND session = ?2 AND item_key = ?3;
+
+-- name: move_item
+UPDATE inbox SET sequence = ?4, place = ?5 WHERE owner = ?1 AND session = ?2 AND item_key = ?3;
+
+-- Leases
+
+-- name: other_processes
+SELECT token, boot_id = ?2 AND expires_at > ?3,
+       EXISTS (SELECT 1 FROM session WHERE runnable = 1 AND lease_holder = token)
+  FROM process WHERE token <> ?1;
+
+-- name: is_alive
+SELECT 1 FROM process WHERE token = ?1 AND boot_id = ?2 AND expires_at > ?3;
+
+-- name: register
+INSERT INTO process (token, node, boot_id, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (token) DO UPDATE SET boot_id = excluded.boot_id, expires_at = excluded.expires_at;
+
+-- name: renew
+UPDATE process SET expires_at = ?4 WHERE token = ?1 AND boot_id = ?2 AND expires_at > ?3;
+
+-- name: forget_process
+DELETE FROM process WHERE token = ?1;
+
+-- name: free_leases
+UPDATE session SET lease_holder = NULL WHERE runnable = 1 AND lease_holder = ?1;
+
+-- name: claimable
+-- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has.
+SELECT owner, id, since FROM (
+  SELECT owner, id, runnable_since AS since FROM session
+   WHERE runnable = 1 AND lease_holder IS NULL AND host IS NULL
+     AND (tools = '[]' OR NOT EXISTS (
+       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+   ORDER BY runnable_since LIMIT ?4)
+UNION ALL
+SELECT owner, id, since FROM (
+  SELECT owner, id, runnable_since AS since FROM session
+   WHERE runnable = 1 AND lease_holder IS NULL AND host = ?1
+     AND (tools = '[]' OR NOT EXISTS (
+       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+   ORDER BY runnable_since LIMIT ?4)
+UNION ALL
+SELECT owner, id, since FROM (
+  SELECT owner, id, wake_at AS since FROM session
+   WHERE wake_at <= ?3 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?1)
+     AND (tools = '[]' OR NOT EXISTS (
+       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+   ORDER BY wake_at LIMIT ?4)
+ORDER BY since LIMIT ?4;
+
+-- name: claimable_to_end
+-- What is left once every session that this process may run is taken: those to be stopped, and those that nobody
+-- could run for so long that their readers should be told.
+SELECT owner, id FROM (
+  SELECT session.owner, session.id
+    FROM inbox INDEXED BY inbox_stops CROSS JOIN session ON session.owner = inbox.owner AND session.id = inbox.session
+   WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND session.runnable = 1 AND session.lease_holder IS NULL
+   LIMIT ?2)
+UNION
+SELECT owner, id FROM (
+  SELECT owner, id FROM session INDEXED BY session_unnoted
+   WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?1
+   ORDER BY runnable_since LIMIT ?2)
+LIMIT ?2;
+
+-- name: take
+UPDATE session
+   SET fence = fence + 1, lease_holder = ?3, claims = claims + 1,
+       runnable = 1, runnable_since = coalesce(runnable_since, ?4)
+ WHERE owner = ?1 AND id = ?2
+RETURNING fence, claims;
+
+-- name: release
+UPDATE session
+   SET lease_holder = NULL, claims = 0, runnable = 0, runnable_since = NULL, noted_at = NULL,
+       status = CASE WHEN status = 'queued' AND turn_id IS NULL THEN 'idle' ELSE status END
+ WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND inbox_tail = ?5 AND deleted_at IS NULL;
+
+-- name: hand_over
+UPDATE session
+   SET lease_holder = NULL,
+       claims = CASE WHEN ?5 = 'failed' THEN claims ELSE 0 END,
+       noted_at = CASE WHEN ?5 = 'for_another' THEN ?6 ELSE noted_at END
+ WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL;
+
+-- name: attach
+INSERT INTO attachment (owner, session, id, node, tools, capabilities, boot_id, expires_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+ WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
+ON CONFLICT (owner, session, id) DO UPDATE
+   SET node = excluded.node, tools = excluded.tools, capabilities = excluded.capabilities,
+       boot_id = excluded.boot_id, expires_at = excluded.expires_at;
+
+-- name: detach
+DELETE FROM attachment WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: attachments
+SELECT id, node, tools, capabilities FROM attachment
+ WHERE owner = ?1 AND session = ?2 AND boot_id = ?3 AND expires_at > ?4 ORDER BY id;
+
+-- Deleting
+
+-- name: delete_session
+UPDATE session
+   SET deleted_at = ?3, fence = fence + 1, lease_holder = NULL, runnable = 0, runnable_since = NULL, wake_at = NULL,
+       status = 'idle', turn_id = NULL, title = '', last_event = 0
+ WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+
+-- name: delete_events
+WITH RECURSIVE log (number) AS (
+  SELECT last_event FROM session WHERE owner = ?1 AND id = ?2 AND last_event > 0
+  UNION ALL
+  SELECT event.previous FROM log JOIN event ON event.number = log.number WHERE event.previous > 0)
+DELETE FROM event WHERE number IN (SELECT number FROM log);
+
+-- name: delete_marks
+DELETE FROM event_mark WHERE owner = ?1 AND session = ?2;
+
+-- name: delete_segments
+-- A scan, but of what is in flight only: this is how swept-up segments of a deleted session go at once.
+DELETE FROM segment WHERE owner = ?1 AND session = ?2;
+
+-- name: delete_inbox
+DELETE FROM inbox WHERE owner = ?1 AND session = ?2;
+
+-- name: delete_requests
+DELETE FROM request WHERE owner = ?1 AND session = ?2;
+
+-- name: delete_snapshot
+DELETE FROM snapshot WHERE owner = ?1 AND session = ?2;
+
+-- name: delete_attachments
+DELETE FROM attachment WHERE owner = ?1 AND session = ?2;
+
+-- Reading
+
+-- name: row
+SELECT owner, id, head, inbox_tail, status, turn_id, title, host, created_at, updated_at,
+       (SELECT count(*) FROM request INDEXED BY request_open
+         WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
+           AND NOT EXISTS (SELECT 1 FROM inbox
+                            WHERE inbox.owner = request.owner AND inbox.session = request.session
+                              AND inbox.item_key = 'answer:' || request.id)),
+       (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
+         WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
+           AND inbox.kind = 'message'),
+       lease_holder
+  FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+
+-- name: rows
+SELECT owner, id, head, inbox_tail, status, turn_id, title, host, created_at, updated_at,
+       (SELECT count(*) FROM request INDEXED BY request_open
+         WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
+           AND NOT EXISTS (SELECT 1 FROM inbox
+                            WHERE inbox.owner = request.owner AND inbox.session = request.session
+                              AND inbox.item_key = 'answer:' || request.id)),
+       (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
+         WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
+           AND inbox.kind = 'message'),
+       lease_holder
+  FROM session
+ WHERE owner = ?1 AND deleted_at IS NULL AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
+   AND (?4 = '' OR title LIKE ?4 ESCAPE '\' OR EXISTS (
+     SELECT 1 FROM event
+      WHERE event.owner = session.owner AND event.session = session.id AND event.type = 'user.message'
+        AND json_extract(CAST(event.data AS TEXT), '$.content') LIKE ?4 ESCAPE '\'))
+ ORDER BY updated_at DESC, id LIMIT ?5;
+
+-- name: events_after
+-- From the first mark at or after the page's end (or from the last event) back to the page's start.
+WITH RECURSIVE log (number) AS (
+  SELECT coalesce(
+      (SELECT number FROM event_mark
+        WHERE owner = ?1 AND session = ?2 AND ?4 >= 0 AND position >= ?3 + ?4 ORDER BY position LIMIT 1),
+      (SELECT last_event FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL AND head > ?3))
+  UNION ALL
+  SELECT event.previous FROM log JOIN event ON event.number = log.number WHERE event.position > ?3 + 1)
+SELECT position, id, time, type, version, data
+  FROM log JOIN event ON event.number = log.number
+ WHERE ?4 < 0 OR position <= ?3 + ?4
+ ORDER BY position;
+
+-- name: segments
+WITH RECURSIVE pieces (number) AS (
+  SELECT last FROM flight WHERE owner = ?1 AND session = ?2
+  UNION ALL
+  SELECT segment.previous FROM pieces JOIN segment ON segment.number = pieces.number WHERE segment.previous > 0)
+SELECT message_id, attempt, block, start, kind, text, tool_call_id, name
+  FROM pieces JOIN segment ON segment.number = pieces.number
+ WHERE message_id IS NOT ?3 OR block > ?4
+       OR (block = ?4 AND (start + length(text) > ?5 OR (length(text) = 0 AND start >= ?5)))
+ ORDER BY message_id, attempt, block, start;
+
+-- name: requests
+-- One that was answered, though nobody has taken the answer in yet, asks nobody any more.
+SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY request_open
+ WHERE owner = ?1 AND session = ?2 AND state = 'open'
+   AND NOT EXISTS (SELECT 1 FROM inbox
+                    WHERE inbox.owner = request.owner AND inbox.session = request.session
+                      AND inbox.item_key = 'answer:' || request.id)
+ ORDER BY opened_at, id;
+
+-- name: snapshot
+SELECT fold_version, position, state FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3;
+
+-- name: tail
+SELECT fence, inbox_tail FROM session WHERE owner = ?1 AND id = ?2;
+
+-- name: ledger
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+  FROM ledger WHERE owner = ?1 ORDER BY time, session, message_id, attempt;
+
+-- name: ledger_of_session
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+  FROM ledger WHERE owner = ?1 AND session = ?2 ORDER BY time, message_id, attempt;

@@ -1,0 +1,189 @@
+"""Reads, each within the snapshot that it is given, and how a row becomes a typed value."""
+
+import base64
+import binascii
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, Owner, Position, SessionId
+from holdfast.events.inbox import InboxItem
+from holdfast.store.sqlite.queries import SQL
+from holdfast.store.store import (
+    CaughtUp,
+    Cursor,
+    Key,
+    LedgerEntry,
+    Loaded,
+    Page,
+    RequestRow,
+    Row,
+    Segment,
+    Snapshot,
+)
+
+NOBODYS_FENCE: Final = Fence(-1)
+_ALL: Final = -1
+_LAST_TIME: Final = (1 << 63) - 1
+
+
+def row(db: sqlite3.Connection, key: Key) -> Row | None:
+    found = db.execute(SQL["row"], (key.owner, key.session)).fetchone()
+    return None if found is None else _row(found)
+
+
+def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, text: str) -> Page:
+    start = _read_cursor(after)
+    if start is None:
+        return Page((), None)
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    pattern = f"%{escaped}%" if text else ""
+    found = [_row(each) for each in db.execute(SQL["rows"], (owner, *start, pattern, limit + 1)).fetchall()]
+    page = tuple(found[:limit])
+    return Page(page, _cursor(page[-1]) if page and len(found) > limit else None)
+
+
+def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:
+    of = (key.owner, key.session)
+    session = row(db, key)
+    if session is None:
+        return None
+    kept = db.execute(SQL["snapshot"], (*of, fold_version)).fetchone()
+    snapshot = None if kept is None else Snapshot(kept[0], Position(kept[1]), kept[2])
+    return Loaded(
+        row=session,
+        snapshot=snapshot,
+        events=events_after(db, key, snapshot.position if snapshot else Position(0), _ALL),
+        inbox=waiting_items(db, key),
+        segments=_segments(db, key, Cursor()),
+    )
+
+
+def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:
+    session = row(db, key)
+    if session is None:
+        return None
+    events = events_after(db, key, cursor.position, limit)
+    more = bool(events) and events[-1].position < session.head
+    segments = () if more else _segments(db, key, cursor)
+    return CaughtUp(
+        events=events,
+        segments=segments,
+        requests=requests(db, key),
+        inbox=waiting_items(db, key),
+        row=session,
+        more=more,
+    )
+
+
+def events_after(db: sqlite3.Connection, key: Key, position: Position, limit: int) -> tuple[Event, ...]:
+    found = db.execute(SQL["events_after"], (key.owner, key.session, position, limit)).fetchall()
+    decode = codec.decode
+    return tuple([Event(at, id, time, decode(type, version, data)) for at, id, time, type, version, data in found])
+
+
+def waiting_items(db: sqlite3.Connection, key: Key) -> tuple[InboxItem, ...]:
+    return tuple(map(inbox_item, db.execute(SQL["waiting_items"], (key.owner, key.session)).fetchall()))
+
+
+def receipt(db: sqlite3.Connection, key: Key, item_key: str) -> InboxItem | None:
+    found = db.execute(SQL["item"], (key.owner, key.session, item_key)).fetchone()
+    return None if found is None else inbox_item(found[:7])
+
+
+def requests(db: sqlite3.Connection, key: Key) -> tuple[RequestRow, ...]:
+    return tuple(
+        RequestRow(request_id=id, kind=kind, turn_id=turn_id, tool_call_id=call_id, title=title, opened_at=opened_at)
+        for id, kind, turn_id, call_id, title, opened_at in db.execute(SQL["requests"], (key.owner, key.session))
+    )
+
+
+def tails(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
+    found = {key: db.execute(SQL["tail"], (key.owner, key.session)).fetchone() for key in keys}
+    return {key: (NOBODYS_FENCE, 0) if tail is None else tail for key, tail in found.items()}
+
+
+def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> tuple[LedgerEntry, ...]:
+    if session is None:
+        found = db.execute(SQL["ledger"], (owner,))
+    else:
+        found = db.execute(SQL["ledger_of_session"], (owner, session))
+    return tuple(
+        LedgerEntry(
+            message_id=message_id,
+            attempt=attempt,
+            model=model,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_read,
+            cost_microdollars=cost,
+            time=time,
+        )
+        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time in found
+    )
+
+
+def inbox_item(found: Sequence[Any]) -> InboxItem:
+    sequence, key, state, outcome, accepted_at, while_running, payload = found
+    return InboxItem(
+        sequence=sequence,
+        key=key,
+        state=state,
+        outcome=outcome,
+        accepted_at=accepted_at,
+        while_running=bool(while_running),
+        item=codec.decode_item(payload),
+    )
+
+
+def _row(found: Sequence[Any]) -> Row:
+    owner, id, head, tail, status, turn_id, title, host, created, updated, open_requests, waiting, held_by = found
+    return Row(
+        key=Key(owner, id),
+        head=head,
+        inbox_tail=tail,
+        status=status,
+        turn_id=turn_id,
+        title=title,
+        host=host,
+        created_at=created,
+        updated_at=updated,
+        open_requests=open_requests,
+        waiting_messages=waiting,
+        held_by=held_by,
+    )
+
+
+def _segments(db: sqlite3.Connection, key: Key, seen: Cursor) -> tuple[Segment, ...]:
+    cursor = (seen.message_id, seen.block, seen.offset)
+    found = db.execute(SQL["segments"], (key.owner, key.session, *cursor))
+    return tuple(
+        Segment(
+            message_id=message_id,
+            attempt=attempt,
+            block=block,
+            offset=start,
+            kind=kind,
+            text=text.decode(),
+            tool_call_id=tool_call_id,
+            name=name,
+        )
+        for message_id, attempt, block, start, kind, text, tool_call_id, name in found
+    )
+
+
+def _cursor(last: Row) -> str:
+    return base64.urlsafe_b64encode(f"{last.updated_at}:{last.key.session}".encode()).decode()
+
+
+def _read_cursor(after: str | None) -> tuple[int, str] | None:
+    """Where a page starts. A cursor that was never given out has nothing after it."""
+    if after is None:
+        return _LAST_TIME, ""
+    try:
+        time, _, id = base64.urlsafe_b64decode(after.encode()).decode().partition(":")
+        return int(time), id
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,344 @@
+"""The store on one SQLite file. Everything that writes goes through one thread and is committed in groups; reads have
+threads of their own; and nothing blocks the event loop."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, Owner, Position, SessionId
+from holdfast.events.inbox import InboxItem, Item
+from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.sqlite import leases, puts, rows
+from holdfast.store.sqlite.backup import back_up
+from holdfast.store.sqlite.checkpoints import Checkpoints
+from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
+from holdfast.store.sqlite.filesystem import refuse_network
+from holdfast.store.sqlite.leases import FIRST_TTL_SECONDS, Leases
+from holdfast.store.sqlite.liveness import Liveness
+from holdfast.store.sqlite.migrations import migrate
+from holdfast.store.sqlite.queries import SQL
+from holdfast.store.sqlite.readers import Readers
+from holdfast.store.sqlite.sweeper import Sweeper
+from holdfast.store.sqlite.units import UnitJob, Units
+from holdfast.store.sqlite.writer import Call, Job, Writer, closed
+from holdfast.store.store import (
+    Accepted,
+    Attachment,
+    CaughtUp,
+    Claim,
+    Cursor,
+    Key,
+    Lease,
+    LedgerEntry,
+    Loaded,
+    Outcome,
+    Page,
+    Refused,
+    ReleaseKind,
+    RequestRow,
+    Row,
+    Unit,
+)
+
+CHANGES_SECONDS: Final = 0.05
+"""How often `changes` looks for commits of other processes."""
+
+OLDEST_SQLITE: Final = (3, 35, 0)
+"""The first with RETURNING and UPDATE FROM."""
+
+T = TypeVar("T")
+
+_DELETES: Final = (
+    "delete_events",
+    "delete_marks",
+    "delete_segments",
+    "end_flight",
+    "delete_inbox",
+    "delete_requests",
+    "delete_snapshot",
+    "delete_attachments",
+)
+
+
+class SqliteStore:
+    """Made by `open`. Many processes of one machine may have the same file open."""
+
+    def __init__(self, path: Path, clock: Clock, liveness: Liveness, own: Leases) -> None:
+        self._path = path
+        self._clock = clock
+        self._liveness = liveness
+        self._leases = own
+        self._loop = asyncio.get_running_loop()
+        self._sweeper = Sweeper()
+        self._units = Units(process=liveness.token, now_ms=clock.now_ms)
+        self._checkpoints = Checkpoints(path)
+        self._writer = Writer(path, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all)
+        self._readers = Readers(path, self._loop)
+        self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, node: str, tools: frozenset[str] = frozenset(), clock: Clock | None = None
+    ) -> Self:
+        """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do."""
+        clock = clock or SystemClock()
+        path = await asyncio.to_thread(path.resolve)
+        liveness = Liveness(path)
+        own = Leases(liveness, node=node, tools=tools, now_ms=clock.now_ms)
+        await asyncio.to_thread(_prepare, path, liveness, own)
+        store = cls(path, clock, liveness, own)
+        store._checkpoints.start()
+        store._writer.start()
+        store._readers.start()
+        return store
+
+    async def close(self) -> None:
+        """Write what was handed in, free this process's leases and end its threads. Repeating it is safe."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self._write("release", self._leases.leave, needs_sync=False)
+        except StoreUnavailable:
+            pass  # The others will find the lock free instead.
+        finally:
+            self._is_closed = True
+            for thread in (self._writer, self._readers, self._checkpoints):
+                await asyncio.to_thread(thread.stop)
+            self._liveness.end()
+
+    # The five verbs
+
+    async def commit(self, unit: Unit) -> Outcome:
+        job = UnitJob(self._future(), unit)
+        self._writer.submit(job)
+        outcome: Outcome = await job.future
+        return outcome
+
+    async def put(
+        self,
+        key: Key,
+        item: Item,
+        *,
+        item_key: str,
+        queue_limit: int,
+        only_if_idle: bool = False,
+        stop_first: str | None = None,
+    ) -> Accepted | Refused:
+        asked = puts.asked(
+            key,
+            item,
+            item_key=item_key,
+            queue_limit=queue_limit,
+            only_if_idle=only_if_idle,
+            stop_first=stop_first,
+            now=self._clock.now_ms(),
+        )
+        return await self._write("put", lambda db: puts.put(db, asked), changes=key)
+
+    async def claim(self, *, limit: int) -> list[Claim]:
+        look = self._leases.has_nothing_to_claim
+        return await self._write("claim", lambda db: self._claim(db, limit), needs_sync=False, looks=look)
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        return await self._write(
+            "release",
+            lambda db: self._leases.release(db, lease, seen_tail, how),
+            needs_sync=False,
+            changes=lease.key,
+        )
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
+        return await self._read(lambda db: rows.catch_up(db, key, cursor, limit))
+
+    # What the holder reads
+
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
+        return await self._read(lambda db: rows.load(db, key, fold_version))
+
+    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]:
+        return await self._read(lambda db: rows.events_after(db, key, position, limit))
+
+    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
+        return await self._read(lambda db: rows.waiting_items(db, key))
+
+    async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
+        return await self._read(lambda db: rows.tails(db, keys))
+
+    # Plain queries
+
+    async def row(self, key: Key) -> Row | None:
+        return await self._read(lambda db: rows.row(db, key))
+
+    async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page:
+        return await self._read(lambda db: rows.rows(db, owner, limit, after, text))
+
+    async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
+        return await self._read(lambda db: rows.receipt(db, key, item_key))
+
+    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
+        return await self._read(lambda db: rows.requests(db, key))
+
+    async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
+        return await self._read(lambda db: rows.ledger(db, owner, session))
+
+    # The queue, before it is promoted
+
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
+        return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text), changes=key)
+
+    async def remove_item(self, key: Key, item_key: str) -> bool:
+        return await self._write("remove_item", lambda db: puts.remove_item(db, key, item_key))
+
+    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
+        return await self._write("reorder_items", lambda db: puts.reorder_items(db, key, item_keys), changes=key)
+
+    # Presence
+
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> None:
+        await self._write("attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), needs_sync=False)
+
+    async def detach(self, key: Key, attachment_id: str) -> None:
+        await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), needs_sync=False)
+
+    async def attachments(self, key: Key) -> tuple[Attachment, ...]:
+        return await self._read(lambda db: leases.attachments(db, key))
+
+    # The process
+
+    @property
+    def process(self) -> str:
+        return self._liveness.token
+
+    async def renew(self, *, ttl_seconds: float) -> bool:
+        return await self._write("renew", lambda db: self._renew(db, ttl_seconds), needs_sync=False)
+
+    async def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        """This process's own commits all come from the writer's connection, and so don't count here."""
+        seen = await self._data_version()
+        while True:
+            await self._clock.sleep(CHANGES_SECONDS)
+            if self._is_closed:
+                return
+            if wanted() and (version := await self._data_version()) != seen:
+                seen = version
+                yield
+
+    async def delete(self, key: Key) -> bool:
+        return await self._write("delete", lambda db: _delete(db, key, self._clock.now_ms()), changes=key)
+
+    async def backup(self, path: Path) -> None:
+        """Raises `FileExistsError` rather than overwrite anything."""
+        if self._is_closed:
+            raise closed()
+        try:
+            await asyncio.to_thread(back_up, self._path, path)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    # How work reaches the threads
+
+    def _future(self) -> asyncio.Future[Any]:
+        if self._is_closed:
+            raise closed()
+        return self._loop.create_future()
+
+    async def _write(
+        self,
+        verb: str,
+        runs: Callable[[sqlite3.Connection], tuple[T, str | None]],
+        *,
+        needs_sync: bool = True,
+        looks: Callable[[sqlite3.Connection], tuple[bool, T]] | None = None,
+        changes: Key | None = None,
+    ) -> T:
+        job = Call(self._future(), verb, runs, needs_sync=needs_sync, looks=looks, changes=changes)
+        self._writer.submit(job)
+        result: T = await job.future
+        return result
+
+    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        future = self._future()
+        self._readers.submit(future, read)
+        result: T = await future
+        return result
+
+    async def _data_version(self) -> int:
+        return await self._write("", _never, looks=_data_version)
+
+    def _run_jobs(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+        """Units first: they were all handed in before any of these was answered, so any order is a true one."""
+        units = [job for job in jobs if isinstance(job, UnitJob)]
+        if units:
+            self._sweeper.appended(db, self._units.run(db, units))
+        for job in jobs:
+            if isinstance(job, Call):
+                job.run(db)
+                if job.changes is not None:
+                    self._units.forget(job.changes)
+
+    def _claim(self, db: sqlite3.Connection, limit: int) -> tuple[list[Claim], str | None]:
+        claims, detail = self._leases.claim(db, limit)
+        for claim in claims:
+            self._units.forget(claim.lease.key)
+        return claims, detail
+
+    def _renew(self, db: sqlite3.Connection, ttl_seconds: float) -> tuple[bool, str]:
+        alive, detail = self._leases.renew(db, ttl_seconds)
+        if not alive:
+            self._units.forget_all()
+        return alive, detail
+
+
+def _prepare(path: Path, liveness: Liveness, own: Leases) -> None:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreUnusable(
+            "store_sqlite_too_old",
+            f"This Python has SQLite {sqlite3.sqlite_version}; Holdfast needs 3.35 or newer. Use a newer Python.",
+        )
+    refuse_network(path)
+    refuse_folder(path)
+    try:
+        create_if_missing(path)
+        db = connect(path)
+        try:
+            migrate(db, path)
+            liveness.begin()
+            _register(db, own)
+        finally:
+            db.close()
+    except (sqlite3.Error, OSError) as error:
+        liveness.end()
+        raise unusable(error, path) from error
+
+
+def _register(db: sqlite3.Connection, own: Leases) -> None:
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("BEGIN IMMEDIATE")
+    own.register(db, FIRST_TTL_SECONDS)
+    db.execute("COMMIT")
+    own.bury_strangers(db)
+
+
+def _delete(db: sqlite3.Connection, key: Key, now: int) -> tuple[bool, str | None]:
+    if db.execute(SQL["put_session"], (key.owner, key.session)).fetchone() is None:
+        return False, None
+    for name in _DELETES:
+        db.execute(SQL[name], (key.owner, key.session))
+    db.execute(SQL["delete_session"], (key.owner, key.session, now))
+    return True, "session"
+
+
+def _data_version(db: sqlite3.Connection) -> tuple[bool, int]:
+    return True, int(db.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _never(db: sqlite3.Connection) -> tuple[int, None]:
+    raise AssertionError("a question that its look answers is never run")

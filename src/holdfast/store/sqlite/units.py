@@ -1,0 +1,317 @@
+"""Writes the units of a batch. Every unit is checked before anything of it is written, so that one that is refused
+leaves the others alone; what they all write is gathered and written in a few statements."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from holdfast.events import codec
+from holdfast.events.ids import Position
+from holdfast.store import crash_points
+from holdfast.store.sqlite.queries import SQL, ManyRows
+from holdfast.store.sqlite.writer import Job
+from holdfast.store.store import Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
+
+_SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
+_ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?, '', 0, 0)")
+_EVENTS = ManyRows("units_events", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+_MARKS = ManyRows("units_marks", "(?, ?, ?, ?)")
+_SEGMENTS = ManyRows("units_segments", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+_FLIGHTS = ManyRows("units_flights", "(?, ?, ?, ?)")
+
+_KEY_OF = attrgetter("key")
+
+MARK_EVERY: Final = 64
+"""Every so many events of a session one is marked, so that reading can start there."""
+
+REMEMBERED: Final = 4096
+"""Rows of sessions that are kept from one batch to the next."""
+
+TOUCH_MS: Final = 1000
+"""While only events come in, the time of a session's last change is at most this old."""
+
+
+class UnitJob(Job):
+    """A unit, encoded while its sender still runs: what can't be stored fails there and not in the writer."""
+
+    __slots__ = ("events", "key", "segments", "size", "unit")
+
+    def __init__(self, future: asyncio.Future[Any], unit: Unit) -> None:
+        super().__init__(future)
+        self.unit = unit
+        self.key = (unit.key.owner, unit.key.session)
+        self.events = [(event.id, event.time, *codec.encode(event.body)) for event in unit.events]
+        self.segments = [_encoded(segment) for segment in unit.segments]
+        self.size = 512 + sum([len(event[4]) for event in self.events])
+
+
+class SessionNow:
+    """A session's row as the units so far have left it, and what of it is still to be written."""
+
+    __slots__ = (
+        "fence",
+        "first_segment",
+        "flew",
+        "head",
+        "is_deleted",
+        "is_described",
+        "is_mine",
+        "is_progressing",
+        "last_event",
+        "last_segment",
+        "moved",
+        "status",
+        "tail",
+        "title",
+        "turn_id",
+        "updated_at",
+    )
+
+    def __init__(
+        self,
+        fence: int = 0,
+        is_mine: bool = False,
+        head: int = 0,
+        last_event: int = 0,
+        tail: int = 0,
+        updated_at: int = 0,
+        is_deleted: bool = False,
+        first_segment: int = 0,
+        last_segment: int = 0,
+    ) -> None:
+        self.fence = fence
+        self.is_mine = is_mine
+        self.head = head
+        self.last_event = last_event
+        self.tail = tail
+        self.updated_at = updated_at
+        self.is_deleted = is_deleted
+        self.first_segment = first_segment
+        self.last_segment = last_segment
+        self.is_written()
+
+    def is_written(self) -> None:
+        self.moved = False
+        self.flew = False
+        self.is_described = False
+        self.is_progressing = False
+        self.status: str | None = None
+        self.turn_id: str | None = None
+        self.title: str | None = None
+
+
+class Units:
+    """Writes units, on the writer's thread and in its transactions.
+
+    The rows of busy sessions are remembered from one batch to the next. That is safe because every write of this
+    process passes this thread, which says when a row changed otherwise, and because SQLite tells when another process
+    wrote: then all of it is forgotten.
+    """
+
+    def __init__(self, *, process: str, now_ms: Callable[[], int]) -> None:
+        self._process = process
+        self._now_ms = now_ms
+        self._now = 0
+        self._is_watched = False
+        self._data_version: int | None = None
+        self._sessions: dict[tuple[str, str], SessionNow] = {}
+        self._event_number = 0
+        self._segment_number = 0
+        self._clear()
+
+    def run(self, db: sqlite3.Connection, jobs: Sequence[UnitJob]) -> int:
+        """Give each job its outcome, in the order of their sessions. How many segments were written."""
+        self._db = db
+        self._now = self._now_ms()
+        self._clear()
+        self._is_watched = crash_points.watched()
+        ordered = sorted(jobs, key=_KEY_OF)
+        self._look_up(list(dict.fromkeys([job.key for job in ordered])))
+        for job in ordered:
+            job.point = None
+            job.result = self._outcome(job)
+        _EVENTS.run(db, self._events)
+        _MARKS.run(db, self._marks)
+        _SEGMENTS.run(db, self._segments)
+        self._advance()
+        return len(self._segments)
+
+    def forget(self, key: Key) -> None:
+        """Something else than a unit changed this session's row."""
+        self._sessions.pop((key.owner, key.session), None)
+
+    def forget_all(self) -> None:
+        """What was remembered may not be so: a transaction was rolled back, or a stranger wrote."""
+        self._data_version = None
+
+    def _clear(self) -> None:
+        self._events: list[tuple[Any, ...]] = []
+        self._marks: list[tuple[Any, ...]] = []
+        self._segments: list[tuple[Any, ...]] = []
+        self._touched: dict[tuple[str, str], SessionNow] = {}
+
+    def _look_up(self, keys: Sequence[tuple[str, str]]) -> None:
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version or len(self._sessions) > REMEMBERED:
+            self._sessions.clear()
+            (numbers,) = self._db.execute(SQL["last_numbers"]).fetchone()
+            self._event_number, self._segment_number = json.loads(numbers)
+            self._data_version = version
+        unknown = [key for key in keys if key not in self._sessions]
+        wanted = [(number, *key, self._process) for number, key in enumerate(unknown)]
+        for answer in _SESSIONS.answers(self._db, wanted):
+            for number, *row in json.loads(answer):
+                self._sessions[unknown[number]] = SessionNow(*row)
+
+    def _outcome(self, job: UnitJob) -> Outcome:
+        unit, session = job.unit, self._sessions.get(job.key)
+        refusal = self._refusal(job, session) if unit.fence is not None else _record_refusal(job, session)
+        if refusal is not None:
+            return refusal
+        if session is None:
+            session = self._create(unit)
+        self._write(job, session)
+        if self._is_watched:
+            job.point = f"commit:{_detail(job)}"
+        return Committed(Position(session.head), session.tail)
+
+    def _refusal(self, job: UnitJob, session: SessionNow | None) -> Outcome | None:
+        unit = job.unit
+        if session is None or session.is_deleted or not session.is_mine or session.fence != unit.fence:
+            return FenceMissed()
+        if unit.creates is not None:
+            return Rejected("exists")
+        for promotion in unit.promotes:
+            if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
+                return Rejected(f"inbox item {promotion.sequence} no longer waits")
+        return None
+
+    def _create(self, unit: Unit) -> SessionNow:
+        new = unit.creates
+        assert new is not None
+        tools = json.dumps(sorted(new.tools))
+        row = (unit.status or "idle", _clean(unit.title or ""), new.host, tools, new.parent, new.created_at, self._now)
+        self._db.execute(SQL["create_session"], (unit.key.owner, unit.key.session, *row))
+        session = SessionNow(updated_at=self._now)
+        self._sessions[unit.key.owner, unit.key.session] = session
+        return session
+
+    def _write(self, job: UnitJob, session: SessionNow) -> None:
+        unit = job.unit
+        self._touched[job.key] = session
+        if job.events:
+            self._append_events(job, session)
+        if unit.status is not None or unit.title is not None or unit.makes_progress or unit.fence is None:
+            _describe(unit, session)
+        if unit.drops_segments:
+            session.first_segment = session.last_segment = 0
+            session.flew = True
+        if job.segments:
+            self._append_segments(job, session)
+        if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.snapshot is not None:
+            self._write_rows(unit, job.key)
+
+    def _append_events(self, job: UnitJob, session: SessionNow) -> None:
+        session.moved = True
+        number, head, previous = self._event_number, session.head, session.last_event
+        for event in job.events:
+            number += 1
+            head += 1
+            self._events.append((number, previous, *job.key, head, *event))
+            previous = number
+            if head % MARK_EVERY == 0:
+                self._marks.append((*job.key, head, number))
+        self._event_number, session.head, session.last_event = number, head, number
+
+    def _append_segments(self, job: UnitJob, session: SessionNow) -> None:
+        session.flew = True
+        for segment in job.segments:
+            self._segment_number += 1
+            self._segments.append((self._segment_number, session.last_segment, *job.key, *segment))
+            session.last_segment = self._segment_number
+            session.first_segment = session.first_segment or self._segment_number
+
+    def _write_rows(self, unit: Unit, key: tuple[str, str]) -> None:
+        db = self._db
+        for promotion in unit.promotes:
+            state = "refused" if promotion.refused else "promoted"
+            db.execute(SQL["promote"], (*key, promotion.sequence, state, promotion.outcome))
+        for opened in unit.opens:
+            about = (opened.request_id, opened.kind, opened.turn_id, opened.tool_call_id)
+            db.execute(SQL["open_request"], (*key, *about, _clean(opened.title), opened.opened_at))
+        for request_id in unit.closes:
+            db.execute(SQL["close_request"], (*key, request_id))
+        for entry in unit.ledger:
+            used = (entry.input_tokens, entry.output_tokens, entry.cache_read_tokens, entry.cost_microdollars)
+            db.execute(SQL["add_ledger"], (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time))
+        if unit.snapshot is not None:
+            kept = unit.snapshot
+            db.execute(SQL["keep_snapshot"], (*key, kept.fold_version, kept.position, kept.state))
+
+    def _advance(self) -> None:
+        moved: list[tuple[Any, ...]] = []
+        flew: list[tuple[Any, ...]] = []
+        for key, now in self._touched.items():
+            if now.moved:
+                moved.append((*key, now.head, now.last_event))
+            if now.is_described or (now.moved and self._now - now.updated_at >= TOUCH_MS):
+                now.updated_at = self._now
+                about = (now.status, now.turn_id, now.title, now.is_progressing)
+                self._db.execute(SQL["describe"], (*key, self._now, *about))
+            if now.flew and now.last_segment:
+                flew.append((*key, now.first_segment, now.last_segment))
+            elif now.flew:
+                self._db.execute(SQL["end_flight"], key)
+            now.is_written()
+        _ADVANCE.run(self._db, moved)
+        _FLIGHTS.run(self._db, flew)
+
+
+def _describe(unit: Unit, session: SessionNow) -> None:
+    session.is_described = True
+    if unit.status is not None:
+        session.status, session.turn_id = unit.status, unit.turn_id
+    if unit.title is not None:
+        session.title = _clean(unit.title)
+    if unit.makes_progress:
+        session.is_progressing = True
+
+
+def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
+    unit = job.unit
+    progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.ledger or unit.makes_progress
+    if progress or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+        return Rejected("only records may be written without a lease")
+    if unit.creates is None:
+        if unit.status is not None or not all(codec.is_record(event[2]) for event in job.events):
+            return Rejected("only records may be written without a lease")
+        return Rejected("session_not_found") if session is None or session.is_deleted else None
+    if session is not None:
+        return Rejected("deleted" if session.is_deleted else "exists")
+    return None
+
+
+def _encoded(segment: Segment) -> tuple[Any, ...]:
+    try:
+        text = segment.text.encode()
+    except UnicodeEncodeError:
+        text = _clean(segment.text).encode()
+    place = (segment.message_id, segment.attempt, segment.block, segment.offset)
+    return (*place, segment.kind, text, segment.tool_call_id, segment.name)
+
+
+def _clean(text: str) -> str:
+    cleaned: str = codec.without_surrogates(text)
+    return cleaned
+
+
+def _detail(job: UnitJob) -> str:
+    unit = job.unit
+    types = dict.fromkeys(event[2] for event in job.events)
+    if types:
+        return "+".join(types)
+    kinds = {"segments": unit.segments, "snapshot": unit.snapshot is not None, "inbox": unit.promotes}
+    return next((name for name, is_there in kinds.items() if is_there), "row")

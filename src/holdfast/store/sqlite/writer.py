@@ -1,0 +1,256 @@
+"""The one thread of this process that writes. Whatever was handed in while the last commit was syncing becomes the
+next transaction; each piece of it has an outcome of its own, told only after the commit."""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.store import crash_points
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.sqlite.checkpoints import Checkpoints
+from holdfast.store.sqlite.connections import connect, is_in_doubt, unavailable
+from holdfast.store.store import Key
+
+BATCH_LIMIT: Final = 1000
+"""Jobs in one transaction: bounds how long the first of them waits for the last."""
+
+BATCH_BYTES: Final = 16 << 10
+"""What a transaction adds to the write-ahead log beside its jobs' own bytes: a few pages that they share."""
+
+NOT_WRITTEN: Final = None
+
+
+class Job:
+    """Something to be written, and the future that waits for it."""
+
+    __slots__ = ("error", "future", "point", "result")
+
+    needs_sync = True
+    size = 8192
+    """About how many bytes it adds to the write-ahead log."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.point: str | None = NOT_WRITTEN
+        """The name of the crash point, once it wrote something."""
+
+    def glance(self, db: sqlite3.Connection) -> bool:
+        """Look, before the transaction, whether there is anything to write. True: there is not, and it is answered."""
+        return False
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Call(Job):
+    """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
+
+    __slots__ = ("_looks", "_runs", "_verb", "changes", "needs_sync")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        verb: str,
+        runs: Callable[[sqlite3.Connection], tuple[Any, str | None]],
+        *,
+        needs_sync: bool = True,
+        looks: Callable[[sqlite3.Connection], tuple[bool, Any]] | None = None,
+        changes: Key | None = None,
+    ) -> None:
+        super().__init__(future)
+        self.changes = changes
+        self._verb = verb
+        self._runs = runs
+        self._looks = looks
+        self.needs_sync = needs_sync
+
+    def glance(self, db: sqlite3.Connection) -> bool:
+        if self._looks is None:
+            return False
+        answered, self.result = self._looks(db)
+        return answered
+
+    def run(self, db: sqlite3.Connection) -> None:
+        self.result, detail = self._runs(db)
+        self.point = NOT_WRITTEN if detail is None else f"{self._verb}:{detail}"
+
+
+RunJobs = Callable[[sqlite3.Connection, Sequence[Job]], None]
+
+
+def settle_all(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+class Writer:
+    """The thread, its connection and its queue. `run_jobs` does what the jobs ask, inside a transaction;
+    `rolled_back` hears when it was all for nothing."""
+
+    def __init__(
+        self,
+        path: Path,
+        loop: asyncio.AbstractEventLoop,
+        checkpoints: Checkpoints,
+        run_jobs: RunJobs,
+        rolled_back: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._loop = loop
+        self._checkpoints = checkpoints
+        self._run_jobs = run_jobs
+        self._rolled_back = rolled_back
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._db = connect(path)
+        self._synced: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        self._queue.put(job)
+
+    def stop(self) -> None:
+        """End once all that was handed in is written."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            jobs, stopping = self._take()
+            to_write = [job for job in jobs if not self._is_answered(job)]
+            if to_write:
+                self._write(to_write)
+            self._tell(jobs)
+            self._checkpoints.finish(self._db)
+        self._db.close()
+
+    def _take(self) -> tuple[list[Job], bool]:
+        jobs: list[Job] = []
+        job = self._queue.get()
+        try:
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == BATCH_LIMIT:
+                    return jobs, False
+                job = self._queue.get_nowait()
+        except queue.Empty:
+            return jobs, False
+        return jobs, True
+
+    def _is_answered(self, job: Job) -> bool:
+        try:
+            return job.glance(self._db)
+        except Exception as error:
+            job.error = _as_told(error)
+            return True
+
+    def _write(self, jobs: Sequence[Job]) -> None:
+        error = self._try(jobs)
+        if error is None:
+            return
+        if len(jobs) == 1 or isinstance(error, CommitInDoubt | NotBegun):
+            for job in jobs:
+                job.error = _as_told(error.cause if isinstance(error, BatchFailed) else error)
+            return
+        for job in jobs:
+            self._write([job])
+
+    def _try(self, jobs: Sequence[Job]) -> Exception | None:
+        """One transaction. What it returns instead of raising is why nothing, as far as is known, was written."""
+        try:
+            self._begin(jobs)
+            self._run_jobs(self._db, jobs)
+            self._commit(jobs)
+        except Exception as error:
+            self._roll_back()
+            return error
+        return None
+
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        synced = any(job.needs_sync for job in jobs)
+        try:
+            if synced is not self._synced:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+                self._synced = synced
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise NotBegun(error) from error
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        watched = crash_points.watched()
+        if watched:
+            _reach(jobs, "before")
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if is_in_doubt(error):
+                raise CommitInDoubt(error) from error
+            raise
+        if watched:
+            try:
+                _reach(jobs, "after")
+            except Exception as error:
+                raise CommitInDoubt(error) from error
+        self._checkpoints.committed(BATCH_BYTES + sum([job.size for job in jobs]))
+
+    def _roll_back(self) -> None:
+        """Leave no transaction open, even if that takes a new connection."""
+        self._rolled_back()
+        if not self._db.in_transaction:
+            return
+        try:
+            self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._db.close()
+            self._db = connect(self._path)
+            self._synced = None
+
+    def _tell(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(settle_all, jobs)
+        except RuntimeError:
+            pass  # The loop is closed: nobody waits any more.
+
+
+class BatchFailed(Exception):
+    """A transaction failed in a way that trying its parts one by one can't help."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class NotBegun(BatchFailed):
+    """It could not even start: another process holds the database."""
+
+
+class CommitInDoubt(BatchFailed):
+    """It may be on disk."""
+
+
+def _reach(jobs: Sequence[Job], moment: str) -> None:
+    for job in jobs:
+        if job.point is not None:
+            crash_points.reach(f"{job.point}:{moment}")
+
+
+def _as_told(error: BaseException) -> BaseException:
+    return unavailable(error) if isinstance(error, sqlite3.Error) else error
+
+
+def closed() -> StoreUnavailable:
+    return StoreUnavailable("store_closed", "The store is closed. Open it again.")

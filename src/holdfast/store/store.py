@@ -1,0 +1,357 @@
+"""The seam between the runtime and its database: five verbs (`commit`, `put`, `claim`, `release`, `catch_up`)
+and the plain queries beside them.
+
+Two things are serialised, and kept apart. The session row serialises the log: every append takes its positions in
+one statement on that row. The lease serialises execution: whatever makes progress carries the fence of the claim
+that it was made under, and is refused when another claim came after. Anyone may put into an inbox.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, ToolCallId, TurnId
+from holdfast.events.ids import Key as Key
+from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.message import BlockKind
+from holdfast.events.request import RequestKind
+
+Status = Literal["idle", "queued", "running", "waiting"]
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to make progress in a session, until another claim raises the fence."""
+
+    key: Key
+    fence: Fence
+
+
+# What a unit is made of
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of a session that a unit creates."""
+
+    host: str | None = None
+    """The machine that it must run on; None where its files are shared or not needed."""
+    tools: tuple[str, ...] = ()
+    """Tools that a process must have to run it."""
+    parent: SessionId | None = None
+    created_at: int
+
+
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An open request, to be found without reading the log."""
+
+    request_id: RequestId
+    kind: RequestKind
+    turn_id: TurnId
+    tool_call_id: ToolCallId
+    title: str
+    """One line for people: what is asked. Bounded, whatever the call holds."""
+    opened_at: int
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a message in flight. Its text starts at `offset` (bytes of UTF-8) of block `block`."""
+
+    message_id: MessageId
+    attempt: int
+    block: int
+    offset: int
+    kind: BlockKind
+    text: str
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt at a model call used; kept when its session is deleted. None is unknown."""
+
+    message_id: MessageId
+    attempt: int
+    model: str
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cost_microdollars: int | None
+    time: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A folded state, to fold on from. Only a cache: losing it costs time."""
+
+    fold_version: int
+    position: Position
+    state: bytes
+
+
+class Promotion(msgspec.Struct, frozen=True):
+    """An inbox item leaves the queue in this unit, and this is how its receipt reads from then on."""
+
+    sequence: int
+    outcome: str
+    refused: bool = False
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """All the writes of one decision for one session: all of them or none.
+
+    Without a fence it may hold only records, unless it creates the session: nobody can hold what was not there.
+    """
+
+    key: Key
+    fence: Fence | None
+    events: tuple[Event, ...] = ()
+    promotes: tuple[Promotion, ...] = ()
+    opens: tuple[RequestRow, ...] = ()
+    closes: tuple[RequestId, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    drops_segments: bool = False
+    """The message in flight is in `events` now (or will not be): its segments go."""
+    ledger: tuple[LedgerEntry, ...] = ()
+    snapshot: Snapshot | None = None
+    creates: NewSession | None = None
+    turn_id: TurnId | None = None
+    """The unfinished turn after this unit; read together with `status`."""
+    status: Status | None = None
+    """What the session row says from now on; None leaves it (and the turn) as it is."""
+    title: str | None = None
+    makes_progress: bool = False
+    """A finished step or a recorded tool result: the session is not poison."""
+
+
+class Committed(msgspec.Struct, frozen=True):
+    head: Position
+    """The position of the unit's last event, or the head as it is when it had none."""
+    inbox_tail: int
+
+
+class FenceMissed(msgspec.Struct, frozen=True):
+    """Another claim came after, or the session was deleted. Nothing was written."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The world is no longer as the unit supposed (an inbox item is gone). Nothing was written: decide again."""
+
+    reason: str
+
+
+Outcome = Committed | FenceMissed | Rejected
+
+
+# What put answers
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The item is durable. `duplicate`: it already was; this is the receipt of the first."""
+
+    item: InboxItem
+    duplicate: bool = False
+    removed: tuple[InboxItem, ...] = ()
+    """Messages that a stop took out of the queue, to be given back to their sender."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Nothing was stored. The code is stable; the message is for people."""
+
+    code: Literal[
+        "session_not_found",
+        "id_reused",
+        "queue_full",
+        "busy",
+        "request_not_found",
+        "request_closed",
+        "answered_already",
+        "stopping",
+    ]
+    message: str
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that this process now holds."""
+
+    lease: Lease
+    claims_without_progress: int
+    """How many claims in a row, this one included, ended without a finished step. Many of them: poison."""
+    eligible: bool
+    """Whether this process may run the session's turns, or only end them."""
+
+
+ReleaseKind = Literal["done", "handed_over", "failed", "for_another"]
+"""Why a session is let go of: nothing is left to do; another process is to go on with it; something went wrong here,
+and the claim counts against the session; or this process may not run it, which is noted, so that it is not asked
+again."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its row has it."""
+
+    key: Key
+    head: Position
+    inbox_tail: int
+    status: Status
+    turn_id: TurnId | None
+    title: str
+    host: str | None
+    created_at: int
+    updated_at: int
+    open_requests: int
+    waiting_messages: int
+    held_by: str | None
+    """The process that holds the lease."""
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a holder decides on, read in one snapshot."""
+
+    row: Row
+    snapshot: Snapshot | None
+    events: tuple[Event, ...]
+    """Those after the snapshot, or all of them."""
+    inbox: tuple[InboxItem, ...]
+    """Accepted and not yet promoted, in order of arrival."""
+    segments: tuple[Segment, ...]
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How much a reader has seen: a position in the log and, in the message in flight, a byte of a block."""
+
+    position: Position = Position(0)
+    message_id: MessageId | None = None
+    block: int = 0
+    offset: int = 0
+
+
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader has not seen yet, read in one snapshot."""
+
+    events: tuple[Event, ...]
+    segments: tuple[Segment, ...]
+    """Those of the message in flight that lie after the cursor (the first may begin before it)."""
+    requests: tuple[RequestRow, ...]
+    inbox: tuple[InboxItem, ...]
+    row: Row
+    more: bool
+    """The page was full: catch up again from its last position."""
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that is present at a session: what it can run and answer. It expires unless it is renewed."""
+
+    attachment_id: str
+    key: Key
+    node: str
+    tools: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    rows: tuple[Row, ...]
+    next: str | None
+
+
+class Store(Protocol):
+    """Every method is all or nothing, and what it acknowledged is on disk. Any may raise `StoreUnavailable`;
+    after that, whether a write took place is unknown: the holder drops the session and folds it again."""
+
+    # The five verbs
+
+    async def commit(self, unit: Unit) -> Outcome: ...
+
+    async def put(
+        self,
+        key: Key,
+        item: Item,
+        *,
+        item_key: str,
+        queue_limit: int,
+        only_if_idle: bool = False,
+        stop_first: str | None = None,
+    ) -> Accepted | Refused:
+        """Accept an item, or give the receipt of the one with the same key.
+
+        `only_if_idle` refuses it with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's id)
+        accepts a stop and then the item, in one transaction. `queue_limit` bounds the messages that wait.
+        """
+        ...
+
+    async def claim(self, *, limit: int) -> list[Claim]:
+        """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder."""
+        ...
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        """Give a session back. False: it is still held, or was lost before. When it is `done`, that is because
+        something was put after `seen_tail`."""
+        ...
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None: ...
+
+    # What the holder reads
+
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None: ...
+
+    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]: ...
+
+    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
+
+    async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
+        """Fence and inbox tail of each session; a deleted one has a fence that nobody holds."""
+        ...
+
+    # Plain queries
+
+    async def row(self, key: Key) -> Row | None: ...
+
+    async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page: ...
+
+    async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
+
+    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
+        """Those that are open and have no accepted answer."""
+        ...
+
+    async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]: ...
+
+    # The queue, before it is promoted
+
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool: ...
+
+    async def remove_item(self, key: Key, item_key: str) -> bool: ...
+
+    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool: ...
+
+    # Presence
+
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> None: ...
+
+    async def detach(self, key: Key, attachment_id: str) -> None: ...
+
+    async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
+
+    # The process
+
+    @property
+    def process(self) -> str:
+        """The random token of this process start: what its leases are held under."""
+        ...
+
+    async def renew(self, *, ttl_seconds: float) -> bool:
+        """Say that this process lives. False: it was declared dead, and its leases are gone."""
+        ...
+
+    def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        """Yields after another process committed something, while it is `wanted`. A hint: it may be late, or come
+        for nothing."""
+        ...
+
+    async def delete(self, key: Key) -> bool: ...
+
+    async def backup(self, path: Path) -> None:
+        """A consistent copy of the whole database, made while it is in use."""
+        ...
+
+    async def close(self) -> None: ...

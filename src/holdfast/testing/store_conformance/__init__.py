@@ -1,0 +1,21 @@
+"""What every store must do, as tests that know only the seam. A store's own tests subclass `StoreConformance` and give
+it the fixture `open_store`: each store that it opens stands for another process at the same database."""
+
+import pytest
+
+from holdfast.store.store import Store
+from holdfast.testing.store_conformance.inbox import InboxConformance
+from holdfast.testing.store_conformance.leases import LeaseConformance
+from holdfast.testing.store_conformance.log import LogConformance
+from holdfast.testing.store_conformance.reading import ReadingConformance
+from holdfast.testing.store_conformance.words import OpenStore
+
+__all__ = ["OpenStore", "StoreConformance"]
+
+
+class StoreConformance(LogConformance, InboxConformance, LeaseConformance, ReadingConformance):
+    """All of it."""
+
+    @pytest.fixture
+    async def store(self, open_store: OpenStore) -> Store:
+        return await open_store()

@@ -1,0 +1,282 @@
+"""What is put, what its sender is told, and what becomes of it."""
+
+import asyncio
+
+from holdfast.events.inbox import Stop
+from holdfast.store.store import (
+    Accepted,
+    Committed,
+    Promotion,
+    Refused,
+    Rejected,
+    Store,
+    Unit,
+)
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY,
+    REQUEST,
+    TURN,
+    OpenStore,
+    accepted,
+    answer,
+    asking,
+    create,
+    hold,
+    keys_of,
+    refused,
+    reply,
+    running,
+    said,
+    send,
+    stop,
+)
+
+
+class InboxConformance:
+    """What is put, what its sender is told, and what becomes of it."""
+
+    async def test_an_accepted_message_waits_and_wakes_its_session(self, store: Store) -> None:
+        await create(store)
+        item = accepted(await send(store, "m")).item
+        assert (item.sequence, item.state, item.while_running) == (1, "accepted", False)
+        assert await store.waiting_items(KEY) == (item,)
+        assert await store.receipt(KEY, "m") == item
+        row = await store.row(KEY)
+        assert row is not None
+        assert (row.status, row.waiting_messages, row.inbox_tail) == ("queued", 1, 1)
+        assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
+
+    async def test_the_same_id_twice_is_one_message_also_at_once(self, store: Store, open_store: OpenStore) -> None:
+        await create(store)
+        other = await open_store()
+        answers = await asyncio.gather(*(send(each, "m") for each in (store, other) for _ in range(10)))
+        assert sum(not accepted(each).duplicate for each in answers) == 1
+        assert {accepted(each).item.sequence for each in answers} == {1}
+        assert len(await store.waiting_items(KEY)) == 1
+
+    async def test_an_id_that_was_used_for_another_text_is_refused(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m", text="one")
+        assert refused(await send(store, "m", text="two")) == "id_reused"
+
+    async def test_the_same_text_with_two_ids_is_two_messages(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m1")
+        await send(store, "m2")
+        assert keys_of(await store.waiting_items(KEY)) == ["m1", "m2"]
+
+    async def test_a_repeated_send_reads_the_receipt_as_it_is_now(self, store: Store) -> None:
+        await running(store)
+        again = accepted(await send(store, "first"))
+        assert (again.duplicate, again.item.state, again.item.outcome) == (True, "promoted", "idle")
+
+    async def test_a_full_queue_refuses_and_leaves_no_trace(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m1", limit=1)
+        assert refused(await send(store, "m2", limit=1)) == "queue_full"
+        assert await store.receipt(KEY, "m2") is None
+        row = await store.row(KEY)
+        assert row is not None
+        assert row.inbox_tail == 1
+
+    async def test_only_if_idle_refuses_while_a_turn_runs_or_messages_wait(self, store: Store) -> None:
+        await create(store)
+        accepted(await send(store, "first", only_if_idle=True))
+        assert refused(await send(store, "second", only_if_idle=True)) == "busy"
+        lease = await hold(store)
+        began = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(1, "idle"),), status="running", turn_id=TURN)
+        await store.commit(began)
+        assert refused(await send(store, "second", only_if_idle=True)) == "busy"
+        await store.commit(Unit(key=KEY, fence=lease.fence, status="idle"))
+        accepted(await send(store, "second", only_if_idle=True))
+
+    async def test_a_message_to_a_missing_session_is_refused(self, store: Store) -> None:
+        assert refused(await send(store, "m")) == "session_not_found"
+
+    async def test_a_message_knows_whether_a_turn_was_running(self, store: Store) -> None:
+        await running(store)
+        assert accepted(await send(store, "later")).item.while_running
+
+    async def test_a_promotion_is_in_the_unit_of_its_events_and_happens_once(self, store: Store) -> None:
+        lease = await running(store)
+        item = await store.receipt(KEY, "first")
+        assert item is not None
+        assert (item.state, item.outcome) == ("promoted", "idle")
+        twice = Unit(key=KEY, fence=lease.fence, events=(said("hello"),), promotes=(Promotion(1, "idle"),))
+        assert isinstance(await store.commit(twice), Rejected)
+        row = await store.row(KEY)
+        assert row is not None
+        assert row.head == 3
+
+    async def test_a_refused_item_says_so_in_its_receipt(self, store: Store) -> None:
+        lease = await running(store)
+        await send(store, "second")
+        await store.commit(Unit(key=KEY, fence=lease.fence, promotes=(Promotion(2, "over budget", refused=True),)))
+        item = await store.receipt(KEY, "second")
+        assert item is not None
+        assert (item.state, item.outcome) == ("refused", "over budget")
+
+    # The queue
+
+    async def test_an_edited_message_keeps_its_place_and_its_key(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m1", text="one")
+        await send(store, "m2", text="two")
+        assert await store.edit_item(KEY, "m1", text="uno")
+        items = await store.waiting_items(KEY)
+        assert [(item.key, getattr(item.item, "text", "")) for item in items] == [("m1", "uno"), ("m2", "two")]
+        assert accepted(await send(store, "m1", text="one")).duplicate
+
+    async def test_an_edit_is_never_lost_to_a_promotion_that_did_not_see_it(self, store: Store) -> None:
+        await create(store)
+        seen = accepted(await send(store, "m")).item
+        lease = await hold(store)
+        assert await store.edit_item(KEY, "m", text="other")
+        late = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(seen.sequence, "idle"),))
+        assert isinstance(await store.commit(late), Rejected)
+        (item,) = await store.waiting_items(KEY)
+        fresh = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(item.sequence, "idle"),))
+        assert isinstance(await store.commit(fresh), Committed)
+
+    async def test_a_new_order_is_never_lost_to_a_promotion_that_did_not_see_it(self, store: Store) -> None:
+        await create(store)
+        seen = accepted(await send(store, "m1")).item
+        await send(store, "m2")
+        lease = await hold(store)
+        assert await store.reorder_items(KEY, ["m2", "m1"])
+        assert keys_of(await store.waiting_items(KEY)) == ["m2", "m1"]
+        late = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(seen.sequence, "idle"),))
+        assert isinstance(await store.commit(late), Rejected)
+
+    async def test_a_new_order_must_name_exactly_what_waits(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m1")
+        await send(store, "m2")
+        for wrong in (["m1"], ["m1", "m1"], ["m1", "m2", "m3"], []):
+            assert not await store.reorder_items(KEY, wrong)
+        assert keys_of(await store.waiting_items(KEY)) == ["m1", "m2"]
+
+    async def test_a_removed_message_is_not_promoted(self, store: Store) -> None:
+        await create(store)
+        item = accepted(await send(store, "m")).item
+        lease = await hold(store)
+        assert await store.remove_item(KEY, "m")
+        unit = Unit(key=KEY, fence=lease.fence, events=(said("x"),), promotes=(Promotion(item.sequence, "idle"),))
+        assert isinstance(await store.commit(unit), Rejected)
+        receipt = await store.receipt(KEY, "m")
+        assert receipt is not None
+        assert receipt.state == "removed"
+
+    async def test_what_is_promoted_can_not_be_changed(self, store: Store) -> None:
+        await running(store)
+        assert not await store.edit_item(KEY, "first", text="x")
+        assert not await store.remove_item(KEY, "first")
+        assert not await store.reorder_items(KEY, ["first"])
+        assert not await store.edit_item(KEY, "missing", text="x")
+
+    # Stops
+
+    async def test_a_stop_names_the_turn_that_runs_and_takes_back_what_waits(self, store: Store) -> None:
+        await running(store)
+        await send(store, "later")
+        stopped = accepted(await stop(store))
+        assert stopped.item.item == Stop(stop_id="stop", turn_id=TURN)
+        assert [(item.key, item.state, item.outcome) for item in stopped.removed] == [("later", "removed", "stopped")]
+        assert keys_of(await store.waiting_items(KEY)) == ["stop"]
+
+    async def test_a_stop_may_leave_the_queue_as_it_is(self, store: Store) -> None:
+        await running(store)
+        await send(store, "later")
+        assert accepted(await stop(store, keep_queued=True)).removed == ()
+        assert keys_of(await store.waiting_items(KEY)) == ["later", "stop"]
+
+    async def test_a_stop_with_nothing_running_says_so_and_wakes_nobody(self, store: Store) -> None:
+        await create(store)
+        item = accepted(await stop(store)).item
+        assert (item.state, item.outcome) == ("promoted", "nothing_running")
+        assert await store.claim(limit=MANY) == []
+
+    async def test_a_stop_before_the_turn_started_takes_its_message_back(self, store: Store) -> None:
+        await create(store)
+        seen = accepted(await send(store, "m")).item
+        lease = await hold(store)
+        stopped = accepted(await stop(store))
+        assert (stopped.item.outcome, keys_of(stopped.removed)) == ("dequeued", ["m"])
+        unit = Unit(key=KEY, fence=lease.fence, events=(said("x"),), promotes=(Promotion(seen.sequence, "idle"),))
+        assert isinstance(await store.commit(unit), Rejected)
+
+    async def test_the_same_stop_twice_is_one_also_when_the_turn_has_ended(self, store: Store) -> None:
+        lease = await running(store)
+        first = accepted(await stop(store)).item
+        ending = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(first.sequence, "stopped"),), status="idle")
+        await store.commit(ending)
+        again = accepted(await stop(store))
+        assert (again.duplicate, again.item.state, again.item.outcome) == (True, "promoted", "stopped")
+
+    async def test_an_interrupting_message_stops_and_is_accepted_in_one(self, store: Store) -> None:
+        await running(store)
+        await send(store, "old")
+        put = accepted(await send(store, "new", stop_first="stop:1", limit=1))
+        assert keys_of(put.removed) == ["old"]
+        assert keys_of(await store.waiting_items(KEY)) == ["stop:1", "new"]
+        again = accepted(await send(store, "new", stop_first="stop:1", limit=1))
+        assert (again.duplicate, again.removed) == (True, ())
+        assert keys_of(await store.waiting_items(KEY)) == ["stop:1", "new"]
+
+    # Answers
+
+    async def test_the_first_answer_counts_and_the_same_one_gets_its_receipt(self, store: Store) -> None:
+        await asking(store)
+        first = accepted(await reply(store))
+        again = accepted(await reply(store))
+        assert (again.item, again.duplicate) == (first.item, True)
+        late = await reply(store, answer("b", by="bob"))
+        assert isinstance(late, Refused)
+        assert (late.code, "ann" in late.message) == ("answered_already", True)
+
+    async def test_an_answered_request_asks_nobody_any_more(self, store: Store) -> None:
+        await asking(store)
+        assert len(await store.requests(KEY)) == 1
+        accepted(await reply(store))
+        assert await store.requests(KEY) == ()
+        row = await store.row(KEY)
+        assert row is not None and row.open_requests == 0
+
+    async def test_of_many_answers_at_once_one_counts(self, store: Store, open_store: OpenStore) -> None:
+        await asking(store)
+        other = await open_store()
+        replies = (reply(each, answer(f"{n}")) for n in range(5) for each in (store, other))
+        answers = await asyncio.gather(*replies)
+        assert sum(isinstance(each, Accepted) and not each.duplicate for each in answers) == 1
+        assert len(await store.waiting_items(KEY)) == 1
+
+    async def test_an_answer_to_no_request_is_refused(self, store: Store) -> None:
+        await running(store)
+        assert refused(await reply(store)) == "request_not_found"
+        assert await store.receipt(KEY, f"answer:{REQUEST}") is None
+
+    async def test_an_answer_to_a_closed_request_is_refused(self, store: Store) -> None:
+        lease = await asking(store)
+        await store.commit(Unit(key=KEY, fence=lease.fence, closes=(REQUEST,)))
+        assert refused(await reply(store)) == "request_closed"
+        assert await store.requests(KEY) == ()
+        assert await store.receipt(KEY, f"answer:{REQUEST}") is None
+
+    async def test_an_answer_after_a_stop_is_refused(self, store: Store) -> None:
+        await asking(store)
+        await stop(store)
+        assert refused(await reply(store)) == "stopping"
+
+    async def test_an_answer_before_a_stop_stays_accepted(self, store: Store) -> None:
+        await asking(store)
+        accepted(await reply(store))
+        assert accepted(await stop(store)).removed == ()
+        assert keys_of(await store.waiting_items(KEY)) == [f"answer:{REQUEST}", "stop"]
+
+    async def test_an_answer_wakes_a_session_that_nobody_holds(self, store: Store) -> None:
+        lease = await asking(store)
+        assert await store.release(lease, seen_tail=1, how="done")
+        assert await store.claim(limit=MANY) == []
+        accepted(await reply(store))
+        assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]

@@ -1,0 +1,227 @@
+"""Claiming, releasing, dying and coming back."""
+
+import asyncio
+
+from holdfast.events.ids import (
+    Fence,
+    SessionId,
+)
+from holdfast.store.store import (
+    Attachment,
+    Committed,
+    FenceMissed,
+    Key,
+    Lease,
+    Promotion,
+    Store,
+    Unit,
+)
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY,
+    OTHER,
+    TURN,
+    OpenStore,
+    committed,
+    create,
+    hold,
+    running,
+    said,
+    send,
+    stop,
+    until_claimed,
+)
+
+
+class LeaseConformance:
+    """Claiming, releasing, dying and coming back."""
+
+    async def test_an_idle_session_is_not_claimed(self, store: Store) -> None:
+        await create(store)
+        assert await store.claim(limit=MANY) == []
+
+    async def test_a_held_session_is_not_claimed_again(self, store: Store, open_store: OpenStore) -> None:
+        await running(store)
+        other = await open_store()
+        assert await store.claim(limit=MANY) == []
+        assert await other.claim(limit=MANY) == []
+
+    async def test_of_two_processes_one_claims(self, store: Store, open_store: OpenStore) -> None:
+        other = await open_store()
+        for number in range(20):
+            key = Key(KEY.owner, SessionId(f"s{number}"))
+            await create(store, key)
+            await send(store, "m", key=key)
+        found = await asyncio.gather(*(each.claim(limit=15) for each in (store, other, store)))
+        claimed = [claim.lease.key for claims in found for claim in claims]
+        assert sorted(claimed) == sorted(set(claimed))
+        assert len(claimed) == 20
+
+    async def test_who_waits_longest_is_claimed_first(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(clock=clock)
+        for name in ("z", "a", "m"):
+            key = Key(KEY.owner, SessionId(name))
+            await create(store, key)
+            await send(store, "x", key=key)
+            await clock.advance(1)
+        claims = [await store.claim(limit=1) for _ in range(3)]
+        assert [claim.lease.key.session for (claim,) in claims] == ["z", "a", "m"]
+
+    async def test_a_release_gives_the_session_back_until_it_is_woken(self, store: Store) -> None:
+        lease = await running(store)
+        assert await store.release(lease, seen_tail=1, how="done")
+        assert await store.claim(limit=MANY) == []
+        await send(store, "more")
+        assert await hold(store) == Lease(KEY, Fence(lease.fence + 1))
+
+    async def test_a_release_that_missed_something_fails_and_the_lease_is_kept(self, store: Store) -> None:
+        lease = await running(store)
+        await send(store, "unseen")
+        assert not await store.release(lease, seen_tail=1, how="done")
+        assert isinstance(await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),))), Committed)
+        assert await store.release(lease, seen_tail=2, how="done")
+
+    async def test_a_late_release_never_frees_the_new_owners_lease(self, store: Store, open_store: OpenStore) -> None:
+        old = await running(store)
+        assert await store.release(old, seen_tail=1, how="done")
+        await send(store, "more")
+        other = await open_store()
+        new = await hold(other)
+        assert not await store.release(old, seen_tail=2, how="done")
+        assert not await store.release(new, seen_tail=2, how="done")
+        assert isinstance(await other.commit(Unit(key=KEY, fence=new.fence, events=(said("x"),))), Committed)
+
+    async def test_a_session_whose_messages_were_taken_back_is_idle_after_its_release(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m")
+        await store.remove_item(KEY, "m")
+        lease = await hold(store)
+        assert await store.release(lease, seen_tail=1, how="done")
+        row = await store.row(KEY)
+        assert row is not None
+        assert (row.status, row.held_by) == ("idle", None)
+
+    async def test_claims_are_counted_until_there_is_progress(self, store: Store, open_store: OpenStore) -> None:
+        await create(store)
+        await send(store, "m")
+        counts = []
+        for _ in range(3):
+            process = await open_store()
+            (claim,) = await process.claim(limit=1)
+            counts.append(claim.claims_without_progress)
+            await process.close()
+        assert counts == [1, 2, 3]
+        (claim,) = await store.claim(limit=1)
+        await store.commit(Unit(key=KEY, fence=claim.lease.fence, makes_progress=True))
+        await store.close()
+        (claim,) = await (await open_store()).claim(limit=1)
+        assert claim.claims_without_progress == 1
+
+    async def test_a_process_that_ends_leaves_its_sessions_to_the_next_at_once(
+        self, store: Store, open_store: OpenStore
+    ) -> None:
+        lease = await running(store)
+        other = await open_store()
+        await store.close()
+        assert await hold(other) == Lease(KEY, Fence(lease.fence + 1))
+
+    async def test_a_process_that_does_not_renew_loses_its_leases(self, store: Store, open_store: OpenStore) -> None:
+        lease = await running(store)
+        other = await open_store()
+        assert await store.renew(ttl_seconds=0.02)
+        (claim,) = await until_claimed(other)
+        assert claim.lease == Lease(KEY, Fence(lease.fence + 1))
+        assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
+        assert not await store.release(lease, seen_tail=1, how="done")
+
+    async def test_a_process_that_slept_too_long_must_renew_before_it_claims(self, store: Store) -> None:
+        lease = await running(store)
+        await create(store, OTHER)
+        await send(store, "m", key=OTHER)
+        await store.renew(ttl_seconds=0)
+        assert await store.claim(limit=MANY) == []
+        assert not await store.renew(ttl_seconds=30)
+        assert await store.renew(ttl_seconds=30)
+        assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
+        assert {claim.lease.key for claim in await store.claim(limit=MANY)} == {KEY, OTHER}
+
+    async def test_tails_tell_of_puts_and_takeovers(self, store: Store) -> None:
+        lease = await running(store)
+        await create(store, OTHER)
+        assert await store.tails([KEY, OTHER]) == {KEY: (lease.fence, 1), OTHER: (0, 0)}
+        await send(store, "more")
+        await store.delete(OTHER)
+        tails = await store.tails([KEY, OTHER])
+        assert tails[KEY] == (lease.fence, 2)
+        assert tails[OTHER][0] != 0
+
+    async def test_every_commit_tells_the_tail(self, store: Store) -> None:
+        lease = await running(store)
+        await send(store, "more")
+        assert committed(await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),)))).inbox_tail == 2
+
+    # Placement
+
+    async def test_a_session_runs_only_where_its_host_and_tools_are(self, open_store: OpenStore) -> None:
+        here = await open_store(node="here", tools=frozenset({"shell", "files"}))
+        there = await open_store(node="there")
+        await create(here, KEY, host="here", tools=("shell",))
+        await create(here, OTHER, tools=("shell", "files"))
+        for key in (KEY, OTHER):
+            await send(here, "m", key=key)
+        assert await there.claim(limit=MANY) == []
+        claims = await here.claim(limit=MANY)
+        assert {claim.lease.key for claim in claims} == {KEY, OTHER}
+        assert all(claim.eligible for claim in claims)
+
+    async def test_anyone_may_claim_to_apply_a_stop(self, open_store: OpenStore) -> None:
+        here, there = await open_store(node="here"), await open_store(node="there")
+        await create(here, host="here")
+        await send(here, "m")
+        lease = await hold(here)
+        await here.commit(
+            Unit(key=KEY, fence=lease.fence, promotes=(Promotion(1, "idle"),), status="running", turn_id=TURN)
+        )
+        await here.close()
+        assert await there.claim(limit=MANY) == []
+        await stop(there)
+        (claim,) = await there.claim(limit=MANY)
+        assert not claim.eligible
+
+    async def test_a_session_that_nobody_can_run_is_noted_once_after_a_minute(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(node="there", clock=clock)
+        await create(store, host="here")
+        await send(store, "m")
+        await clock.advance(59)
+        assert await store.claim(limit=MANY) == []
+        await clock.advance(1)
+        (claim,) = await store.claim(limit=MANY)
+        assert not claim.eligible
+        assert await store.release(claim.lease, seen_tail=1, how="for_another")
+        await clock.advance(600)
+        assert await store.claim(limit=MANY) == []
+        able = await open_store(node="here", clock=clock)
+        (claim,) = await able.claim(limit=MANY)
+        assert claim.eligible
+
+    async def test_a_session_that_is_handed_over_can_be_claimed_at_once(self, store: Store) -> None:
+        lease = await running(store)
+        assert await store.release(lease, seen_tail=1, how="for_another")
+        assert await hold(store) == Lease(KEY, Fence(lease.fence + 1))
+
+    # Presence
+
+    async def test_an_attachment_is_there_until_it_ends_or_expires(self, store: Store) -> None:
+        await create(store)
+        client = Attachment(attachment_id="a", key=KEY, node="here", tools=("t",), capabilities=("ask",))
+        await store.attach(client, ttl_seconds=60)
+        assert await store.attachments(KEY) == (client,)
+        assert await store.attachments(OTHER) == ()
+        await store.attach(client, ttl_seconds=0)
+        assert await store.attachments(KEY) == ()
+        await store.attach(client, ttl_seconds=60)
+        await store.detach(KEY, "a")
+        assert await store.attachments(KEY) == ()

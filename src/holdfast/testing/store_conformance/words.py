@@ -1,0 +1,200 @@
+"""The words that the tests of a store are written in."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol
+
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import (
+    EventId,
+    MessageId,
+    Owner,
+    Position,
+    RequestId,
+    SessionId,
+    ToolCallId,
+    TurnId,
+)
+from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
+from holdfast.events.message import UserMessage
+from holdfast.events.session import SessionInfo, SessionStarted
+from holdfast.events.turn import TurnStarted
+from holdfast.store.clock import Clock
+from holdfast.store.store import (
+    Accepted,
+    Claim,
+    Committed,
+    Key,
+    Lease,
+    LedgerEntry,
+    NewSession,
+    Outcome,
+    Promotion,
+    Refused,
+    RequestRow,
+    Segment,
+    Store,
+    Unit,
+)
+
+KEY = Key(Owner("ann"), SessionId("first"))
+OTHER = Key(Owner("ann"), SessionId("second"))
+TURN = TurnId("turn-1")
+REQUEST = RequestId("request-1")
+MANY = 1000
+
+
+class OpenStore(Protocol):
+    """Opens the database once more, as another process would."""
+
+    def __call__(
+        self, *, node: str = "here", tools: frozenset[str] = frozenset(), clock: Clock | None = None
+    ) -> Awaitable[Store]: ...
+
+
+# The words that the tests below are written in
+
+
+def event(body: Body, *, time: int = 1) -> Event:
+    return Event(Position(0), EventId(f"event-{id(body)}"), time, body)
+
+
+def info(text: str) -> Event:
+    return event(SessionInfo(info_type="note", message=text))
+
+
+def said(text: str) -> Event:
+    return event(
+        UserMessage(message_id=MessageId(f"m-{text}"), turn_id=TURN, content=text, delivery="idle"),
+    )
+
+
+def started(key: Key) -> Event:
+    return event(SessionStarted(session_id=key.session, producer="test", start_time=1))
+
+
+def segment(text: str, *, offset: int, block: int = 0, message: str = "answer") -> Segment:
+    return Segment(message_id=MessageId(message), attempt=1, block=block, offset=offset, kind="text", text=text)
+
+
+def request(request_id: RequestId = REQUEST) -> RequestRow:
+    return RequestRow(
+        request_id=request_id,
+        kind="permission",
+        turn_id=TURN,
+        tool_call_id=ToolCallId("call-1"),
+        title="write a file",
+        opened_at=5,
+    )
+
+
+def answer(answer_id: str = "a", *, by: str = "ann") -> Answer:
+    content = PermissionAnswer(decision="approved")
+    return Answer(request_id=REQUEST, answer_id=answer_id, content=content, answered_by=by)
+
+
+def ledger(message: str, *, attempt: int = 1, cost: int | None = 7) -> LedgerEntry:
+    return LedgerEntry(
+        message_id=MessageId(message),
+        attempt=attempt,
+        model="m",
+        input_tokens=1,
+        output_tokens=None,
+        cache_read_tokens=0,
+        cost_microdollars=cost,
+        time=9,
+    )
+
+
+async def create(
+    store: Store, key: Key = KEY, *, host: str | None = None, tools: tuple[str, ...] = (), title: str | None = None
+) -> Outcome:
+    new = NewSession(created_at=1, host=host, tools=tools)
+    return await store.commit(Unit(key=key, fence=None, events=(started(key),), creates=new, title=title))
+
+
+async def send(
+    store: Store,
+    message: str,
+    *,
+    key: Key = KEY,
+    text: str = "hello",
+    limit: int = 10,
+    only_if_idle: bool = False,
+    stop_first: str | None = None,
+) -> Accepted | Refused:
+    return await store.put(
+        key,
+        Message(message_id=MessageId(message), text=text),
+        item_key=message,
+        queue_limit=limit,
+        only_if_idle=only_if_idle,
+        stop_first=stop_first,
+    )
+
+
+async def stop(store: Store, stop_id: str = "stop", *, keep_queued: bool = False) -> Accepted | Refused:
+    return await store.put(KEY, Stop(stop_id=stop_id, keep_queued=keep_queued), item_key=stop_id, queue_limit=10)
+
+
+async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:
+    return await store.put(KEY, reply or answer(), item_key=f"answer:{REQUEST}", queue_limit=10)
+
+
+async def hold(store: Store, key: Key = KEY) -> Lease:
+    """The lease on a session that was sent a message."""
+    found = await store.claim(limit=MANY)
+    return next(claim.lease for claim in found if claim.lease.key == key)
+
+
+async def running(store: Store) -> Lease:
+    """The lease on a session whose turn runs: its first message is promoted."""
+    await create(store)
+    await send(store, "first")
+    lease = await hold(store)
+    began = Unit(
+        key=KEY,
+        fence=lease.fence,
+        events=(event(TurnStarted(turn_id=TURN)), said("hello")),
+        promotes=(Promotion(1, "idle"),),
+        status="running",
+        turn_id=TURN,
+    )
+    assert isinstance(await store.commit(began), Committed)
+    return lease
+
+
+async def asking(store: Store) -> Lease:
+    """The lease on a session whose turn asked for a permission."""
+    lease = await running(store)
+    asked = Unit(key=KEY, fence=lease.fence, opens=(request(),), status="waiting", turn_id=TURN)
+    assert isinstance(await store.commit(asked), Committed)
+    return lease
+
+
+def accepted(outcome: Accepted | Refused) -> Accepted:
+    assert isinstance(outcome, Accepted), outcome
+    return outcome
+
+
+def refused(outcome: Accepted | Refused) -> str:
+    assert isinstance(outcome, Refused), outcome
+    return outcome.code
+
+
+def committed(outcome: Outcome) -> Committed:
+    assert isinstance(outcome, Committed), outcome
+    return outcome
+
+
+def keys_of(items: tuple[InboxItem, ...]) -> list[str]:
+    return [item.key for item in items]
+
+
+async def until_claimed(store: Store) -> list[Claim]:
+    """Claims until there is something; whoever waits for an expiry waits here."""
+    async with asyncio.timeout(20):
+        while True:
+            if found := await store.claim(limit=MANY):
+                return found

@@ -1,0 +1,29 @@
+"""SQLite keeps what the seam promises."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.clock import Clock
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Store
+from holdfast.testing.store_conformance import OpenStore, StoreConformance
+
+pytestmark = pytest.mark.anyio
+
+
+class TestSqlite(StoreConformance):
+    @pytest.fixture
+    async def open_store(self, tmp_path: Path) -> AsyncIterator[OpenStore]:
+        opened: list[SqliteStore] = []
+
+        async def open_one(
+            *, node: str = "here", tools: frozenset[str] = frozenset(), clock: Clock | None = None
+        ) -> Store:
+            opened.append(await SqliteStore.open(tmp_path / "holdfast.db", node=node, tools=tools, clock=clock))
+            return opened[-1]
+
+        yield open_one
+        for store in opened:
+            await store.close()
