@@ -1,0 +1,398 @@
+"""What there is to type, and what each command is handed to.
+
+Nothing but this file is imported for `--help`; a command imports what it needs when it runs.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.cli.hints import Hints
+    from holdfast.config import Config
+
+app = typer.Typer(
+    name="holdfast",
+    help="Holdfast: a durable runtime for AI agents. What you start survives the process that runs it.",
+    epilog="\b\nA first look, without a key:  holdfast chat\nThe story of a crash:         holdfast story",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+sessions = typer.Typer(help="List, show, delete, export and import sessions.", no_args_is_help=True)
+db = typer.Typer(help="Look at the database and back it up.", no_args_is_help=True)
+app.add_typer(sessions, name="sessions", epilog="\b\nExample: holdfast sessions list --search invoice")
+app.add_typer(db, name="db", epilog="\b\nExample: holdfast db backup monday.db")
+
+# The options that most commands share
+
+DatabaseOption = Annotated[str | None, typer.Option("--database", help="The database, as sqlite:///PATH.")]
+DataDirOption = Annotated[str | None, typer.Option("--data-dir", help="The folder of the database and the log.")]
+ModelOption = Annotated[str | None, typer.Option("--model", help="demo, openai/NAME or openrouter/NAME.")]
+BaseUrlOption = Annotated[str | None, typer.Option("--model-base-url", help="Where the model's API is.")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="RULE", help="Grant without asking, e.g. write or 'write(docs/*)'. Repeatable."),
+]
+DirOption = Annotated[str, typer.Option("--dir", help="The session's working directory.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+WorkOption = Annotated[bool, typer.Option("--work", help="Go on with the session here, until it is idle or waits.")]
+SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 4 or more characters of it.")]
+RequestArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id, or the beginning of it.")]
+
+Work = Callable[["Config", "Hints"], Awaitable[int | None]]
+
+
+def _run(options: dict[str, object], work: Work) -> NoReturn:
+    """Run a command with its settings; every error ends as a sentence and an exit status."""
+    from holdfast.cli.hints import Hints
+    from holdfast.cli.opening import run_to_end, settings
+
+    async def everything() -> int | None:
+        return await work(settings(options), Hints(options))
+
+    raise typer.Exit(run_to_end(everything))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def holdfast(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="\b\nExample: holdfast chat --allow 'write(docs/*)'\n"
+    "Leave with Ctrl-D, or be killed: `holdfast chat` in the same folder goes on with what is unfinished."
+)
+def chat(
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Go on with this session.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Start a new session even if one here is unfinished.")] = False,
+    allow: AllowOption = None,
+    folder: DirOption = ".",
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Talk with an agent. Goes on with this folder's unfinished session, or starts a new one."""
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        from holdfast.cli.chat import chat as talk
+        from holdfast.cli.conversation import Wanted
+        from holdfast.cli.opening import checked_folder
+
+        wanted = Wanted(folder=checked_folder(folder), session=session, new=new, allow=tuple(allow or ()), model=model)
+        return await talk(config, wanted, hints)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+@app.command(
+    epilog="\b\nExample: holdfast run 'Sum up README.md' --timeout 120\n\n\b\n"
+    "Exit status: 0 completed, 3 stopped, 4 error, 5 timed out, 6 waits for an answer,\n"
+    "1 the database or the system failed, 2 wrong option or setting.\n\n\b\n"
+    "With --json, one object to a line:\n"
+    '  {"type": "event", "position", "id", "time", "name", "data"}   an event of the log\n'
+    '  {"type": "delta", "message_id", "block", "kind", "text"}      a piece of an answer\n'
+    '  {"type": "result", "session_id", "turn_id", "reason", "text", "error"}   the last line'
+)
+def run(
+    prompt: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
+    as_json: JsonOption = False,
+    allow: AllowOption = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Go on with this session.")] = None,
+    folder: DirOption = ".",
+    timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="Leave after so long.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tools with effects only say what they would do.")] = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Send one message and print the answer. Nobody is asked: what is not allowed is denied."""
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        from holdfast.cli.opening import checked_folder
+        from holdfast.cli.run import Asked
+        from holdfast.cli.run import run as run_once
+
+        asked = Asked(
+            prompt=prompt,
+            folder=checked_folder(folder),
+            session=session,
+            allow=tuple(allow or ()),
+            model=model,
+            timeout_seconds=timeout,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+        return await run_once(config, asked, hints)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+# Sessions
+
+
+@sessions.command("list", epilog="\b\nExample: holdfast sessions list --limit 5")
+def list_sessions(
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    search: Annotated[str, typer.Option("--search", help="Only those with this in the title or a message.")] = "",
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """The latest sessions, the newest first."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.sessions import list_sessions as listed
+
+        await listed(config, limit=limit, search=search, as_json=as_json)
+
+    _run(_options(database, data_dir), work)
+
+
+@sessions.command("show", epilog="\b\nExample: holdfast sessions show 3f2a9c1b")
+def show_session(
+    session: SessionArgument,
+    events: Annotated[bool, typer.Option("--events", help="The log itself, event by event.")] = False,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """A session's conversation, or its log."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.sessions import show_session as shown
+
+        await shown(config, session, events=events, as_json=as_json)
+
+    _run(_options(database, data_dir), work)
+
+
+@sessions.command("delete", epilog="\b\nExample: holdfast sessions delete 3f2a9c1b --yes")
+def delete_session(
+    session: SessionArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask first.")] = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove a session and all of its log. What it cost stays on the books."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.sessions import delete_session as deleted
+
+        await deleted(config, session, yes=yes)
+
+    _run(_options(database, data_dir), work)
+
+
+@sessions.command("export", epilog="\b\nExample: holdfast sessions export 3f2a9c1b talk.json")
+def export_session(
+    session: SessionArgument,
+    file: Annotated[Path | None, typer.Argument(help="Where to; stdout if left out.")] = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write a session's whole log to a JSON file."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.sessions import export_session as exported
+
+        await exported(config, session, file)
+
+    _run(_options(database, data_dir), work)
+
+
+@sessions.command("import", epilog="\b\nExample: holdfast sessions import talk.json")
+def import_session(
+    file: Annotated[Path, typer.Argument(help="An exported session; - reads stdin.")],
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a new, idle session from an exported one. Grants, paths and open turns are left behind."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.sessions import import_session as imported
+
+        await imported(config, file)
+
+    _run(_options(database, data_dir), work)
+
+
+# Requests
+
+
+@app.command(epilog="\b\nExample: holdfast requests")
+def requests(
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")] = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """What waits for somebody's answer."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.requests import list_requests
+
+        await list_requests(config, session)
+
+    _run(_options(database, data_dir), work)
+
+
+@app.command(epilog="\b\nExample: holdfast approve 3f2a9c1b")
+def approve(
+    request: RequestArgument,
+    for_session: Annotated[bool, typer.Option("--for-session", help="Also the same later in this session.")] = False,
+    go_on: WorkOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Approve what a session asks for, from any terminal. The first answer counts."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.requests import approving, give_answer
+
+        await give_answer(config, request, approving(for_session=for_session), work=go_on, hints=hints)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+@app.command(epilog="\b\nExample: holdfast deny 3f2a9c1b --reason 'Not in this folder.'")
+def deny(
+    request: RequestArgument,
+    reason: Annotated[str, typer.Option("--reason", help="The model is told why.")] = "",
+    go_on: WorkOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Deny what a session asks for, from any terminal. The first answer counts."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.requests import denying, give_answer
+
+        await give_answer(config, request, denying(reason), work=go_on, hints=hints)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+@app.command(epilog="\b\nExample: holdfast answer 3f2a9c1b 2")
+def answer(
+    request: RequestArgument,
+    text: Annotated[str, typer.Argument(help="The answer, or the number of a choice.")],
+    go_on: WorkOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Answer a question that a session asks, from any terminal. The first answer counts."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.requests import answering, give_answer
+
+        await give_answer(config, request, answering(text), work=go_on, hints=hints)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+# The database
+
+
+@db.command("backup", epilog="\b\nExample: holdfast db backup monday.db")
+def backup(
+    file: Annotated[Path, typer.Argument(help="A file that does not exist yet.")],
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Copy the database to a file, consistently, while it is in use."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.database import back_up
+
+        await back_up(config, file)
+
+    _run(_options(database, data_dir), work)
+
+
+@db.command("status", epilog="\b\nExample: holdfast db status")
+def status(as_json: JsonOption = False, database: DatabaseOption = None, data_dir: DataDirOption = None) -> None:
+    """Where the database is, how large, and what is in it."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.database import show_status
+
+        await show_status(config, as_json=as_json)
+
+    _run(_options(database, data_dir), work)
+
+
+# Everything else
+
+
+@app.command("model-server", epilog="\b\nExample: holdfast model-server --script answers.json --port 8123")
+def model_server(
+    script: Annotated[Path | None, typer.Option("--script", help="A JSON script; the demo's if left out.")] = None,
+    host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 0,
+) -> None:
+    """Serve a scripted model over HTTP.
+
+    It speaks chat completions: for tests, and for trying things out.
+    """
+    from holdfast.cli.model_server import serve
+
+    raise typer.Exit(serve(script, host, port))
+
+
+@app.command(epilog="\b\nExample: holdfast doctor --model openai/llama3 --model-base-url http://127.0.0.1:11434/v1")
+def doctor(
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+) -> None:
+    """Check all that Holdfast needs."""
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        from holdfast.cli.doctor import examine
+
+        return await examine(config, as_json=as_json)
+
+    _run(_options(database, data_dir, model, model_base_url), work)
+
+
+@app.command(epilog="\b\nExample: holdfast story")
+def story() -> None:
+    """Half a minute of crashes, with nothing lost.
+
+    The processes are real, and really killed. Exits with 0 if all that is told was so.
+    """
+    from holdfast.cli.opening import run_to_end
+    from holdfast.cli.story import tell
+
+    raise typer.Exit(run_to_end(tell))
+
+
+def _options(
+    database: str | None, data_dir: str | None, model: str | None = None, model_base_url: str | None = None
+) -> dict[str, object]:
+    return {"database": database, "data_dir": data_dir, "model": model, "model_base_url": model_base_url}

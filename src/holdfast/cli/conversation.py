@@ -1,0 +1,426 @@
+"""A conversation on a screen: one person, one session at a time.
+
+What is shown comes from the log and from nowhere else, so that coming back shows the same. Whatever is typed is
+durable before it is shown as sent.
+"""
+
+import asyncio
+import signal
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.app import Runtime, Session
+from holdfast.cli.answers import permission_answer, question_answer
+from holdfast.cli.errors import Refusal, explained
+from holdfast.cli.hints import Hints
+from holdfast.cli.screen import Screen, Status
+from holdfast.cli.terminal import Style, Transcript, one_line, short
+from holdfast.cli.watching import Asked, Watched, is_settled
+from holdfast.events.event import Event
+from holdfast.events.ids import MessageId, RequestId
+from holdfast.events.inbox import Message
+from holdfast.events.message import UserMessage
+from holdfast.events.request import PermissionRequested, UserInputRequested
+from holdfast.events.turn import TurnEnded, TurnStarted
+from holdfast.live.live import Changed, Progress
+from holdfast.server.errors import NotFound, OperationError
+from holdfast.server.operations import SessionOptions
+from holdfast.server.reader import Reader, Reading
+from holdfast.store.errors import StoreError
+from holdfast.store.store import Cursor, Row
+from holdfast.version import __version__
+
+SHOWN_TURNS: Final = 3
+"""How much of an older conversation is shown when it goes on."""
+
+LEAVE_SECONDS: Final = 2.0
+"""A second Ctrl-C within this time leaves."""
+
+ATTACHED_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.5
+CAPABILITIES: Final = ("permission", "question")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asked for."""
+
+    folder: Path
+    session: str | None = None
+    new: bool = False
+    allow: tuple[str, ...] = ()
+    model: str | None = None
+
+
+class Conversation:
+    """The conversation that is open, and what can be done with it."""
+
+    def __init__(
+        self, runtime: Runtime, screen: Screen, *, wanted: Wanted, hints: Hints, commands: Mapping[str, "Command"]
+    ) -> None:
+        self.runtime = runtime
+        self.screen = screen
+        self.hints = hints
+        self.wanted = wanted
+        self.watched = Watched()
+        self.transcript = Transcript()
+        self.leaving = asyncio.Event()
+        self._commands = commands
+        self._exit_code = 0
+        self._attachment = f"chat-{uuid.uuid4()}"
+        self._interrupted_at = 0.0
+        self._following: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    # From the first line to the last
+
+    async def run(self, found: Row | None) -> int:
+        self.screen.start(self._interrupted)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._told_to_end, number)
+        try:
+            await self.open(found)
+            await self._until_left()
+        finally:
+            await self._close()
+            await self.screen.close()
+        if self._failure is not None:
+            raise self._failure
+        self._say_goodbye()
+        return self._exit_code
+
+    async def open(self, found: Row | None) -> None:
+        """Show a session and follow it from here on; without one, make it."""
+        await self._close()
+        self.session = await self._made() if found is None else self.runtime.open(found.key.session)
+        self.watched = Watched()
+        self.transcript = Transcript(shows_user=self._is_to_be_shown)
+        self._answered: set[RequestId] = set()
+        self._queue: tuple[str, ...] = ()
+        self._sent_here: set[MessageId] = set()
+        reader = self.runtime.operations.read(self.session.key)
+        self._introduce(found)
+        await self._show_past(reader)
+        if found is not None:
+            await self._come_back()
+        self._following = asyncio.create_task(self._follow(reader))
+        self._following.add_done_callback(self._stopped_following)
+        self._attaching = asyncio.create_task(self._attach())
+
+    async def _made(self) -> Session:
+        options = SessionOptions(
+            model=self.wanted.model or self.runtime.config.model,
+            working_directory=str(self.wanted.folder),
+            allow=self.wanted.allow,
+        )
+        return await self.runtime.session(**{name: getattr(options, name) for name in options.__struct_fields__})
+
+    async def _come_back(self) -> None:
+        await self.runtime.operations.resumed(self.session.key)
+        if self.wanted.model is not None and self.wanted.model != self.watched.model:
+            await self.runtime.operations.change_model(self.session.key, self.wanted.model)
+
+    async def _until_left(self) -> None:
+        left = asyncio.create_task(self.leaving.wait())
+        typed = asyncio.create_task(self._take_lines())
+        assert self._following is not None
+        await asyncio.wait((left, typed), return_when=asyncio.FIRST_COMPLETED)
+        for task in (left, typed):
+            task.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await typed
+
+    async def _close(self) -> None:
+        if self._following is None:
+            return
+        for task in (self._following, self._attaching):
+            task.cancel()
+        await asyncio.gather(self._following, self._attaching, *self._tasks, return_exceptions=True)
+        self._following = None
+        with suppress(StoreError):
+            await self.runtime.operations.detach(self.session.key, self._attachment)
+
+    # What is typed
+
+    async def _take_lines(self) -> None:
+        while (line := await self.screen.next_line()) is not None:
+            await self._take_line(line)
+            if not self.screen.interactive:
+                await self.settled()
+        if not self.screen.interactive:
+            await self.settled()
+
+    async def _take_line(self, line: str) -> None:
+        try:
+            if not line.strip():
+                return
+            if command := self._commands.get(line.split()[0]):
+                await command(self, line.strip().partition(" ")[2].strip())
+            elif not (self.screen.interactive and await self._answer(line)):
+                await self.send(line)
+        except (OperationError, StoreError, Refusal, ValueError) as error:
+            self._refused(line, error)
+
+    def _refused(self, line: str, error: Exception) -> None:
+        refusal = explained(error)
+        if refusal is None:
+            raise error
+        self.say("bad", f"✗ {refusal.message} [{refusal.code}]")
+        if not line.startswith("/") and not self.screen.give_back(line):
+            self.say("note", f"  Not sent: {one_line(line)}")
+
+    async def send(self, text: str) -> None:
+        message_id = MessageId(str(uuid.uuid4()))
+        self._sent_here.add(message_id)
+        self.watched.unpromoted[message_id] = text
+        was_busy = self.watched.busy
+        try:
+            await self.session.send(text, message_id=message_id)
+        except BaseException:
+            self.watched.unpromoted.pop(message_id, None)
+            raise
+        if was_busy and message_id in self.watched.unpromoted and self._says_what_is_queued():
+            self.say("note", f"· Queued: {one_line(text)}")
+        self._refresh()
+
+    def _says_what_is_queued(self) -> bool:
+        """A screen with a place for the queue shows it there."""
+        return self.screen.echoes or not self.screen.interactive
+
+    async def _answer(self, line: str) -> bool:
+        """Take a line as the answer to what is asked now, if it is one."""
+        match self.asked_now():
+            case PermissionRequested(request_id=request_id):
+                return await self._decide(request_id, line)
+            case UserInputRequested(request_id=request_id) as asked:
+                answer = question_answer(line, asked)
+                if answer is None:
+                    raise Refusal("answer_invalid", f"Answer with a number from 1 to {len(asked.choices)}.")
+                text, was_freeform = answer
+                await self.session.answer(request_id, text, was_freeform=was_freeform)
+                self._was_answered(request_id)
+                return True
+            case _:
+                return False
+
+    async def _decide(self, request_id: RequestId, line: str) -> bool:
+        decided = permission_answer(line)
+        if decided is None:
+            self.say("note", "· This is sent as a message. To answer the request, type y, s or n (and a reason).")
+            return False
+        decision, reason = decided
+        await self.runtime.operations.decide_permission(self.session.key, request_id, decision, feedback=reason)
+        self._was_answered(request_id)
+        return True
+
+    def _was_answered(self, request_id: RequestId) -> None:
+        self._answered.add(request_id)
+        self._refresh()
+
+    def asked_now(self) -> Asked | None:
+        """The oldest request that can be answered here and was not."""
+        for request_id, asked in self.watched.asked.items():
+            if request_id not in self._answered and isinstance(asked, PermissionRequested | UserInputRequested):
+                return asked
+        return None
+
+    # Stopping and leaving
+
+    def _interrupted(self) -> None:
+        if self.watched.busy or self.watched.unpromoted:
+            self._in_background(self.stop())
+        elif time.monotonic() - self._interrupted_at < LEAVE_SECONDS:
+            self.leaving.set()
+        else:
+            self._interrupted_at = time.monotonic()
+            self.say("note", "· Press Ctrl-C again to leave, or type on.")
+
+    async def stop(self) -> None:
+        stopped = await self.session.stop()
+        self.watched.unpromoted.clear()
+        if stopped.outcome == "nothing_running":
+            self.say("note", "· Nothing is running.")
+        if stopped.returned and not self.screen.give_back("\n".join(stopped.returned)):
+            for text in stopped.returned:
+                self.say("note", f"· Taken back from the queue: {one_line(text)}")
+        self._refresh()
+
+    def _told_to_end(self, number: signal.Signals) -> None:
+        self._exit_code = 128 + number
+        self.leaving.set()
+
+    def _say_goodbye(self) -> None:
+        if not (self.watched.busy or self.watched.unpromoted):
+            return
+        waits = [asked for asked in self.watched.asked if asked not in self._answered]
+        self.say("note", "· The work is kept. " + ("It waits for an answer:" if waits else "Come back to it with:"))
+        for request_id in waits:
+            self.say("note", f"  {self.hints.command('approve', short(request_id))}")
+        self.say("note", f"  {self.hints.command('chat', '--session', short(self.session.id))}")
+
+    # What is shown
+
+    def say(self, style: Style, text: str) -> None:
+        self.screen.show(self.transcript.say(style, text))
+
+    def _introduce(self, found: Row | None) -> None:
+        if found is None:
+            about = f"holdfast {__version__} · {self.runtime.config.model} · session {short(self.session.id)}"
+            self.say("note", f"{about} · /help")
+            return
+        state = {"idle": "it is idle", "queued": "it has work queued", "running": "it was at work"}
+        doing = state.get(found.status, "it waits for an answer")
+        title = f" “{one_line(found.title, 60)}”" if found.title else ""
+        self.say("note", f"Going on with session {short(self.session.id)}{title}: {doing}. /new starts another.")
+
+    async def _show_past(self, reader: Reader) -> None:
+        readings = [reading async for reading in reader.until_now()]
+        starts = [index for index, reading in enumerate(readings) if _starts_turn(reading)]
+        first = starts[-SHOWN_TURNS] if len(starts) > SHOWN_TURNS else 0
+        if first:
+            whole = self.hints.command("sessions", "show", short(self.session.id))
+            self.say("note", f"· {len(starts) - SHOWN_TURNS} earlier turns: {whole}")
+        for index, reading in enumerate(readings):
+            self._take(reading, show=index >= first)
+        await self._read_queue()
+
+    async def _follow(self, reader: Reader) -> None:
+        try:
+            async for reading in reader.follow():
+                self._take(reading, show=True)
+                if isinstance(reading, Changed) or _ends_turn(reading):
+                    await self._read_queue()
+        except (OperationError, StoreError) as error:
+            self.say("bad", f"✗ {error.message} [{error.code}]")
+            self._exit_code = 1
+            self.leaving.set()
+
+    def _stopped_following(self, task: asyncio.Task[None]) -> None:
+        """Without a reader nobody would ever know that a turn has ended: leave, and say why."""
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = failure
+            self.leaving.set()
+
+    def _take(self, reading: Reading, *, show: bool) -> None:
+        if isinstance(reading, Event):
+            self.watched.take(reading)
+        if show:
+            self.screen.show(self.transcript.take(reading))
+            if isinstance(reading, Event):
+                self._ask_elsewhere(reading)
+            elif isinstance(reading, Progress):
+                self.say("note", f"  {one_line(reading.text)}")
+        self._refresh()
+
+    def _ask_elsewhere(self, event: Event) -> None:
+        """Where nobody can be asked, say how to answer from another terminal."""
+        match event.body:
+            case PermissionRequested(request_id=request_id) if not self.screen.interactive:
+                self.say("note", f"  To answer: {self.hints.command('approve', short(request_id))} (or deny)")
+            case UserInputRequested(request_id=request_id) if not self.screen.interactive:
+                self.say("note", f"  To answer: {self.hints.command('answer', short(request_id), 'TEXT')}")
+            case _:
+                pass
+
+    def _is_to_be_shown(self, message: UserMessage) -> bool:
+        """What a terminal shows by itself as it is typed is not shown twice."""
+        return not (self.screen.echoes and message.message_id in self._sent_here and message.delivery == "idle")
+
+    async def _read_queue(self) -> None:
+        messages = [item.item for item in await self.session.queue() if isinstance(item.item, Message)]
+        self._queue = tuple(message.text for message in messages)
+        for message_id in self.watched.unpromoted.keys() - {message.message_id for message in messages}:
+            # Taken up, which the log is about to say; or taken back by somebody else's stop, which it never says.
+            with suppress(NotFound):
+                receipt = await self.runtime.operations.receipt(self.session.key, message_id)
+                if receipt.state in ("removed", "refused"):
+                    self.watched.unpromoted.pop(message_id, None)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._changed.set()
+        self.screen.update(
+            Status(
+                prompt=self._prompt(),
+                state=self._state(),
+                about=f"{self.watched.model or self.runtime.config.model} · {short(self.session.id)}",
+                queued=self._queue if self.watched.busy else (),
+                busy=self.watched.busy,
+            )
+        )
+
+    def _prompt(self) -> str:
+        match self.asked_now():
+            case PermissionRequested():
+                return "approve? [y]es / [s]ession / [n]o > "
+            case UserInputRequested(choices=choices) if choices:
+                return f"answer [1-{len(choices)}] > "
+            case UserInputRequested():
+                return "answer > "
+            case _:
+                return "> "
+
+    def _state(self) -> str:
+        if not self.watched.busy:
+            return "ready"
+        if self.asked_now() is not None:
+            return "waits for your answer · Ctrl-C stops"
+        if self.watched.asked and not self._answered:
+            return "waits for a client · Ctrl-C stops"
+        tools = ", ".join(one_line(name, 30) for name in self.watched.running_tools.values())
+        return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"
+
+    # Beside it all
+
+    async def settled(self) -> None:
+        """Wait until all is shown and nothing more happens without somebody's doing."""
+        while True:
+            self._changed.clear()
+            caught = await self.runtime.store.catch_up(self.session.key, Cursor(self.watched.position), limit=1)
+            if caught is None or (not caught.events and is_settled(caught)):
+                return
+            with suppress(TimeoutError):
+                # What other processes put into the inbox is not told to readers, so it is looked for.
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+
+    async def _attach(self) -> None:
+        """Say that somebody is here who can answer, again and again while it is so."""
+        can = CAPABILITIES if self.screen.interactive else ()
+        while True:
+            with suppress(StoreError):
+                await self.runtime.operations.attach(
+                    self.session.key, self._attachment, capabilities=can, ttl_seconds=ATTACHED_SECONDS
+                )
+            await asyncio.sleep(ATTACHED_SECONDS / 3)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (OperationError, StoreError) as error:
+            self.say("bad", f"✗ {error.message} [{error.code}]")
+
+
+def _starts_turn(reading: Reading) -> bool:
+    return isinstance(reading, Event) and isinstance(reading.body, TurnStarted)
+
+
+def _ends_turn(reading: Reading) -> bool:
+    return isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
+
+
+Command = Callable[[Conversation, str], Awaitable[None]]
+"""What a line that begins with a slash does, with what follows the slash word."""

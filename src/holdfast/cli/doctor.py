@@ -1,0 +1,191 @@
+"""`holdfast doctor`: looks at everything that Holdfast needs, and says what to do about what is missing."""
+
+import asyncio
+import contextlib
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.app import Runtime
+from holdfast.cli.errors import explained
+from holdfast.cli.screen import wants_color
+from holdfast.cli.terminal import Piece, neutral, styled
+from holdfast.config import Config
+from holdfast.store.sqlite.connections import connect
+from holdfast.store.sqlite.filesystem import NETWORK, kind_of
+from holdfast.store.sqlite.liveness import Liveness
+from holdfast.store.sqlite.store import OLDEST_SQLITE
+
+MODEL_SECONDS: Final = 5.0
+OLDEST_PYTHON: Final = (3, 11)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `advice` says what to do when it is not well."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+async def examine(config: Config, *, as_json: bool) -> int:
+    """The exit status: 1 if anything is not well."""
+    findings = [await _looked(name, config, look) for name, look in LOOKS.items()]
+    color = wants_color(is_terminal=sys.stdout.isatty())
+    for finding in findings:
+        print(msgspec.json.encode(finding).decode() if as_json else _line(finding, color=color))
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+async def _looked(name: str, config: Config, look: Callable[[Config], Awaitable[Finding]]) -> Finding:
+    try:
+        return await look(config)
+    except Exception as error:
+        told = explained(error)
+        why = told.message if told else f"{type(error).__name__}: {error}"
+        return Finding(name=name, ok=False, found=why)
+
+
+def _line(finding: Finding, *, color: bool) -> str:
+    mark = styled(Piece("good", "✓") if finding.ok else Piece("bad", "✗"), color=color)
+    advice = f" {finding.advice}" if finding.advice and not finding.ok else ""
+    return f"{mark} {finding.name}: {neutral(finding.found)}{advice}"
+
+
+async def _python(config: Config) -> Finding:
+    return Finding(
+        name="Python",
+        ok=sys.version_info >= OLDEST_PYTHON,
+        found=f"{platform.python_version()} on {platform.system()}",
+        advice="Use Python 3.11 or newer.",
+    )
+
+
+async def _sqlite(config: Config) -> Finding:
+    return Finding(
+        name="SQLite",
+        ok=sqlite3.sqlite_version_info >= OLDEST_SQLITE,
+        found=sqlite3.sqlite_version,
+        advice="Use a Python with SQLite 3.35 or newer.",
+    )
+
+
+async def _data_dir(config: Config) -> Finding:
+    folder = config.database_path.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = folder.stat().st_mode & 0o777
+    writable = os.access(folder, os.W_OK | os.X_OK)
+    private = not mode & 0o022
+    found = f"{folder} (mode {mode:o})" + ("" if writable else ", not writable")
+    found += "" if private else ", others may write to it"
+    return Finding(
+        name="Folder",
+        ok=writable and private,
+        found=found,
+        advice=f"Run: chmod u+rwx,go-w {folder}" if not (writable and private) else "",
+    )
+
+
+async def _file_system(config: Config) -> Finding:
+    kind = _kind_of_file_system(config.database_path)
+    advice = "Put the database on a local disk: --data-dir."
+    return Finding(name="File system", ok=kind not in NETWORK, found=kind or "unknown", advice=advice)
+
+
+def _kind_of_file_system(path: Path) -> str | None:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return None  # this system does not say
+    return kind_of(path.resolve(), mounts)
+
+
+async def _database(config: Config) -> Finding:
+    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False) as runtime:
+        count = len(await runtime.sessions(limit=200))
+    many = f"{count}{'+' if count == 200 else ''}"
+    return Finding(name="Database", ok=True, found=f"{config.database_path} opens (sessions: {many})")
+
+
+async def _integrity(config: Config) -> Finding:
+    said = await asyncio.to_thread(_quick_check, config.database_path)
+    return Finding(
+        name="Integrity", ok=said == "ok", found=said, advice="Restore a backup (made with `holdfast db backup`)."
+    )
+
+
+def _quick_check(path: Path) -> str:
+    with contextlib.closing(connect(path, read_only=True)) as db:
+        return "; ".join(str(row[0]) for row in db.execute("PRAGMA quick_check").fetchmany(5))
+
+
+async def _locks(config: Config) -> Finding:
+    """A lock must keep others out while its process lives, and let them in when it has ended."""
+    folder = config.database_path.resolve()
+    own, other = Liveness(folder), Liveness(folder)
+    own.begin()
+    try:
+        held = not other.is_dead(own.token)
+    finally:
+        own.end()
+    alive = [token for token in other.left_behind() if not other.is_dead(token)]
+    return Finding(
+        name="Locks",
+        ok=held and other.is_dead(own.token),
+        found=f"work ({len(alive)} other process{'' if len(alive) == 1 else 'es'} on this database)"
+        if held
+        else "don't keep others out",
+        advice="Put the database on a local disk: --data-dir.",
+    )
+
+
+async def _model(config: Config) -> Finding:
+    if config.model == "demo":
+        return Finding(name="Model", ok=True, found="demo (built in)")
+    from holdfast.models.catalogue import PROVIDERS, open_model
+
+    key = config.model_api_key
+    model = open_model(
+        config.model, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ
+    )
+    await model.close()
+    provider = PROVIDERS[config.model.partition("/")[0]]
+    base = config.model_base_url or os.environ.get(provider.base_url_variable or "") or provider.base_url
+    secret = key.reveal() if key else os.environ.get(provider.key_variable, "").strip()
+    return await _asked_for_models(config.model, f"{base.rstrip('/')}/models", secret)
+
+
+async def _asked_for_models(name: str, url: str, key: str) -> Finding:
+    import aiohttp
+
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        timeout = aiohttp.ClientTimeout(total=MODEL_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as client, client.get(url, headers=headers) as response:
+            status = response.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        why = f"{name}: {url} can't be reached ({type(error).__name__})"
+        return Finding(name="Model", ok=False, found=why, advice="Check --model-base-url and the network.")
+    if status in (401, 403):
+        return Finding(name="Model", ok=False, found=f"{name}: the key is not accepted", advice="Set the right key.")
+    ok = status < 500
+    return Finding(name="Model", ok=ok, found=f"{name}: {url} answers with {status}", advice="Try again later.")
+
+
+LOOKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
+    "Python": _python,
+    "SQLite": _sqlite,
+    "Folder": _data_dir,
+    "File system": _file_system,
+    "Database": _database,
+    "Integrity": _integrity,
+    "Locks": _locks,
+    "Model": _model,
+}

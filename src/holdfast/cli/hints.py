@@ -1,0 +1,20 @@
+"""Command lines to tell people, with the options that they need to reach the same database and the same model."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Final
+
+RUNS_TURNS: Final = frozenset({"chat", "run", "approve", "deny", "answer"})
+
+
+class Hints:
+    """Knows which options this command was given, and repeats those that the next one needs too."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = options
+
+    def command(self, *words: str) -> str:
+        # The session knows its model, but not where that is.
+        needed = ("database", "data_dir", *(("model_base_url",) if words[0] in RUNS_TURNS else ()))
+        given = [(f"--{name.replace('_', '-')}", self._options.get(name)) for name in needed]
+        return shlex.join(["holdfast", *words, *(part for pair in given if pair[1] for part in map(str, pair))])

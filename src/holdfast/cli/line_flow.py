@@ -1,0 +1,59 @@
+"""Styled text as it streams in, cut into lines of a width at the spaces. Pure."""
+
+from collections.abc import Callable, Iterable
+
+from holdfast.cli.terminal import Piece, Style
+
+TAB = "    "
+
+
+class LineFlow:
+    """Gives whole lines as they fill; `rest` is the line that is not finished yet."""
+
+    def __init__(self, width_of: Callable[[str], int]) -> None:
+        self._width_of = width_of
+        self._line: list[tuple[Style, str]] = []
+        self._columns = 0
+
+    def feed(self, pieces: Iterable[Piece], width: int) -> list[list[Piece]]:
+        done: list[list[Piece]] = []
+        for style, text in pieces:
+            for character in text.replace("\t", TAB):
+                if character == "\n":
+                    done.append(_joined(self._line))
+                    self._start([])
+                else:
+                    self._line.append((style, character))
+                    self._columns += self._width_of(character)
+                    if self._columns > max(width, 1):
+                        done.append(self._wrap())
+        return done
+
+    @property
+    def rest(self) -> list[Piece]:
+        return _joined(self._line)
+
+    def _wrap(self) -> list[Piece]:
+        """Cut at the last space, or before the last character of a word that is longer than a line."""
+        spaces = [index for index, (_, character) in enumerate(self._line) if character == " "]
+        at = spaces[-1] if spaces and spaces[-1] > 0 else 0
+        if at:
+            whole, left = self._line[:at], self._line[at + 1 :]
+        else:
+            whole, left = self._line[:-1], self._line[-1:]
+        self._start(left)
+        return _joined(whole)
+
+    def _start(self, line: list[tuple[Style, str]]) -> None:
+        self._line = line
+        self._columns = sum(self._width_of(character) for _, character in line)
+
+
+def _joined(line: list[tuple[Style, str]]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for style, character in line:
+        if pieces and pieces[-1].style == style:
+            pieces[-1] = Piece(style, pieces[-1].text + character)
+        else:
+            pieces.append(Piece(style, character))
+    return pieces

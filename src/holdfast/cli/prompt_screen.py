@@ -1,0 +1,164 @@
+"""The screen of a real terminal: what is said scrolls by above, and the line to type in stays at the bottom."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.styles import Style as Styles
+from prompt_toolkit.utils import get_cwidth
+
+from holdfast.cli.line_flow import LineFlow
+from holdfast.cli.screen import Status, wants_color
+from holdfast.cli.terminal import Piece, neutral, one_line, styled
+
+STYLES = {
+    "prompt": "ansicyan bold",
+    "queued": "nobold ansibrightblack",
+    "rule": "nobold ansibrightblack",
+}
+
+
+class PromptScreen:
+    """Finished lines are printed once and for good; the unfinished one is drawn above the prompt, and drawn again."""
+
+    interactive = True
+    echoes = False
+
+    def __init__(self) -> None:
+        self._color = wants_color(is_terminal=True)
+        self._flow = LineFlow(get_cwidth)
+        self._status = Status()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._interrupted: Callable[[], None] = lambda: None
+        self._prompt: PromptSession[str] = PromptSession(
+            message=self._message,
+            key_bindings=self._keys(),
+            style=Styles.from_dict(STYLES if self._color else {}),
+            erase_when_done=True,
+            # A terminal that is asked for its cursor answers among the keys, also to whoever runs after a kill.
+            output=Vt100_Output.from_pty(sys.stdout, enable_bell=False),
+            refresh_interval=1.0,
+        )
+        self._prompt.app.output.enable_cpr = False  # type: ignore[attr-defined]
+        self._running: asyncio.Task[None] | None = None
+        self._patched: AbstractContextManager[None] | None = None
+
+    @property
+    def _app(self) -> Application[str]:
+        return self._prompt.app
+
+    def start(self, interrupted: Callable[[], None]) -> None:
+        self._interrupted = interrupted
+        self._patched = patch_stdout(raw=True)
+        self._patched.__enter__()
+        self._running = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._app.is_running:
+            self._app.exit(result="")
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._patched is not None:
+            self._patched.__exit__(None, None, None)
+        self._print(self._flow.feed([Piece("text", "\n")], self._width) if self._flow.rest else [])
+
+    async def next_line(self) -> str | None:
+        return await self._lines.get()
+
+    def show(self, pieces: list[Piece]) -> None:
+        self._print(self._flow.feed(pieces, self._width))
+        self._app.invalidate()
+
+    def update(self, status: Status) -> None:
+        if status != self._status:
+            self._status = status
+            self._app.invalidate()
+
+    def give_back(self, text: str) -> bool:
+        buffer = self._prompt.default_buffer
+        if buffer.text:
+            return False
+        buffer.text = text
+        buffer.cursor_position = len(text)
+        return True
+
+    async def _run(self) -> None:
+        try:
+            await self._prompt.prompt_async(set_exception_handler=False)
+        except (EOFError, KeyboardInterrupt):
+            pass
+        finally:
+            self._lines.put_nowait(None)
+
+    # Drawing
+
+    @property
+    def _width(self) -> int:
+        return max(self._app.output.get_size().columns - 1, 20)
+
+    def _print(self, lines: list[list[Piece]]) -> None:
+        """Straight to the terminal, in one go with the erasing: nothing can come between."""
+        if not lines:
+            return
+        text = "".join("".join(styled(piece, color=self._color) for piece in line) + "\r\n" for line in lines)
+        if self._app.is_running:
+            self._app.renderer.erase()
+        self._app.output.write_raw(text)
+        self._app.output.flush()
+
+    def _message(self) -> StyleAndTextTuples:
+        drawn: StyleAndTextTuples = []
+        if self._flow.rest:
+            line = "".join(styled(piece, color=self._color) for piece in self._flow.rest)
+            drawn += [*to_formatted_text(ANSI(line)), ("", "\n")]
+        drawn.append(("class:rule", f"\n{self._rule()}\n"))
+        for text in self._status.queued:
+            drawn.append(("class:queued", f"  queued: {one_line(text, self._width - 12)}\n"))
+        drawn.append(("class:prompt", self._status.prompt))
+        return drawn
+
+    def _rule(self) -> str:
+        """The line between what was said and what is typed, with the state on its left and the names on its right."""
+        state, about = neutral(self._status.state), neutral(self._status.about)
+        room = self._width - get_cwidth(state) - get_cwidth(about) - len("──   ──")
+        return f"── {state} {'─' * max(room, 1)} {about} ──" if room > 0 else "─" * self._width
+
+    # Keys
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def accept(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            text = buffer.text
+            buffer.append_to_history()
+            buffer.reset()
+            self._lines.put_nowait(text)
+
+        @keys.add("escape", "enter")
+        def new_line(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        @keys.add(Keys.SIGINT)
+        def interrupt(event: KeyPressEvent) -> None:
+            if event.current_buffer.text and not self._status.busy:
+                event.current_buffer.reset()
+            else:
+                self._interrupted()
+
+        @keys.add("c-d")
+        def leave(event: KeyPressEvent) -> None:
+            if not event.current_buffer.text:
+                event.app.exit(result="")
+
+        return keys

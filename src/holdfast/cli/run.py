@@ -1,0 +1,236 @@
+"""`holdfast run`: one message, nobody to ask, the answer on stdout and what became of it as the exit status."""
+
+import asyncio
+import signal
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from holdfast.app import Runtime, Session
+from holdfast.cli.errors import Refusal
+from holdfast.cli.finding import find_session
+from holdfast.cli.hints import Hints
+from holdfast.cli.opening import opened
+from holdfast.cli.screen import wants_color
+from holdfast.cli.terminal import Transcript, neutral, short, styled
+from holdfast.config import Config
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import MessageId, TurnId
+from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
+from holdfast.events.session import SessionError
+from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.live.live import Delta
+from holdfast.server.reader import Reading
+from holdfast.store.store import Cursor
+
+Reason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
+
+EXIT: Final[dict[Reason, int]] = {
+    "completed": 0,
+    "stopped": 3,
+    "error": 4,
+    "interrupted": 4,
+    "timed_out": 5,
+    "waiting": 6,
+}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asked for."""
+
+    prompt: str
+    folder: Path
+    session: str | None = None
+    allow: tuple[str, ...] = ()
+    model: str | None = None
+    timeout_seconds: float | None = None
+    dry_run: bool = False
+    as_json: bool = False
+
+
+async def run(config: Config, asked: Asked, hints: Hints) -> int:
+    text = sys.stdin.read() if asked.prompt == "-" else asked.prompt
+    async with opened(config, work=True) as runtime:
+        session = await _session(runtime, asked)
+        message_id = MessageId(str(uuid.uuid4()))
+        outcome = Outcome(message_id)
+        printer = _printer(asked)
+        start = Cursor((await session.row()).head)
+        await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(session))
+        try:
+            async with asyncio.timeout(asked.timeout_seconds):
+                await _follow(session, start, outcome, printer)
+        except TimeoutError:
+            outcome.reason = "timed_out"
+        printer.end(session, outcome)
+        _explain(session, outcome, asked, hints)
+        return EXIT[outcome.reason or "interrupted"]
+
+
+async def _session(runtime: Runtime, asked: Asked) -> Session:
+    if asked.session is None:
+        return await runtime.session(
+            model=asked.model or runtime.config.model,
+            working_directory=str(asked.folder),
+            allow=asked.allow,
+            dry_run=asked.dry_run,
+        )
+    if asked.allow or asked.dry_run:
+        raise Refusal("option_not_usable", "--allow and --dry-run are for new sessions; leave them out with --session.")
+    row = await find_session(runtime, asked.session)
+    if asked.model is not None:
+        await runtime.operations.change_model(row.key, asked.model)
+    return runtime.open(row.key.session)
+
+
+def _stopper(session: Session) -> Callable[[], None]:
+    """The first Ctrl-C stops the turn; the second leaves, and the stop takes place with whoever works next."""
+    stops: list[asyncio.Task[Any]] = []
+
+    def stop() -> None:
+        if stops:
+            raise KeyboardInterrupt
+        stops.append(asyncio.create_task(session.stop(keep_queued=False)))
+
+    return stop
+
+
+async def _follow(session: Session, start: Cursor, outcome: "Outcome", printer: "Printer") -> None:
+    async for reading in session.events(start):
+        if isinstance(reading, Event):
+            outcome.take(reading)
+        printer.take(reading, outcome)
+        if outcome.reason is not None and (outcome.reason != "waiting" or await session.requests()):
+            return
+
+
+class Outcome:
+    """Watches a log for the end of the turn that a message is in."""
+
+    def __init__(self, message_id: MessageId) -> None:
+        self._message_id = message_id
+        self.turn_id: TurnId | None = None
+        self.text = ""
+        self.error: SessionError | None = None
+        self.reason: Reason | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self.turn_id is not None
+
+    def take(self, event: Event) -> None:
+        match event.body:
+            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self._message_id:
+                self.turn_id = turn_id
+            case AssistantMessage(blocks=blocks) if self.begun:
+                self.text = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self.text
+            case SessionError() as error if self.begun:
+                self.error = error
+            case TurnWaiting(turn_id=turn_id, reason="requests") if turn_id == self.turn_id:
+                self.reason = "waiting"
+            case TurnEnded(turn_id=turn_id, reason=reason) if turn_id == self.turn_id:
+                self.reason = reason
+            case _:
+                pass
+
+
+# What is printed
+
+
+class Printer(Protocol):
+    def take(self, reading: Reading, outcome: Outcome) -> None: ...
+
+    def end(self, session: Session, outcome: Outcome) -> None: ...
+
+
+class FinalText:
+    """Only what the model said last: for scripts."""
+
+    def take(self, reading: Reading, outcome: Outcome) -> None:
+        pass
+
+    def end(self, session: Session, outcome: Outcome) -> None:
+        if outcome.text:
+            print(neutral(outcome.text))
+
+
+class Streaming:
+    """Everything as it comes: for people who watch."""
+
+    def __init__(self) -> None:
+        self._transcript = Transcript(shows_user=lambda message: False)
+        self._color = wants_color(is_terminal=True)
+
+    def take(self, reading: Reading, outcome: Outcome) -> None:
+        pieces = self._transcript.take(reading) if outcome.begun else []
+        sys.stdout.write("".join(styled(piece, color=self._color) for piece in pieces))
+        sys.stdout.flush()
+
+    def end(self, session: Session, outcome: Outcome) -> None:
+        pass
+
+
+class JsonLines:
+    """One JSON object to a line; the last is the result."""
+
+    def take(self, reading: Reading, outcome: Outcome) -> None:
+        match reading:
+            case Event():
+                _print_json({"type": "event", **event_json(reading)})
+            case Delta(message_id=message_id, block=block, kind=kind, text=text):
+                _print_json({"type": "delta", "message_id": message_id, "block": block, "kind": kind, "text": text})
+            case _:
+                pass
+
+    def end(self, session: Session, outcome: Outcome) -> None:
+        error = outcome.error
+        _print_json(
+            {
+                "type": "result",
+                "session_id": session.id,
+                "turn_id": outcome.turn_id,
+                "reason": outcome.reason,
+                "text": outcome.text,
+                "error": {"code": error.error_type, "message": error.message} if error else None,
+            }
+        )
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """An event of the log as JSON objects have it."""
+    name, _, data = codec.encode(event.body)
+    return {"position": event.position, "id": event.id, "time": event.time, "name": name, "data": msgspec.Raw(data)}
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(msgspec.json.encode(value).decode(), flush=True)
+
+
+def _printer(asked: Asked) -> Printer:
+    if asked.as_json:
+        return JsonLines()
+    return Streaming() if sys.stdout.isatty() else FinalText()
+
+
+def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> None:
+    """On stderr: why it did not end well, and how to go on."""
+    back = hints.command("chat", "--session", short(session.id))
+    match outcome.reason:
+        case "error" if outcome.error is not None and not (asked.as_json or sys.stdout.isatty()):
+            print(f"holdfast: {neutral(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
+        case "stopped":
+            print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
+        case "timed_out":
+            late = f"The turn did not end within {asked.timeout_seconds:g} s."
+            print(f"holdfast: {late} It goes on when the database is opened: {back} [timed_out]", file=sys.stderr)
+        case "waiting":
+            answers = hints.command("requests", "--session", short(session.id))
+            print(f"holdfast: The turn waits for an answer: {answers} shows what to. [waiting]", file=sys.stderr)
+        case _:
+            pass

@@ -1,0 +1,113 @@
+"""Where a chat is shown and typed: the seam, and the screen of plain lines for pipes and simple terminals."""
+
+import asyncio
+import codecs
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.cli.terminal import Piece, styled
+
+READ_BYTES: Final = 65_536
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a screen may show beside the conversation."""
+
+    prompt: str = "> "
+    state: str = ""
+    about: str = ""
+    queued: tuple[str, ...] = ()
+    busy: bool = False
+
+
+class Screen(Protocol):
+    """Typed lines come out of `next_line`, None at the end. `interrupted` is called at each Ctrl-C."""
+
+    interactive: bool
+    """Somebody is there who can be asked."""
+    echoes: bool
+    """What is typed stays to be seen by itself."""
+
+    async def next_line(self) -> str | None: ...
+
+    def show(self, pieces: list[Piece]) -> None: ...
+
+    def update(self, status: Status) -> None: ...
+
+    def give_back(self, text: str) -> bool:
+        """Put a text back to where it was typed. False: it has no such place, or there is something else."""
+        ...
+
+    def start(self, interrupted: Callable[[], None]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def wants_color(*, is_terminal: bool) -> bool:
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class PlainScreen:
+    """Lines in, text out. Nothing is ever moved or erased."""
+
+    def __init__(self) -> None:
+        self.interactive = sys.stdin.isatty()
+        self.echoes = self.interactive
+        self._color = wants_color(is_terminal=sys.stdout.isatty())
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._prompt = ""
+
+    def start(self, interrupted: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupted)
+        # A thread, because a file can't be waited for; a daemon, because nobody can take it out of its read.
+        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+
+    async def next_line(self) -> str | None:
+        return await self._lines.get()
+
+    def show(self, pieces: list[Piece]) -> None:
+        text = "".join(styled(piece, color=self._color) for piece in pieces)
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def update(self, status: Status) -> None:
+        pass
+
+    def give_back(self, text: str) -> bool:
+        return False
+
+    async def close(self) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read by the system call: Python's own buffer would hold a lock that the end of the process waits for."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        while data := _read_some():
+            *lines, rest = (rest + decoder.decode(data)).split("\n")
+            for line in lines:
+                self._put(loop, line)
+        if rest:
+            self._put(loop, rest)
+        self._put(loop, None)
+
+    def _put(self, loop: asyncio.AbstractEventLoop, line: str | None) -> None:
+        try:
+            loop.call_soon_threadsafe(self._lines.put_nowait, line)
+        except RuntimeError:
+            pass  # the loop has ended, and nobody wants the line any more
+
+
+def _read_some() -> bytes:
+    try:
+        return os.read(sys.stdin.fileno(), READ_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,43 @@
+"""Sessions, requests and costs in a line each. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdfast.cli.terminal import one_line, short
+from holdfast.store.store import LedgerEntry, Row
+
+
+def session_line(row: Row, *, width: int = 100) -> str:
+    """Short id, when it was last touched, what it is at, its title."""
+    asks = f" ({row.open_requests} to answer)" if row.open_requests else ""
+    state = f"{row.status}{asks}"
+    start = f"{short(row.key.session):8}  {when(row.updated_at)}  {state:22}  "
+    return start + one_line(row.title or "(no title)", max(width - len(start), 20))
+
+
+def when(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M")
+
+
+def cost(entries: Sequence[LedgerEntry]) -> str:
+    """What model calls used. What nobody reported is said to be unknown, and never counted as nothing."""
+    if not entries:
+        return "No model call yet."
+    parts = [f"{len(entries)} model call{'s' if len(entries) > 1 else ''}"]
+    parts.append(_sum("input tokens", [entry.input_tokens for entry in entries]))
+    parts.append(_sum("output tokens", [entry.output_tokens for entry in entries]))
+    known = [entry.cost_microdollars for entry in entries if entry.cost_microdollars is not None]
+    unknown = len(entries) - len(known)
+    if known:
+        parts.append(f"${sum(known) / 1_000_000:.4f}" + (f" and {unknown} calls of unknown cost" if unknown else ""))
+    else:
+        parts.append("cost unknown")
+    return ", ".join(parts) + "."
+
+
+def _sum(what: str, figures: Sequence[int | None]) -> str:
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        return f"{what} unknown"
+    more = " and more (some calls did not say)" if len(known) < len(figures) else ""
+    return f"{sum(known):,} {what}{more}"

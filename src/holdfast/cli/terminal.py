@@ -1,0 +1,289 @@
+"""Readings to what a terminal shows. Pure: the same log gives the same text, live or loaded later.
+
+Whatever comes from a model, a tool or a person is made harmless here before anything else happens to it: a terminal
+obeys control characters, so none gets through.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import ToolCallId
+from holdfast.events.message import AssistantMessage, CallFailed, Sealed, UserMessage
+from holdfast.events.request import (
+    Decision,
+    ExternalToolRequested,
+    PermissionCompleted,
+    PermissionRequested,
+    UserInputCompleted,
+    UserInputRequested,
+)
+from holdfast.events.session import ModelChanged, SessionError, SessionInfo, Truncated
+from holdfast.events.tool import ToolCompleted, ToolStarted
+from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.live.live import Delta
+from holdfast.server.reader import Reading
+
+Style = Literal["text", "reasoning", "user", "good", "bad", "ask", "note"]
+
+_SGR: dict[Style, str] = {
+    "text": "",
+    "reasoning": "2;3",
+    "user": "1;36",
+    "good": "32",
+    "bad": "31",
+    "ask": "1;33",
+    "note": "2",
+}
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""C0 (but for tab and new line), DEL and C1; and the characters that turn the direction of writing, which can make
+one text look like another."""
+
+MAX_LINE_CHARACTERS = 200
+MAX_DETAIL_LINES = 8
+INTERRUPTED = "(interrupted)"
+
+
+class Piece(NamedTuple):
+    """Some text in one style; it may begin and end anywhere in a line."""
+
+    style: Style
+    text: str
+
+
+def neutral(text: str) -> str:
+    """The text without anything that a terminal would act on."""
+    return _CONTROLS.sub("", text)
+
+
+def one_line(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
+    words = " ".join(neutral(text).split())
+    return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def styled(piece: Piece, *, color: bool) -> str:
+    """The piece with its escape codes, each line by itself, so that a cut in between leaves nothing switched on."""
+    code = _SGR[piece.style]
+    if not color or not code:
+        return piece.text
+    lines = piece.text.split("\n")
+    return "\n".join(f"\x1b[{code}m{line}\x1b[0m" if line else "" for line in lines)
+
+
+def duration(milliseconds: int) -> str:
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    return f"{milliseconds / 1000:.1f} s" if milliseconds < 60_000 else f"{milliseconds // 60_000} min"
+
+
+class Transcript:
+    """Takes readings in order and gives the pieces that show them. It never shows one thing twice."""
+
+    def __init__(self, *, shows_user: Callable[[UserMessage], bool] = lambda message: True) -> None:
+        self._shows_user = shows_user
+        self._group = ""
+        self._at_line_start = True
+        self._calls: dict[ToolCallId, ToolStarted] = {}
+        self._questions: set[ToolCallId] = set()
+
+    def take(self, reading: Reading) -> list[Piece]:
+        match reading:
+            case Delta(kind="text", text=text):
+                return list(self._flowing("text", text))
+            case Delta(kind="reasoning", text=text):
+                return list(self._flowing("reasoning", text))
+            case Event(body=body):
+                return list(self._event(body))
+            case _:
+                return []
+
+    def say(self, style: Style, text: str) -> list[Piece]:
+        """A line that is not of the log, such as an answer to a command."""
+        return list(self._lines("aside", style, text))
+
+    # How things follow each other
+
+    def _flowing(self, style: Literal["text", "reasoning"], text: str) -> Iterator[Piece]:
+        shown = neutral(text)
+        if self._group != style:
+            shown = shown.lstrip("\n")
+        if shown:
+            yield from self._begin(style)
+            self._at_line_start = shown.endswith("\n")
+            yield Piece(style, shown)
+
+    def _lines(self, group: str, style: Style, text: str) -> Iterator[Piece]:
+        yield from self._begin(group)
+        yield Piece(style, neutral(text))  # whoever made the line: here is the only way out
+        yield Piece("text", "\n")
+        self._at_line_start = True
+
+    def _begin(self, group: str) -> Iterator[Piece]:
+        """Things of a kind stand together; an empty line is between two kinds."""
+        if group == self._group and group in ("text", "reasoning"):
+            return
+        if not self._at_line_start:
+            yield Piece("text", "\n")
+        if self._group and (group != self._group or group == "user"):
+            yield Piece("text", "\n")
+        self._group = group
+        self._at_line_start = True
+
+    # What each event looks like
+
+    def _event(self, body: Body) -> Iterator[Piece]:
+        match body:
+            case UserMessage():
+                if self._shows_user(body):
+                    yield from self._lines("user", "user", _user_line(body))
+            case AssistantMessage(interrupted=interrupted):
+                yield from self._end_of_message(interrupted=interrupted)
+            case Sealed(cause=cause):
+                why = "The process ended here" if cause == "crash" else "The model's stream broke here"
+                yield from self._lines("note", "note", f"· {why}; the model is asked again.")
+            case CallFailed(retryable=True, message=message):
+                yield from self._lines("note", "note", f"· A model call failed: {one_line(message)}")
+            case SessionError(error_type=code, message=message):
+                yield from self._lines("end", "bad", f"✗ {neutral(message)} [{one_line(code)}]")
+            case TurnEnded(reason=reason):
+                yield from self._end_of_turn(reason)
+            case TurnWaiting(reason="no eligible worker"):
+                yield from self._lines("note", "note", "· No process that may run this session is there.")
+            case ModelChanged(new_model=model):
+                yield from self._lines("note", "note", f"· The model is now {one_line(model)}.")
+            case SessionInfo(message=message):
+                yield from self._lines("note", "note", f"· {one_line(message)}")
+            case Truncated():
+                yield from self._lines("note", "note", "· The conversation was rewound here.")
+            case _:
+                yield from self._tool_event(body)
+
+    def _tool_event(self, body: Body) -> Iterator[Piece]:
+        match body:
+            case ToolStarted(tool_call_id=call):
+                self._calls[call] = body
+            case ToolCompleted(tool_call_id=call, success=True) if call in self._questions:
+                self._questions.discard(call)  # the answer was shown, and is the result
+            case ToolCompleted(tool_call_id=call):
+                yield from self._lines("tool", *_tool_line(body, self._calls.pop(call, None)))
+            case PermissionRequested(tool_call_id=call):
+                yield from self._lines("tool", "ask", permission_line(body))
+                for detail in details(self._calls[call].arguments if call in self._calls else ""):
+                    yield from self._lines("tool", "note", detail)
+            case PermissionCompleted(decision=decision, feedback=feedback, answered_by=by):
+                yield from self._lines("tool", *_decision_line(decision, feedback, by))
+            case UserInputRequested(tool_call_id=call):
+                self._questions.add(call)
+                for line in question_lines(body):
+                    yield from self._lines("tool", "ask", line)
+            case UserInputCompleted(cancelled=True):
+                yield from self._lines("tool", "note", "· The question was withdrawn.")
+            case UserInputCompleted(answer=answer):
+                yield from self._lines("tool", "good", f"✓ Answered: {one_line(answer)}")
+            case ExternalToolRequested(tool_name=name, arguments=arguments, request_id=request):
+                yield from self._lines("tool", "ask", f"? {call_line(name, arguments)}")
+                yield from self._lines(
+                    "tool", "note", f"  Waits for a client that has this tool (request {short(request)})."
+                )
+            case _:
+                pass
+
+    def _end_of_message(self, *, interrupted: bool) -> Iterator[Piece]:
+        if self._group not in ("text", "reasoning"):
+            return
+        if interrupted:
+            yield Piece("note", INTERRUPTED if self._at_line_start else f" {INTERRUPTED}")
+        if interrupted or not self._at_line_start:
+            yield Piece("text", "\n")
+        self._at_line_start = True
+        self._group = "message"
+
+    def _end_of_turn(self, reason: str) -> Iterator[Piece]:
+        if reason == "stopped":
+            yield from self._lines("end", "note", "■ Stopped.")
+        elif reason == "interrupted":
+            yield from self._lines("end", "note", "■ Interrupted.")
+        elif not self._at_line_start:
+            yield Piece("text", "\n")
+            self._at_line_start = True
+
+
+# Lines
+
+
+def short(identifier: str) -> str:
+    """Enough of an id to name it on a command line."""
+    return neutral(identifier)[:8]
+
+
+def permission_line(body: PermissionRequested) -> str:
+    return f"? {body.tool_name} wants to {_DOES[body.kind]} {one_line(body.subject)} (request {short(body.request_id)})"
+
+
+_DOES = {"read": "read", "write": "write", "shell": "run", "custom-tool": "run"}
+
+
+def question_lines(body: UserInputRequested) -> list[str]:
+    choices = [f"  {number}. {one_line(choice)}" for number, choice in enumerate(body.choices, 1)]
+    return [f"? {neutral(body.question).strip()} (request {short(body.request_id)})", *choices]
+
+
+def call_line(name: str, arguments: str) -> str:
+    """A tool call in a few words: its name and its first argument."""
+    found = _decoded(arguments)
+    first = next((value for value in found.values() if isinstance(value, str | int | float)), "") if found else ""
+    return f"{one_line(name)} {one_line(str(first), 80)}".strip()
+
+
+def details(arguments: str) -> list[str]:
+    """What a call was given, for somebody who is to approve it. Bounded, and says what it leaves out."""
+    lines: list[str] = []
+    for name, value in (_decoded(arguments) or {}).items():
+        text = neutral(value if isinstance(value, str) else msgspec.json.encode(value).decode()).rstrip()
+        first, *rest = text.split("\n") or [""]
+        lines.append(f"  {one_line(name)}: {first[:MAX_LINE_CHARACTERS]}")
+        lines += [f"    {line[:MAX_LINE_CHARACTERS]}" for line in rest]
+    if len(lines) > MAX_DETAIL_LINES:
+        left_out = len(lines) - MAX_DETAIL_LINES
+        return [*lines[:MAX_DETAIL_LINES], f"  … {left_out} more line{'s' if left_out > 1 else ''}"]
+    return lines
+
+
+def _decoded(arguments: str) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _user_line(body: UserMessage) -> str:
+    text = neutral(body.content).strip("\n").replace("\n", "\n  ")
+    joined = " (joined the running turn)" if body.delivery == "steering" else ""
+    return f"> {text}{joined or (' (was queued)' if body.delivery == 'queued' else '')}"
+
+
+def _tool_line(body: ToolCompleted, started: ToolStarted | None) -> tuple[Style, str]:
+    what = call_line(started.tool_name, started.arguments) if started else "a tool call"
+    took = f" · {duration(body.duration_ms)}" if body.duration_ms else ""
+    if body.success:
+        return "good", f"✓ {what}{' · simulated' if body.simulated else ''}{took}"
+    return "bad", f"✗ {what}: {one_line(body.content, 120)}{took}"
+
+
+def _decision_line(decision: Decision, feedback: str, by: str) -> tuple[Style, str]:
+    who = f" by {one_line(by)}" if by else ""
+    match decision:
+        case "approved":
+            return "good", f"✓ Approved{who}."
+        case "approved-for-session":
+            return "good", f"✓ Approved for the rest of the session{who}."
+        case "denied-interactively-by-user":
+            return "bad", f"✗ Denied{who}{f': {one_line(feedback)}' if feedback else '.'}"
+        case "cancelled":
+            return "note", "· The request was withdrawn."

@@ -1,0 +1,89 @@
+"""What a reader of a session knows of it: whether it works or waits, what it asks, what it costs to wait for."""
+
+import time
+
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import MessageId, Position, RequestId
+from holdfast.events.inbox import Message
+from holdfast.events.message import UserMessage
+from holdfast.events.request import (
+    ExternalToolCompleted,
+    ExternalToolRequested,
+    PermissionCompleted,
+    PermissionRequested,
+    UserInputCompleted,
+    UserInputRequested,
+)
+from holdfast.events.session import ModelChanged, SessionStarted
+from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolStarted
+from holdfast.events.turn import TurnStarted
+from holdfast.session.state import TRANSITIONS, Phase
+from holdfast.store.store import CaughtUp
+
+Asked = PermissionRequested | UserInputRequested | ExternalToolRequested
+
+
+class Watched:
+    """Follows a log, event by event. All of it is in the log, so that every reader knows the same."""
+
+    def __init__(self) -> None:
+        self.position = Position(0)
+        self.phase = Phase.IDLE
+        self.model: str | None = None
+        self.asked: dict[RequestId, Asked] = {}
+        self.turns = 0
+        self.turn_started_at = 0.0
+        self.running_tools: dict[str, str] = {}
+        self.unpromoted: dict[MessageId, str] = {}
+        """Messages sent from here that no turn has taken up yet."""
+        self._names: dict[str, str] = {}
+
+    @property
+    def busy(self) -> bool:
+        return self.phase is not Phase.IDLE
+
+    def take(self, event: Event) -> None:
+        body = event.body
+        self.position = event.position
+        self.phase = TRANSITIONS.get((self.phase, type(body)), self.phase)
+        self._follow_requests(body)
+        match body:
+            case SessionStarted(model=model):
+                self.model = model
+            case ModelChanged(new_model=model):
+                self.model = model
+            case TurnStarted():
+                self.turns += 1
+                self.turn_started_at = time.monotonic()
+            case UserMessage(message_id=message_id):
+                self.unpromoted.pop(message_id, None)
+            case ToolStarted(tool_call_id=call, tool_name=name):
+                self._names[call] = name
+            case ToolAttempted(tool_call_id=call):
+                self.running_tools[call] = self._names.get(call, "a tool")
+            case ToolCompleted(tool_call_id=call):
+                self.running_tools.pop(call, None)
+                self._names.pop(call, None)
+            case _:
+                pass
+
+    def _follow_requests(self, body: Body) -> None:
+        match body:
+            case PermissionRequested() | UserInputRequested() | ExternalToolRequested():
+                self.asked[body.request_id] = body
+            case PermissionCompleted() | UserInputCompleted() | ExternalToolCompleted():
+                self.asked.pop(body.request_id, None)
+            case _:
+                pass
+
+
+def is_settled(caught: CaughtUp) -> bool:
+    """Whether nothing happens any more until somebody does something: by log and inbox of one snapshot."""
+    match caught.row.status:
+        case "idle":
+            return not caught.inbox
+        case "waiting":
+            return all(isinstance(item.item, Message) for item in caught.inbox)
+        case "queued" | "running":
+            return False

@@ -1,0 +1,114 @@
+"""The command line itself: help for everything, quick to start, and the commands that look after the rest."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast import __version__
+from holdfast.cli.commands import app
+from tests.cli.processes import Place
+from tests.cli.scripts import model
+
+COMMANDS = (
+    "chat",
+    "run",
+    "requests",
+    "approve",
+    "deny",
+    "answer",
+    "model-server",
+    "doctor",
+    "story",
+    "sessions",
+    "sessions list",
+    "sessions show",
+    "sessions delete",
+    "sessions export",
+    "sessions import",
+    "db",
+    "db backup",
+    "db status",
+)
+
+
+def holdfast(*words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, *python, "-m", "holdfast", *words]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    done = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="holdfast")
+    assert done.exit_code == 0
+    assert f"Usage: holdfast {command} " in done.output
+    assert f"Example: holdfast {command.split()[0]}" in done.output
+
+
+def test_the_list_of_commands_above_is_whole() -> None:
+    listed = holdfast("--help").stdout.split("Commands:")[1].split("\n\n")[0]
+    assert {line.split()[0] for line in listed.splitlines() if line.strip()} == {
+        name for name in COMMANDS if " " not in name
+    }
+
+
+def test_help_and_version_import_next_to_nothing() -> None:
+    imported = holdfast("--help", python=("-X", "importtime")).stderr
+    for heavy in ("aiohttp", "prompt_toolkit", "rich.", "sqlite3", "msgspec", "asyncio"):
+        assert f" {heavy}" not in imported, heavy
+    version = holdfast("--version", python=("-X", "importtime"))
+    assert version.stdout == f"holdfast {__version__}\n"
+    assert " typer" not in version.stderr
+
+
+async def test_a_doctor_finds_everything_well_and_says_what_is_not(place: Place) -> None:
+    async with model(place):
+        well = await place.run("doctor")
+        assert well.code == 0, well.out
+        assert [line[0] for line in well.out.splitlines()] == ["✓"] * 8
+    gone = await place.run("doctor", "--json")
+    assert gone.code == 1
+    findings = {finding["name"]: finding for finding in map(json.loads, gone.out.splitlines())}
+    assert [name for name, finding in findings.items() if not finding["ok"]] == ["Model"]
+    assert findings["Model"]["advice"]
+    place.options = ()
+    place.data.chmod(0o777)
+    open_to_all = await place.run("doctor")
+    assert open_to_all.code == 1
+    assert "✗ Folder" in open_to_all.out
+    assert "chmod" in open_to_all.out
+
+
+async def test_the_model_server_says_where_it_is_and_serves_a_script(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('{"rules": [{"replies": [{"text": "From a file."}]}]}')
+    command = [sys.executable, "-m", "holdfast", "model-server", "--script", str(script)]
+    server = await asyncio.create_subprocess_exec(*command, env=place.environ, stdout=asyncio.subprocess.PIPE)
+    assert server.stdout is not None
+    url = (await server.stdout.readline()).decode().split()[-1]
+    place.options = ("--model", "openai/x", "--model-base-url", url)
+    try:
+        done = await place.run("run", "hello")
+    finally:
+        server.send_signal(signal.SIGTERM)
+    assert await server.wait() == 0
+    assert done.out == "From a file.\n"
+    bad = holdfast("model-server", "--script", str(Path(__file__)))
+    assert bad.returncode == 2
+    assert "[script_invalid]" in bad.stderr
+
+
+def test_the_story_holds() -> None:
+    done = holdfast("story")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("kill -9") == 2
+    assert done.stdout.count("✓") == 3
+    assert "(interrupted)" in done.stdout
+    assert float(done.stdout.splitlines()[-1].split()[0]) < 30

@@ -1,0 +1,98 @@
+"""`holdfast sessions` and `holdfast db`: what is there, by the beginning of its id, out of the database and back."""
+
+import json
+import sqlite3
+
+from tests.cli.processes import Place
+from tests.cli.scripts import model
+
+
+async def session_of(place: Place, prompt: str) -> str:
+    done = await place.run("run", prompt, "--json")
+    return str(json.loads(done.out.splitlines()[-1])["session_id"])
+
+
+async def test_sessions_are_listed_found_and_shown(place: Place) -> None:
+    async with model(place):
+        first = await session_of(place, "about apples")
+        second = await session_of(place, "about pears")
+    listed = await place.run("sessions", "list")
+    assert [line.split()[0] for line in listed.out.splitlines()] == [second[:8], first[:8]]
+    found = await place.run("sessions", "list", "--search", "apples", "--json")
+    assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [first]
+    shown = await place.run("sessions", "show", first[:4])
+    assert "> about apples\n\nYou said about apples.\n" in shown.out
+    assert first in shown.out
+    log = await place.run("sessions", "show", first, "--events", "--json")
+    events = json.loads(log.out)["events"]
+    assert [event["position"] for event in events] == list(range(1, len(events) + 1))
+    assert events[0]["name"] == "session.start"
+
+
+async def test_a_session_is_deleted_only_when_somebody_says_so(place: Place) -> None:
+    async with model(place):
+        session = await session_of(place, "hello")
+    refused = await place.run("sessions", "delete", session[:6])
+    assert refused.code == 2
+    assert "[not_confirmed]" in refused.err
+    async with place.terminal("sessions", "delete", session) as terminal:
+        await terminal.until("[y/N]")
+        terminal.type("n\n")
+        assert await terminal.ended() == 2
+    assert (await place.run("sessions", "show", session)).code == 0
+    assert (await place.run("sessions", "delete", session[:6], "--yes")).code == 0
+    gone = await place.run("sessions", "show", session)
+    assert (gone.code, gone.out) == (2, "")
+    assert "[session_not_found]" in gone.err
+
+
+async def test_an_exported_session_comes_back_as_a_new_one_with_the_same_words(place: Place) -> None:
+    async with model(place):
+        session = await session_of(place, "hello")
+    file = place.work / "talk.json"
+    assert (await place.run("sessions", "export", session, str(file))).code == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = await place.run("sessions", "export", session, str(file))
+    assert again.code == 1
+    assert "[file_not_usable]" in again.err
+    imported = await place.run("sessions", "import", str(file))
+    assert imported.code == 0, imported.err
+    made = imported.out.split()[-1].rstrip(".")
+    assert made != session
+    shown = await place.run("sessions", "show", made)
+    assert "> hello\n\nYou said hello.\n" in shown.out
+    bad = await place.run("sessions", "import", "-", typed="{}")
+    assert (bad.code, bad.out) == (2, "")
+    assert "[import_invalid]" in bad.err
+
+
+async def test_an_unknown_or_short_or_ambiguous_id_is_told_apart(place: Place) -> None:
+    for words in (
+        ("sessions", "show", "nope"),
+        ("sessions", "export", "no-such-session"),
+        ("chat", "--session", "abc"),
+    ):
+        done = await place.run(*words)
+        assert (done.code, done.out) == (2, "")
+        assert "[session_not_found]" in done.err
+    unknown = await place.run("approve", "no-such-request")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "[request_not_found]" in unknown.err
+
+
+async def test_a_backup_is_a_database_and_never_replaces_a_file(place: Place) -> None:
+    async with model(place):
+        await session_of(place, "hello")
+    file = place.work / "copy.db"
+    assert (await place.run("db", "backup", str(file))).code == 0
+    again = await place.run("db", "backup", str(file))
+    assert again.code == 1
+    assert "exists already" in again.err
+    with sqlite3.connect(file) as db:
+        assert db.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    db.close()
+    status = await place.run("db", "status", "--json")
+    found = json.loads(status.out)
+    assert (found["sessions"], found["waiting_requests"], found["unfinished_sessions"]) == (1, 0, 0)
+    assert found["path"] == str(place.data / "holdfast.db")
+    assert found["schema_version"] >= 1

@@ -1,0 +1,61 @@
+"""When a session has come to rest: by its row and its inbox as one snapshot has them."""
+
+import pytest
+
+from holdfast.cli.watching import is_settled
+from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId
+from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, Stop
+from holdfast.store.store import CaughtUp, Row, Status
+
+MESSAGE = Message(message_id=MessageId("m"), text="hello")
+ANSWER = Answer(request_id=RequestId("r"), answer_id="a", content=PermissionAnswer(decision="approved"))
+STOP = Stop(stop_id="s")
+
+
+def snapshot(status: Status, *items: Item) -> CaughtUp:
+    row = Row(
+        key=Key(Owner("o"), SessionId("s")),
+        head=Position(1),
+        inbox_tail=len(items),
+        status=status,
+        turn_id=None,
+        title="",
+        host=None,
+        created_at=0,
+        updated_at=0,
+        open_requests=0,
+        waiting_messages=0,
+        held_by=None,
+    )
+    inbox = tuple(
+        InboxItem(
+            sequence=number,
+            key=str(number),
+            state="accepted",
+            outcome="",
+            accepted_at=0,
+            while_running=False,
+            item=item,
+        )
+        for number, item in enumerate(items)
+    )
+    return CaughtUp(events=(), segments=(), requests=(), inbox=inbox, row=row, more=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "items", "settled"),
+    [
+        ("idle", (), True),
+        ("idle", (MESSAGE,), False),
+        ("running", (), False),
+        ("queued", (), False),
+        ("waiting", (), True),
+        ("waiting", (MESSAGE,), True),
+        ("waiting", (ANSWER,), False),
+        ("waiting", (MESSAGE, STOP), False),
+    ],
+)
+def test_a_session_rests_when_nothing_that_was_accepted_will_move_it(
+    status: Status, items: tuple[Item, ...], settled: bool
+) -> None:
+    assert is_settled(snapshot(status, *items)) is settled
