@@ -6,6 +6,7 @@ async with Runtime(model="demo") as runtime:
     print(turn.text)
 """
 
+import asyncio
 import os
 import platform
 from collections.abc import AsyncIterator, Iterable
@@ -87,10 +88,12 @@ class Runtime:
         self._live = LocalLive()
         self._store: Store | None = None
         self._worker: Worker | None = None
+        self._hearing: asyncio.Task[None] | None = None
         self._operations: Operations | None = None
 
     async def __aenter__(self) -> Self:
-        self._model(None)
+        if self._work:
+            self._model(None)
         store: Store = await SqliteStore.open(
             self.config.database_path, node=self._node, tools=self._registry.names(), clock=self._clock
         )
@@ -107,6 +110,8 @@ class Runtime:
         self._worker = self._new_worker(store)
         if self._work:
             await self._worker.__aenter__()
+        else:
+            self._hearing = asyncio.create_task(self._hear_others(store))
         return self
 
     async def __aexit__(
@@ -120,6 +125,9 @@ class Runtime:
             return
         if self._worker is not None and self._work:
             await self._worker.stop(grace_seconds=grace_seconds)
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.gather(self._hearing, return_exceptions=True)
         store, self._store = self._store, None
         await store.close()
         for model in self._models.values():
@@ -150,6 +158,9 @@ class Runtime:
     async def session(self, session_id: str | None = None, **options: Any) -> "Session":
         """The session of that id, made now if there is none. For the options see `SessionOptions`."""
         wanted = SessionOptions(**options)
+        if wanted.model is None:
+            name = self._given_model.name if self._given_model else self.config.model
+            wanted = msgspec.structs.replace(wanted, model=name)
         if wanted.tools is None:
             own = tuple(spec.name for spec in self._registry.offered(None, ()))
             wanted = msgspec.structs.replace(wanted, tools=own)
@@ -165,6 +176,11 @@ class Runtime:
     async def sessions(self, *, limit: int = 50, text: str = "") -> tuple[Row, ...]:
         """The newest first."""
         return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
+
+    async def _hear_others(self, store: Store) -> None:
+        """Without a worker somebody else does the work: readers here learn of it from what is committed."""
+        async for _ in store.changes(wanted=self._live.listening):
+            self._live.lose_all()
 
     def _new_worker(self, store: Store) -> Worker:
         return Worker(

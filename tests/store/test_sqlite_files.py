@@ -515,7 +515,7 @@ async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_on
             return 0
 
         db.set_progress_handler(count, 100)
-        assert len(db.execute(SQL["claimable"], ("here", "[]", 10, 10)).fetchall()) == 1
+        assert len(db.execute(SQL["claimable"], ("here", "[]", 10, 10, "[]")).fetchall()) == 1
         assert len(db.execute(SQL["claimable_to_end"], (0, 10)).fetchall()) == 0
         assert steps < 20
     assert [claim.lease.key for claim in await store.claim(limit=10)] == [KEY]

@@ -68,7 +68,6 @@ ErrorCode = Literal[
     "model_unauthorized",
     "model_refused",
     "model_garbage",
-    "model_unusable",
 ]
 
 

@@ -114,7 +114,7 @@ class Operations:
 
     async def create(self, owner: Owner, options: SessionOptions, session_id: SessionId | None = None) -> SessionId:
         """Make a session, durable on return. One's own existing id returns that session as it is."""
-        made = session_id or SessionId(self._new_id())
+        made = SessionId(self._new_id()) if session_id is None else session_id
         self._check_id("session", made)
         self._check_rules(options.allow)
         self._check_tools(options.client_tools)
@@ -139,6 +139,7 @@ class Operations:
         new = NewSession(
             host=self._host if options.working_directory else None,
             tools=options.tools or (),
+            model=options.model,
             parent=options.parent,
             created_at=self._clock.now_ms(),
         )
@@ -169,7 +170,7 @@ class Operations:
 
     async def change_model(self, key: Key, model: str) -> None:
         """From the next step on."""
-        await self._record(key, ModelChanged(new_model=model))
+        await self._record(key, ModelChanged(new_model=model), model=model)
 
     async def resumed(self, key: Key) -> None:
         """Note that a client came back."""
@@ -189,7 +190,7 @@ class Operations:
         unattended: bool = False,
     ) -> Sent:
         """Accept a message. The same id again gives the same receipt, and never a second run."""
-        made = message_id or MessageId(self._new_id())
+        made = MessageId(self._new_id()) if message_id is None else message_id
         self._check_id("message", made)
         self._check_text(text)
         item = inbox.Message(
@@ -245,7 +246,7 @@ class Operations:
 
     async def stop(self, key: Key, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
         """End the running turn, and no other. Waiting messages come back, unless they are to be kept."""
-        made = stop_id or self._new_id()
+        made = self._new_id() if stop_id is None else stop_id
         self._check_id("stop", made)
         item = inbox.Stop(stop_id=made, keep_queued=keep_queued)
         outcome = await self.store.put(
@@ -331,7 +332,7 @@ class Operations:
         answer_id: str | None,
         answered_by: str,
     ) -> Answered:
-        made = answer_id or self._new_id()
+        made = self._new_id() if answer_id is None else answer_id
         self._check_id("answer", made)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
@@ -355,9 +356,9 @@ class Operations:
         self.live.publish(key, Changed())
         return outcome
 
-    async def _record(self, key: Key, body: Body, title: str | None = None) -> None:
+    async def _record(self, key: Key, body: Body, *, title: str | None = None, model: str | None = None) -> None:
         events = self._events([body])
-        outcome = await self.store.commit(Unit(key=key, fence=None, events=events, title=title))
+        outcome = await self.store.commit(Unit(key=key, fence=None, events=events, title=title, model=model))
         if not isinstance(outcome, Committed):
             raise self._not_found(key)
         self.live.publish(key, Advanced((events[0].at(outcome.head),)))

@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[tuple[Phase, type[Body]], Phase] = {
 }
 """From a phase, by a progress event, to the next phase. What is not here is illegal."""
 
-_LEGAL_ANYWHERE = (*RECORDS, Unknown)
+_LEGAL_ANYWHERE: tuple[type[Body], ...] = (*RECORDS, Unknown)
 
 
 class IllegalTransition(Exception):

@@ -6,7 +6,7 @@ one statement on that row. The lease serialises execution: whatever makes progre
 that it was made under, and is refused when another claim came after. Anyone may put into an inbox.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -39,6 +39,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that it must run on; None where its files are shared or not needed."""
     tools: tuple[str, ...] = ()
     """Tools that a process must have to run it."""
+    model: str | None = None
+    """The model that a process must be able to use to run it."""
     parent: SessionId | None = None
     created_at: int
 
@@ -120,6 +122,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     status: Status | None = None
     """What the session row says from now on; None leaves it (and the turn) as it is."""
     title: str | None = None
+    model: str | None = None
+    """The model that the session uses from now on; None leaves it as it is."""
     makes_progress: bool = False
     """A finished step or a recorded tool result: the session is not poison."""
 
@@ -279,8 +283,10 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(self, *, limit: int) -> list[Claim]:
-        """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder."""
+    async def claim(self, *, limit: int, without_models: Collection[str] = ()) -> list[Claim]:
+        """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
+
+        Those that use one of `without_models` are for other processes to run."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:

@@ -1,6 +1,7 @@
 """The tools that come with Holdfast: look at a file, write one, ask the person, read more of a long result."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,12 @@ def _asks(kind: PermissionKind) -> Asker:
 def view(path: str, context: ToolContext, first_line: int = 1, last_line: int | None = None) -> str:
     """Show a text file with numbered lines, or list a directory. Use first_line and last_line for a part of a file."""
     _, found = resolve(path, context.working_directory)
-    if found.is_dir():
-        return "\n".join(sorted(entry.name + ("/" if entry.is_dir() else "") for entry in found.iterdir())) or "(empty)"
     try:
+        kind = found.stat().st_mode
+        if stat.S_ISDIR(kind):
+            return _listing(found)
+        if not stat.S_ISREG(kind):
+            raise ToolFailure(f"{path} is not a file")  # Reading a pipe or a device might never end.
         if found.stat().st_size > MAX_VIEW_BYTES:
             raise ToolFailure(f"{path} is larger than {MAX_VIEW_BYTES:,} bytes")
         text = found.read_text(encoding="utf-8")
@@ -53,6 +57,11 @@ def view(path: str, context: ToolContext, first_line: int = 1, last_line: int | 
         raise ToolFailure(f"{path} can't be read: {error.strerror}") from error
     lines = text.splitlines()[max(first_line, 1) - 1 : last_line]
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, max(first_line, 1)))
+
+
+def _listing(directory: Path) -> str:
+    entries = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in directory.iterdir())
+    return "\n".join(entries) or "(empty)"
 
 
 @tool(permission=_asks("write"), after_crash="repeat")

@@ -1,8 +1,10 @@
 """The tools that a process has, by name."""
 
+import typing
 from collections.abc import Iterable
 
 from holdfast.events.context import ToolSpec
+from holdfast.events.request import PermissionKind
 from holdfast.events.session import ClientTool
 from holdfast.tools.errors import BadTool
 from holdfast.tools.tool import Tool
@@ -14,6 +16,9 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
+            if tool.name in typing.get_args(PermissionKind):
+                # Approving it for the session would grant the kind of that name to every tool.
+                raise BadTool(f"{tool.name} is a kind of permission; a tool needs another name")
             if tool.name in self._tools:
                 raise BadTool(f"There are two tools called {tool.name}; a name can be used once")
             self._tools[tool.name] = tool

@@ -131,11 +131,11 @@ def tool(
 
     def make(found: Callable[..., Any]) -> Tool:
         tool_name = name or found.__name__
-        arguments, context_parameter = _arguments_of(found, tool_name)
+        arguments, context_parameter, parameters = _described(found, tool_name)
         return Tool(
             name=tool_name,
             description=description or inspect.getdoc(found) or "",
-            parameters=_schema_of(arguments),
+            parameters=parameters,
             arguments=arguments,
             run=_runner(found, context_parameter),
             asks=_asker(permission, tool_name),
@@ -146,6 +146,16 @@ def tool(
         )
 
     return make if function is None else make(function)
+
+
+def _described(function: Callable[..., Any], name: str) -> tuple[type[Any], str | None, dict[str, Any]]:
+    try:
+        arguments, context_parameter = _arguments_of(function, name)
+        return arguments, context_parameter, _schema_of(arguments)
+    except BadTool:
+        raise
+    except (TypeError, NameError) as error:
+        raise BadTool(f"{name}: its parameters can't be described to a model: {error}") from error
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> tuple[type[Any], str | None]:

@@ -1,6 +1,7 @@
 """Why a session is let go of in the middle of its work.
 
-LeaseLost   another holder has it, or it was deleted: stop at once, nothing can be written any more
+- `LeaseLost`: another holder has it, or it was deleted. Stop at once: nothing can be written any more.
+- `ModelUnusableHere`: this process can't use its model (no key, another server). Leave it to others.
 """
 
 from holdfast.events.ids import Key
@@ -12,3 +13,11 @@ class LeaseLost(Exception):
     def __init__(self, key: Key) -> None:
         super().__init__(f"session {key.session} is no longer held here")
         self.key = key
+
+
+class ModelUnusableHere(Exception):
+    """The session must be run by another process, or by this one once it is configured for it."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(reason)
+        self.model = model

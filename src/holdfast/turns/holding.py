@@ -66,6 +66,7 @@ class Holding:
         self.woken = asyncio.Event()
         self._tail_seen = loaded.row.inbox_tail
         self._inbox_stale = False
+        self._refreshing = asyncio.Lock()
         self._segments: list[Segment] = list(loaded.segments)
         self._snapshot_at = loaded.snapshot.position if loaded.snapshot else Position(0)
 
@@ -96,10 +97,19 @@ class Holding:
             self.wake()
 
     async def refresh_inbox(self) -> None:
-        """Read the inbox again if anything may have changed in it."""
-        if not self._inbox_stale:
-            return
-        self._inbox_stale = False
+        """Read the inbox again if anything may have changed in it. The loop and the model call both do: whoever comes
+        second waits for the first, or it would decide on what was there before."""
+        async with self._refreshing:
+            if not self._inbox_stale:
+                return
+            self._inbox_stale = False
+            try:
+                await self._read_inbox()
+            except BaseException:
+                self._inbox_stale = True
+                raise
+
+    async def _read_inbox(self) -> None:
         tail = (await self.store.tails([self.key])).get(self.key)
         if tail is None or tail[0] != self.lease.fence:
             raise LeaseLost(self.key)

@@ -5,11 +5,12 @@ happens in `Holding.commit`; everything slow happens in an activity beside the l
 follow-up is heard while it runs.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.events.ids import Fence
-from holdfast.models.model import ModelRequest
+from holdfast.models.errors import ModelNotUsable
+from holdfast.models.model import Model, ModelRequest
 from holdfast.session.decide import (
     MODEL,
     Append,
@@ -25,10 +26,14 @@ from holdfast.session.history import context
 from holdfast.session.state import Call
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
+from holdfast.turns.errors import ModelUnusableHere
 from holdfast.turns.holding import Holding
-from holdfast.turns.model_call import Models, call_model
+from holdfast.turns.model_call import call_model
 from holdfast.turns.tool_call import facts_of, run_tool
 from holdfast.turns.waiting import Activities, linger
+
+Models = Callable[[str | None], Model]
+"""From a session's choice of model, or None, to the model; raises `ModelNotUsable`."""
 
 
 class Loop:
@@ -57,7 +62,10 @@ class Loop:
         self._activities = Activities(holding.woken)
 
     async def run(self) -> None:
-        """Returns when the session is released. Raises `LeaseLost`, or what the store raised: then drop it all."""
+        """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
+        what the store raised: then drop it all."""
+        if self._claim.eligible:
+            self._model()
         try:
             while not await self._turn_of_the_loop():
                 pass
@@ -113,7 +121,14 @@ class Loop:
             tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
             stream=self._stream,
         )
-        self._start(MODEL, call_model(self.holding, call, self._models, request))
+        self._start(MODEL, call_model(self.holding, call, self._model(), request))
+
+    def _model(self) -> Model:
+        name = self.holding.state.model
+        try:
+            return self._models(name)
+        except ModelNotUsable as error:
+            raise ModelUnusableHere(name or "", str(error)) from error
 
     def _start_tool(self, call: Call) -> None:
         tool = self._registry.get(call.name)

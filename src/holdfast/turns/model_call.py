@@ -6,41 +6,28 @@ A crash at any moment leaves segments that the next holder seals, or nothing at 
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
 
 from holdfast.events import message, tool
 from holdfast.events.body import Body
 from holdfast.events.message import ToolCallBlock
-from holdfast.models.errors import ModelNotUsable
 from holdfast.models.model import Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
 from holdfast.turns.holding import Holding
 
-Models = Callable[[str | None], Model]
-"""From a session's choice of model, or None, to the model."""
 
-
-async def call_model(holding: Holding, call: CallModel, models: Models, request: ModelRequest) -> None:
+async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
     """Make the call and record what came of it: the message, or the failure."""
     if call.delay_seconds:
         await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
     started = holding.clock.now_ms()
     answer = Answer(call.message_id, call.attempt, holding.new_id)
     try:
-        model = _chosen(models, holding.state.model)
         await _receive(holding, answer, model, request)
     except ModelError as error:
         await _failed(holding, call, error)
     else:
         await _record(holding, answer, model.name, holding.clock.now_ms() - started)
-
-
-def _chosen(models: Models, name: str | None) -> Model:
-    try:
-        return models(name)
-    except ModelNotUsable as error:
-        raise ModelError("model_unusable", str(error), retryable=False) from error
 
 
 async def _receive(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:

@@ -18,10 +18,9 @@ from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import Claim, ReleaseKind, Store
 from holdfast.tools.registry import Registry
-from holdfast.turns.errors import LeaseLost
+from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
-from holdfast.turns.loop import Loop
-from holdfast.turns.model_call import Models
+from holdfast.turns.loop import Loop, Models
 from holdfast.workers.lease_keeper import LeaseKeeper
 
 log = logging.getLogger(__name__)
@@ -70,6 +69,8 @@ class Worker:
         self._wanted = asyncio.Event()
         self._left_some = False
         """The last claim took all that there was room for; perhaps there is more."""
+        self._unusable_models: set[str] = set()
+        """Models that this process turned out to have no way to use: their sessions are left to others."""
         self._draining = False
         self._duties: list[asyncio.Task[None]] = []
         self.keeper = LeaseKeeper(
@@ -141,7 +142,7 @@ class Worker:
         self._left_some = free <= 0
         if self._left_some or not self.keeper.trusted():
             return
-        claims = await self._store.claim(limit=free)
+        claims = await self._store.claim(limit=free, without_models=self._unusable_models)
         self._left_some = len(claims) == free
         for claim in claims:
             key = claim.lease.key
@@ -174,6 +175,10 @@ class Worker:
         key = claim.lease.key
         try:
             await self._run(claim)
+        except ModelUnusableHere as error:
+            log.warning("session %s is left to a process that can use its model: %s", key.session, error)
+            self._unusable_models.add(error.model)
+            await self._give_back(claim, "handed_over")
         except LeaseLost:
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:

@@ -63,13 +63,13 @@ class Leases:
 
     # Claiming
 
-    def has_nothing_to_claim(self, db: sqlite3.Connection) -> tuple[bool, list[Claim]]:
+    def has_nothing_to_claim(self, db: sqlite3.Connection, without: str) -> tuple[bool, list[Claim]]:
         """Most looks find nothing, and cost no transaction."""
         if self._gone(db):
             return False, []
-        return not (self._claimable(db, 1) or self._claimable_to_end(db, 1)), []
+        return not (self._claimable(db, 1, without) or self._claimable_to_end(db, 1)), []
 
-    def claim(self, db: sqlite3.Connection, limit: int) -> tuple[list[Claim], str | None]:
+    def claim(self, db: sqlite3.Connection, limit: int, without: str) -> tuple[list[Claim], str | None]:
         for token, is_dead in self._gone(db):
             db.execute(SQL["free_leases"], (token,))
             if is_dead:
@@ -77,7 +77,7 @@ class Leases:
                 self._liveness.bury(token)
         if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
             return [], None
-        claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit)]
+        claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit, without)]
         if len(claims) < limit:
             left = self._claimable_to_end(db, limit - len(claims))
             claims += [self._take(db, found, eligible=False) for found in left]
@@ -98,8 +98,8 @@ class Leases:
         fence, claims = db.execute(SQL["take"], (*found[:2], self._me, self._now_ms())).fetchone()
         return Claim(lease=Lease(key, Fence(fence)), claims_without_progress=claims, eligible=eligible)
 
-    def _claimable(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
-        return db.execute(SQL["claimable"], (self._node, self._tools, self._now_ms(), limit)).fetchall()
+    def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[Any, ...]]:
+        return db.execute(SQL["claimable"], (self._node, self._tools, self._now_ms(), limit, without)).fetchall()
 
     def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
         return db.execute(SQL["claimable_to_end"], (self._now_ms() - UNPLACED_MS, limit)).fetchall()

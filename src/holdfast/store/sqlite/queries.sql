@@ -27,6 +27,7 @@ UPDATE session
        status = coalesce(?4, status),
        turn_id = CASE WHEN ?4 IS NULL THEN turn_id ELSE ?5 END,
        title = coalesce(?6, title),
+       model = coalesce(?8, model),
        claims = CASE WHEN ?7 THEN 0 ELSE claims END
  WHERE owner = ?1 AND id = ?2;
 
@@ -63,8 +64,8 @@ DELETE FROM segment
                       AND segment.number BETWEEN flight.first AND flight.last);
 
 -- name: create_session
-INSERT INTO session (owner, id, status, title, host, tools, parent, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
+INSERT INTO session (owner, id, status, title, host, tools, model, parent, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: is_waiting
 SELECT 1 FROM inbox INDEXED BY inbox_waiting
@@ -172,12 +173,14 @@ DELETE FROM process WHERE token = ?1;
 UPDATE session SET lease_holder = NULL WHERE runnable = 1 AND lease_holder = ?1;
 
 -- name: claimable
--- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has.
+-- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has and a
+-- model that it can use.
 SELECT owner, id, since FROM (
   SELECT owner, id, runnable_since AS since FROM session
    WHERE runnable = 1 AND lease_holder IS NULL AND host IS NULL
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
    ORDER BY runnable_since LIMIT ?4)
 UNION ALL
 SELECT owner, id, since FROM (
@@ -185,6 +188,7 @@ SELECT owner, id, since FROM (
    WHERE runnable = 1 AND lease_holder IS NULL AND host = ?1
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
    ORDER BY runnable_since LIMIT ?4)
 UNION ALL
 SELECT owner, id, since FROM (
@@ -192,6 +196,7 @@ SELECT owner, id, since FROM (
    WHERE wake_at <= ?3 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?1)
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
+     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
    ORDER BY wake_at LIMIT ?4)
 ORDER BY since LIMIT ?4;
 

@@ -2,8 +2,9 @@
 threads of their own; and nothing blocks the event loop."""
 
 import asyncio
+import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -143,9 +144,14 @@ class SqliteStore:
         )
         return await self._write("put", lambda db: puts.put(db, asked), changes=key)
 
-    async def claim(self, *, limit: int) -> list[Claim]:
-        look = self._leases.has_nothing_to_claim
-        return await self._write("claim", lambda db: self._claim(db, limit), needs_sync=False, looks=look)
+    async def claim(self, *, limit: int, without_models: Collection[str] = ()) -> list[Claim]:
+        without = json.dumps(sorted(without_models))
+        return await self._write(
+            "claim",
+            lambda db: self._claim(db, limit, without),
+            needs_sync=False,
+            looks=lambda db: self._leases.has_nothing_to_claim(db, without),
+        )
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         return await self._write(
@@ -284,8 +290,8 @@ class SqliteStore:
                 if job.changes is not None:
                     self._units.forget(job.changes)
 
-    def _claim(self, db: sqlite3.Connection, limit: int) -> tuple[list[Claim], str | None]:
-        claims, detail = self._leases.claim(db, limit)
+    def _claim(self, db: sqlite3.Connection, limit: int, without: str) -> tuple[list[Claim], str | None]:
+        claims, detail = self._leases.claim(db, limit, without)
         for claim in claims:
             self._units.forget(claim.lease.key)
         return claims, detail

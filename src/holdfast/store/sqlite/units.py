@@ -62,6 +62,7 @@ class SessionNow:
         "is_progressing",
         "last_event",
         "last_segment",
+        "model",
         "moved",
         "status",
         "tail",
@@ -101,6 +102,7 @@ class SessionNow:
         self.status: str | None = None
         self.turn_id: str | None = None
         self.title: str | None = None
+        self.model: str | None = None
 
 
 class Units:
@@ -193,7 +195,9 @@ class Units:
         new = unit.creates
         assert new is not None
         tools = json.dumps(sorted(new.tools))
-        row = (unit.status or "idle", _clean(unit.title or ""), new.host, tools, new.parent, new.created_at, self._now)
+        model = _clean(new.model) if new.model is not None else None
+        about = (unit.status or "idle", _clean(unit.title or ""), new.host, tools, model)
+        row = (*about, new.parent, new.created_at, self._now)
         self._db.execute(SQL["create_session"], (unit.key.owner, unit.key.session, *row))
         session = SessionNow(updated_at=self._now)
         self._sessions[unit.key.owner, unit.key.session] = session
@@ -259,7 +263,7 @@ class Units:
                 moved.append((*key, now.head, now.last_event))
             if now.is_described or (now.moved and self._now - now.updated_at >= TOUCH_MS):
                 now.updated_at = self._now
-                about = (now.status, now.turn_id, now.title, now.is_progressing)
+                about = (now.status, now.turn_id, now.title, now.is_progressing, now.model)
                 self._db.execute(SQL["describe"], (*key, self._now, *about))
             if now.flew and now.last_segment:
                 flew.append((*key, now.first_segment, now.last_segment))
@@ -276,6 +280,8 @@ def _describe(unit: Unit, session: SessionNow) -> None:
         session.status, session.turn_id = unit.status, unit.turn_id
     if unit.title is not None:
         session.title = _clean(unit.title)
+    if unit.model is not None:
+        session.model = _clean(unit.model)
     if unit.makes_progress:
         session.is_progressing = True
 

@@ -241,7 +241,8 @@ class InboxConformance:
         accepted(await reply(store))
         assert await store.requests(KEY) == ()
         row = await store.row(KEY)
-        assert row is not None and row.open_requests == 0
+        assert row is not None
+        assert row.open_requests == 0
 
     async def test_of_many_answers_at_once_one_counts(self, store: Store, open_store: OpenStore) -> None:
         await asking(store)

@@ -176,6 +176,20 @@ class LeaseConformance:
         assert {claim.lease.key for claim in claims} == {KEY, OTHER}
         assert all(claim.eligible for claim in claims)
 
+    async def test_a_session_whose_model_cannot_be_used_is_left_to_others(self, store: Store) -> None:
+        await create(store, model="theirs")
+        await send(store, "m")
+        assert await store.claim(limit=MANY, without_models={"theirs"}) == []
+        (claim,) = await store.claim(limit=MANY, without_models={"another"})
+        assert claim.eligible
+
+    async def test_a_change_of_model_counts_at_the_next_claim(self, store: Store) -> None:
+        await create(store, model="theirs")
+        await store.commit(Unit(key=KEY, fence=None, events=(), model="ours"))
+        await send(store, "m")
+        assert await store.claim(limit=MANY, without_models={"ours"}) == []
+        assert len(await store.claim(limit=MANY, without_models={"theirs"})) == 1
+
     async def test_anyone_may_claim_to_apply_a_stop(self, open_store: OpenStore) -> None:
         here, there = await open_store(node="here"), await open_store(node="there")
         await create(here, host="here")

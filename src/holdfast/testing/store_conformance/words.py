@@ -108,9 +108,15 @@ def ledger(message: str, *, attempt: int = 1, cost: int | None = 7) -> LedgerEnt
 
 
 async def create(
-    store: Store, key: Key = KEY, *, host: str | None = None, tools: tuple[str, ...] = (), title: str | None = None
+    store: Store,
+    key: Key = KEY,
+    *,
+    host: str | None = None,
+    tools: tuple[str, ...] = (),
+    model: str | None = None,
+    title: str | None = None,
 ) -> Outcome:
-    new = NewSession(created_at=1, host=host, tools=tools)
+    new = NewSession(created_at=1, host=host, tools=tools, model=model)
     return await store.commit(Unit(key=key, fence=None, events=(started(key),), creates=new, title=title))
 
 

@@ -28,6 +28,7 @@ CREATE TABLE session (
   title TEXT NOT NULL DEFAULT '',
   host TEXT,
   tools TEXT NOT NULL DEFAULT '[]',
+  model TEXT,
   parent TEXT,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL,

@@ -1,0 +1,105 @@
+"""Work is taken up because somebody said so, at once: the regular look for work is an hour away in all of these."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Owner
+from holdfast.events.turn import TurnEnded
+from holdfast.live.live import Changed
+from holdfast.live.local import LocalLive
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.server.operations import Operations, SessionOptions
+from holdfast.session.bounds import Bounds
+from holdfast.store.clock import SystemClock
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Lease, ReleaseKind
+from holdfast.tools.registry import Registry
+from holdfast.workers.worker import Pace, Worker
+
+pytestmark = pytest.mark.anyio
+
+MODEL = ScriptedModel(Script((Rule((Reply(text="Hello."),)),)))
+ALICE = Owner("alice")
+
+
+class ReleaseWatched(SqliteStore):
+    """The real store; a test may do something right after a session was given back, before its holder hears of it."""
+
+    after_release: Callable[[], Awaitable[object]] | None = None
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        released = await super().release(lease, seen_tail=seen_tail, how=how)
+        todo, self.after_release = self.after_release, None
+        if todo is not None:
+            await todo()
+        return released
+
+
+@asynccontextmanager
+async def working(path: Path, *, max_sessions: int = 10) -> AsyncIterator[tuple[ReleaseWatched, Operations]]:
+    clock, bounds, live = SystemClock(), Bounds(), LocalLive()
+    store = await ReleaseWatched.open(path, node="here")
+    worker = Worker(
+        store=store,
+        live=live,
+        clock=clock,
+        bounds=bounds,
+        pace=Pace(claim_every_seconds=3600, listen_every_seconds=3600, max_sessions=max_sessions),
+        node="here",
+        registry=Registry(),
+        models=lambda name: MODEL,
+    )
+    operations = Operations(
+        store=store, live=live, clock=clock, bounds=bounds, node="here", host=None, producer="a test"
+    )
+    try:
+        async with worker, asyncio.timeout(30):
+            yield store, operations
+    finally:
+        await store.close()
+
+
+async def new_session(operations: Operations) -> Key:
+    return Key(ALICE, await operations.create(ALICE, SessionOptions()))
+
+
+async def turns_end(operations: Operations, key: Key, *, count: int) -> None:
+    """Waits until so many turns of the session have ended."""
+    async for reading in operations.read(key).follow():
+        count -= isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
+        if count == 0:
+            return
+
+
+async def test_a_message_that_comes_just_after_the_release_is_run_at_once(tmp_path: Path) -> None:
+    async with working(tmp_path / "h.db") as (store, operations):
+        key = await new_session(operations)
+        store.after_release = lambda: operations.send(key, "second")
+        await operations.send(key, "first")
+        await turns_end(operations, key, count=2)
+
+
+async def test_sessions_that_there_was_no_room_for_are_run_as_soon_as_there_is(tmp_path: Path) -> None:
+    async with working(tmp_path / "h.db", max_sessions=1) as (_, operations):
+        keys = [await new_session(operations) for _ in range(5)]
+        await asyncio.gather(*(operations.send(key, "hello") for key in keys))
+        await asyncio.gather(*(turns_end(operations, key, count=1) for key in keys))
+
+
+async def test_a_promotion_is_told_to_readers_and_wakes_nobody(tmp_path: Path) -> None:
+    async with working(tmp_path / "h.db") as (_, operations):
+        key = await new_session(operations)
+        woken: list[Key | None] = []
+        operations.live.on_change(woken.append)
+        subscription = operations.live.subscribe(key)
+        await operations.send(key, "hello")
+        await turns_end(operations, key, count=1)
+        while await subscription.next() != Changed(promoted=True):
+            pass
+        subscription.close()
+        assert woken == [key]
