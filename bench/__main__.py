@@ -1,0 +1,154 @@
+"""`python -m bench`: runs every probe in turn, several times over, and prints a table. A missed bar exits with 1."""
+
+import argparse
+import platform
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from bench import processes
+from bench.bars import LINES, MIN_RUNS, Judged, Line, judge
+from bench.calibration import REFERENCE, Reference, reference
+from bench.place import FULL, QUICK, Measured, Place, Size
+from bench.table import print_table
+
+WORKPLACE = processes.ROOT / ".bench"
+"""On the file system of the working directory: how fast it syncs is the point."""
+
+PREPARED = frozenset({"cold_open", "long_session", "waiting"})
+"""Probes whose runs share something that takes long to make."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` writes."""
+
+    lines: list[Judged]
+    not_measured: list[str]
+    runs: dict[str, list[Measured]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parse(arguments)
+    lines = [line for line in LINES if not asked.only or {line.name, line.probe} & set(asked.only)]
+    size = QUICK if asked.quick else FULL
+    started = time.monotonic()
+    try:
+        runs = run_all(sorted({line.probe for line in lines}, key=_order), runs=asked.runs, size=size)
+    except processes.ProbeFailed as failed:
+        print(f"Could not be measured: {failed}", file=sys.stderr)
+        return 2
+    report = judge_all(lines, runs, strictness=asked.strictness)
+    print_table(report.lines, report.not_measured, runs=runs, reference=reference())
+    print(f"{asked.runs} runs in {time.monotonic() - started:.0f} s.")
+    if asked.quick or asked.runs < MIN_RUNS:
+        print(f"A quick look: the bars are stated for {MIN_RUNS} runs at full size.")
+    if asked.json:
+        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if asked.reference:
+        _keep_reference(runs)
+    return 1 if any(line.verdict == "MISSED" for line in report.lines) else 0
+
+
+def run_all(probes: Sequence[str], *, runs: int, size: Size) -> dict[str, list[Measured]]:
+    """Every probe once, then all of them again: a slow minute of the machine then slows each of them a little."""
+    measured: dict[str, list[Measured]] = {probe: [] for probe in probes}
+    with _places(size) as place:
+        for probe in probes:
+            if probe in PREPARED:
+                _say(f"preparing {probe} …")
+                processes.prepare(probe, _at(place, probe, run=0))
+        for run in range(runs):
+            for probe in probes:
+                _say(f"run {run + 1} of {runs}: {probe} …")
+                here = _at(place, probe, run=run)
+                measured[probe].append(processes.measure(probe, here))
+                shutil.rmtree(here.folder)
+    _say("")
+    return measured
+
+
+def judge_all(lines: Sequence[Line], runs: dict[str, list[Measured]], *, strictness: float) -> Report:
+    kept = reference()
+    judged = [(line, judge(line, runs[line.probe], reference=kept, strictness=strictness)) for line in lines]
+    return Report(
+        lines=[found for _, found in judged if found is not None],
+        not_measured=[line.what for line, found in judged if found is None],
+        runs=runs,
+    )
+
+
+@contextmanager
+def _places(size: Size) -> Iterator[Place]:
+    """The models, and an empty folder. Both are gone afterwards, whatever happens."""
+    cores = processes.cores()
+    WORKPLACE.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=WORKPLACE)))
+        yield Place(
+            folder=folder,
+            prepared=folder,
+            run=0,
+            model_url=stack.enter_context(processes.model("instant", cores and cores[1])),
+            paced_url=stack.enter_context(processes.model("paced", cores and cores[1])),
+            size=size,
+            core=cores and cores[0],
+        )
+
+
+def _at(place: Place, probe: str, *, run: int) -> Place:
+    prepared = place.prepared / f"{probe}-prepared"
+    prepared.mkdir(exist_ok=True)
+    folder = place.folder / f"{probe}-{run}"
+    folder.mkdir(exist_ok=True)
+    return msgspec.structs.replace(place, folder=folder, prepared=prepared, run=run)
+
+
+def _order(probe: str) -> int:
+    return [line.probe for line in LINES].index(probe)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    names = sorted({line.name for line in LINES} | {line.probe for line in LINES})
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="NAME", choices=names, help=f"one of {', '.join(names)}")
+    parser.add_argument("--runs", type=int, default=MIN_RUNS, help=f"how often each is measured ({MIN_RUNS})")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: can every line be measured?")
+    parser.add_argument("--strictness", type=float, default=1.0, help="ask for so many times more than the bars do")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every run")
+    parser.add_argument("--reference", action="store_true", help="make this machine the one that the bars are for")
+    return parser.parse_args(arguments)
+
+
+def _keep_reference(runs: dict[str, list[Measured]]) -> None:
+    every = [run for measured in runs.values() for run in measured]
+    cores = processes.cores()
+    kept = Reference(
+        calibration_ms=round(statistics.median(run.calibration_ms for run in every), 2),
+        calibration_cpu_ms=round(statistics.median(run.calibration_cpu_ms for run in every), 2),
+        processor=platform.machine(),
+        cores=len(set(cores)) if cores else 1,
+        python=platform.python_version(),
+        sqlite=sqlite3.sqlite_version,
+        commit_p50_ms=round(statistics.median(run.commit_p50_ms for run in every), 3),
+    )
+    REFERENCE.write_bytes(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+
+
+def _say(text: str) -> None:
+    """Progress, on one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The bars: what is measured, what it must come to, and when it is missed. Pure.
+
+A bar is missed when the median of all runs is worse than it by more than the spread of those runs. Figures are printed
+as measured; instead, a bar that is a time or a rate is moved to the speed of this machine, by the calibration loop
+against its value on the machine where the README's table was made. A delay is allowed raw commits of the same run on
+top, because nobody can be faster than the disk.
+"""
+
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from bench.calibration import Reference
+from bench.place import Measured
+
+Unit = Literal["times", "ms", "us", "per s", "MB"]
+
+Verdict = Literal["met", "MISSED", "reported"]
+
+MIN_RUNS = 7
+"""Fewer runs than this establish nothing."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table. Its figure has the same name among what its probe gives."""
+
+    name: str
+    probe: str
+    what: str
+    unit: Unit
+    at_most: float | None = None
+    at_least: float | None = None
+    of_processor: bool = False
+    """It is time of the processor, and so is moved to this machine's speed by the same."""
+    commits_p50: float = 0
+    """So many median raw commits of the same run come on top of the bar."""
+    commits_p99: float = 0
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A line with what became of it. `bar` is the bar on this machine, in these runs."""
+
+    name: str
+    what: str
+    unit: Unit
+    stated: str
+    bar: float | None
+    median: float
+    spread: float
+    runs: int
+    verdict: Verdict
+
+
+LINES: tuple[Line, ...] = (
+    Line(
+        name="turn_token_ratio",
+        probe="turns",
+        what="CPU of each further token of a turn, against a bare consumer (read, split, decode)",
+        unit="times",
+        at_most=3,
+    ),
+    Line(
+        name="turn_200_cpu",
+        probe="turns",
+        what="CPU of a 200-token turn, 20 sessions at once",
+        unit="ms",
+        at_most=8,
+        of_processor=True,
+    ),
+    Line(name="turn_200_rate", probe="turns", what="200-token turns on one core", unit="per s", at_least=120),
+    Line(
+        name="turn_1_cpu",
+        probe="turns",
+        what="CPU of a one-token turn, in process",
+        unit="ms",
+        at_most=3,
+        of_processor=True,
+    ),
+    Line(
+        name="first_chunk",
+        probe="first_chunk",
+        what="first token, over the direct call to the model",
+        unit="ms",
+        at_most=2,
+        commits_p50=3,
+    ),
+    Line(
+        name="first_chunk_instant",
+        probe="first_chunk",
+        what="the same, when 200 tokens come at once (not bounded)",
+        unit="ms",
+    ),
+    Line(
+        name="delivery_p50",
+        probe="delivery",
+        what="delivery delay, 20 streams x 200 tokens/s, p50",
+        unit="ms",
+        at_most=2,
+        commits_p50=1,
+    ),
+    Line(
+        name="delivery_p99",
+        probe="delivery",
+        what="delivery delay, 20 streams x 200 tokens/s, p99",
+        unit="ms",
+        at_most=10,
+        commits_p99=1,
+    ),
+    Line(name="paced_token_cpu", probe="delivery", what="CPU per token when paced (not bounded)", unit="us"),
+    Line(
+        name="append_20",
+        probe="appends",
+        what="appends of 20 producers, against a raw group commit",
+        unit="times",
+        at_least=0.7,
+    ),
+    Line(
+        name="append_100",
+        probe="appends",
+        what="appends of 100 producers, against a raw group commit",
+        unit="times",
+        at_least=0.7,
+    ),
+    Line(
+        name="long_session",
+        probe="long_session",
+        what="a turn after 10,000 events, against one in a fresh session",
+        unit="times",
+        at_most=1.3,
+    ),
+    Line(name="cold_open", probe="cold_open", what="cold open of 10,000 events", unit="ms", at_most=100),
+    Line(
+        name="cold_open_without_snapshot",
+        probe="cold_open",
+        what="the same, its snapshot lost (not bounded)",
+        unit="ms",
+    ),
+    Line(name="idle_memory", probe="idle", what="memory of an idle process", unit="MB", at_most=60),
+    Line(
+        name="waiting_memory",
+        probe="waiting",
+        what="memory of the process that serves 100,000 waiting sessions",
+        unit="MB",
+        at_most=150,
+    ),
+    Line(
+        name="answer_to_attempt",
+        probe="waiting",
+        what="from an accepted answer to the tool that it lets run, p50",
+        unit="ms",
+        at_most=50,
+    ),
+    Line(name="import", probe="startup", what="import holdfast", unit="ms", at_most=150),
+    Line(name="help", probe="startup", what="holdfast --help", unit="ms", at_most=300),
+)
+
+
+def judge(line: Line, runs: Sequence[Measured], *, reference: Reference, strictness: float = 1) -> Judged | None:
+    """What these runs say of a line; None when none of them could measure it."""
+    measured = [run for run in runs if line.name in run.figures]
+    if not measured:
+        return None
+    figures = [run.figures[line.name] for run in measured]
+    median, spread = statistics.median(figures), _spread(figures)
+    bars = [_bar(line, run, _speed(line, run, reference), strictness) for run in measured]
+    bar = statistics.median(bars) if line.at_most is not None or line.at_least is not None else None
+    return Judged(
+        name=line.name,
+        what=line.what,
+        unit=line.unit,
+        stated=_stated(line),
+        bar=bar,
+        median=median,
+        spread=spread,
+        runs=len(figures),
+        verdict=_verdict(line, bar, median, spread),
+    )
+
+
+def _bar(line: Line, run: Measured, speed: float, strictness: float) -> float:
+    """`speed` is this machine's, in this run, as a multiple of the reference machine's."""
+    if line.at_least is not None:
+        return line.at_least * strictness * (speed if line.unit == "per s" else 1)
+    on_top = line.commits_p50 * run.commit_p50_ms + line.commits_p99 * run.commit_p99_ms
+    at_most = (line.at_most or 0) / (speed if line.unit in ("ms", "us") else 1)
+    return (at_most + on_top) / strictness
+
+
+def _speed(line: Line, run: Measured, reference: Reference) -> float:
+    if line.of_processor:
+        return reference.calibration_cpu_ms / run.calibration_cpu_ms
+    return reference.calibration_ms / run.calibration_ms
+
+
+def _verdict(line: Line, bar: float | None, median: float, spread: float) -> Verdict:
+    if bar is None:
+        return "reported"
+    missed_by = bar - median if line.at_least is not None else median - bar
+    return "MISSED" if missed_by > spread else "met"
+
+
+def _spread(figures: Sequence[float]) -> float:
+    """The middle half of the runs lies within this."""
+    if len(figures) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(figures, n=4, method="inclusive")
+    return high - low
+
+
+def _stated(line: Line) -> str:
+    if line.at_least is not None:
+        return f">= {line.at_least:g}"
+    if line.at_most is None:
+        return "-"
+    p50 = f" + {line.commits_p50:g} commits" if line.commits_p50 else ""
+    p99 = f" + {line.commits_p99:g} commit p99" if line.commits_p99 else ""
+    return f"<= {line.at_most:g}{p50}{p99}"

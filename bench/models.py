@@ -1,0 +1,82 @@
+"""The models that are measured against, as servers in processes of their own: `python -m bench.models KIND CORE`.
+
+`instant` is the scripted model without any pause. `paced` writes a token every few milliseconds, and each token is the
+time at which it was written, so that whoever reads it knows how long it took.
+"""
+
+import asyncio
+import os
+import sys
+import time
+
+import msgspec
+from aiohttp import web
+
+from holdfast.models.model import TokenUsage
+from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.server import run
+
+TOKENS = 200
+ONE_TOKEN = "say one"
+"""A message that has this in it is answered with one token, any other with 200."""
+
+TOKENS_PER_SECOND = 200
+
+_PIECE = b'data: {"id":"paced","choices":[{"index":0,"delta":{"content":"%d "},"finish_reason":null}]}\n\n'
+_CLOSING = (
+    b'data: {"id":"paced","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    b'data: {"id":"paced","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":200}}\n\ndata: [DONE]\n\n'
+)
+
+
+def script() -> Script:
+    words = " ".join(f"word{number % 10}" for number in range(TOKENS))
+    return Script(
+        (
+            Rule((_reply("Hello", 1),), when=ONE_TOKEN),
+            Rule((_reply(words, TOKENS),)),
+        )
+    )
+
+
+def _reply(text: str, tokens: int) -> Reply:
+    return Reply(text=text, usage=TokenUsage(input_tokens=5, output_tokens=tokens))
+
+
+async def _paced(request: web.Request) -> web.StreamResponse:
+    """As many tokens as the last message says."""
+    asked = msgspec.json.decode(await request.read())["messages"][-1]["content"]
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    for _ in range(int(asked)):
+        await asyncio.sleep(due - loop.time())
+        await response.write(_PIECE % time.monotonic_ns())
+        due += 1 / TOKENS_PER_SECOND
+    await response.write(_CLOSING)
+    await response.write_eof()
+    return response
+
+
+async def _serve_paced() -> None:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", _paced)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    _ready(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+    await asyncio.Event().wait()
+
+
+def _ready(url: str) -> None:
+    print(url, flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        os.sched_setaffinity(0, {int(sys.argv[2])})
+    if sys.argv[1] == "instant":
+        run(script(), on_ready=_ready)
+    else:
+        asyncio.run(_serve_paced())

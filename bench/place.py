@@ -1,0 +1,72 @@
+"""Where a probe runs and how much it does: handed from the process that judges to the one that measures."""
+
+from pathlib import Path
+
+import msgspec
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """How much each probe does. The bars are stated for `FULL`; `QUICK` only shows that every line can be measured."""
+
+    clients: int = 20
+    rounds: int = 4
+    first_chunks: int = 30
+    raw_commits: int = 300
+    streamed_tokens: int = 500
+    append_seconds: float = 1.0
+    producers: tuple[int, ...] = (20, 100)
+    long_events: int = 10_000
+    long_turns: int = 40
+    waiting_sessions: int = 100_000
+    answers: int = 20
+
+
+FULL = Size()
+
+QUICK = Size(
+    clients=2,
+    rounds=1,
+    first_chunks=2,
+    raw_commits=10,
+    streamed_tokens=20,
+    append_seconds=0.05,
+    producers=(20, 100),
+    long_events=300,
+    long_turns=2,
+    waiting_sessions=50,
+    answers=2,
+)
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one probe."""
+
+    folder: Path
+    """Empty, on the file system that is measured, and removed afterwards."""
+    prepared: Path
+    """What `prepare` of the same probe left; every run may use it, one after the other."""
+    run: int
+    model_url: str
+    paced_url: str
+    size: Size
+    core: int | None
+    """Where the measured process is pinned, if it can be."""
+
+
+def to_json(place: Place) -> bytes:
+    return msgspec.json.encode(place, enc_hook=str)
+
+
+def from_json(data: bytes) -> Place:
+    return msgspec.json.decode(data, type=Place, dec_hook=lambda kind, text: kind(text))
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of a probe gave: its own figures, and how fast the machine was at that moment."""
+
+    figures: dict[str, float]
+    calibration_ms: float
+    calibration_cpu_ms: float
+    """The same loop by the processor's clock, which others on the machine slow down far less."""
+    commit_p50_ms: float
+    commit_p99_ms: float

@@ -1,0 +1,53 @@
+"""The table that a run ends with."""
+
+import statistics
+from collections.abc import Sequence
+
+from bench.bars import Judged
+from bench.calibration import Reference
+from bench.place import Measured
+
+_HEADINGS = ("line", "bar", "here", "median", "spread", "")
+
+
+def print_table(
+    lines: Sequence[Judged], not_measured: Sequence[str], *, runs: dict[str, list[Measured]], reference: Reference
+) -> None:
+    rows = [_HEADINGS, *(_row(line) for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in (0, 1) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())
+    print()
+    for what in not_measured:
+        print(f"NOT MEASURED: {what}. This is not a pass.")
+    print(_machine(runs, reference))
+
+
+def _row(line: Judged) -> tuple[str, ...]:
+    bar = "" if line.bar is None else _figure(line.bar)
+    median = f"{_figure(line.median)} {_UNITS[line.unit]}"
+    return f"{line.what}  [{line.name}]", line.stated, bar, median, f"± {_figure(line.spread)}", line.verdict
+
+
+_UNITS = {"times": "x   ", "ms": "ms  ", "us": "us  ", "per s": "/s  ", "MB": "MB  "}
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _machine(runs: dict[str, list[Measured]], reference: Reference) -> str:
+    every = [run for measured in runs.values() for run in measured]
+    loop = statistics.median(run.calibration_ms for run in every)
+    cpu = statistics.median(run.calibration_cpu_ms for run in every)
+    p50 = statistics.median(run.commit_p50_ms for run in every)
+    p99 = statistics.median(run.commit_p99_ms for run in every)
+    return (
+        f"Calibration loop {loop:.1f} ms, {cpu:.1f} ms of CPU (reference {reference.calibration_ms:.1f} and "
+        f"{reference.calibration_cpu_ms:.1f} ms); "
+        f"raw commit p50 {p50:.2f} ms, p99 {p99:.2f} ms. `here` is the bar at this machine's speed."
+    )
