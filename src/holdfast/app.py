@@ -24,6 +24,7 @@ from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.live.live import Changed
 from holdfast.live.local import LocalLive
 from holdfast.models.model import Model
 from holdfast.server.operations import (
@@ -47,11 +48,15 @@ from holdfast.workers.worker import Pace, Worker
 INSTRUCTIONS = "You are a helpful agent."
 
 
+TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
+"""`removed`: the message was taken out of the queue before it had a turn."""
+
+
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a turn: it ended, or it waits for the requests."""
 
     turn_id: TurnId
-    reason: Literal["completed", "stopped", "error", "interrupted", "waiting"]
+    reason: TurnReason
     text: str
     """What the model said last."""
     error: SessionError | None = None
@@ -255,11 +260,22 @@ class Session:
         """Wait until the turn of a message ends, or waits for somebody."""
         outcome = _TurnOutcome(MessageId(message_id))
         async for reading in self.events(cursor):
+            if isinstance(reading, Changed) and await self._is_removed(outcome):
+                return outcome.result(())
             if isinstance(reading, Event) and outcome.take(reading):
                 waiting = await self.requests() if outcome.reason == "waiting" else ()
                 if outcome.reason != "waiting" or waiting:
                     return outcome.result(waiting)
         raise AssertionError("a session is followed without end")
+
+    async def _is_removed(self, outcome: "_TurnOutcome") -> bool:
+        if outcome.has_turn:
+            return False
+        receipt = await self._operations.receipt(self.key, outcome.message_id)
+        if receipt.state not in ("removed", "refused"):
+            return False
+        outcome.reason = "removed"
+        return True
 
     def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Reading]:
         """Everything from the cursor on; with `follow`, also what comes, without end."""
@@ -310,16 +326,20 @@ class _TurnOutcome:
     """Watches a log for the end of the turn that a message is in."""
 
     def __init__(self, message_id: MessageId) -> None:
-        self._message_id = message_id
+        self.message_id = message_id
         self._turn_id: TurnId | None = None
         self._text = ""
         self._error: SessionError | None = None
-        self.reason: Literal["completed", "stopped", "error", "interrupted", "waiting"] = "waiting"
+        self.reason: TurnReason = "waiting"
+
+    @property
+    def has_turn(self) -> bool:
+        return self._turn_id is not None
 
     def take(self, event: Event) -> bool:
         """Whether the turn has ended, or waits."""
         match event.body:
-            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self._message_id:
+            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self.message_id:
                 self._turn_id = turn_id
             case AssistantMessage(blocks=blocks) if self._turn_id:
                 self._text = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self._text

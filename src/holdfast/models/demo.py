@@ -47,8 +47,8 @@ its new answer follows as a new message. Holdfast does not pretend that a provid
 because none of them can.
 
 Tools get the same care. A result that was recorded is never produced twice. A call that may or may not have \
-happened follows the rule that its tool declares: run it again if that is harmless, find the command that is still \
-running, or tell the model that the outcome is unknown.
+happened follows the rule that its tool declares: run it again if that is harmless, or tell the \
+model that the outcome is unknown.
 
 If you have read this far without killing anything, ask me for a long answer again. I will wait."""
 

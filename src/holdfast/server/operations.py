@@ -334,6 +334,7 @@ class Operations:
     ) -> Answered:
         made = self._new_id() if answer_id is None else answer_id
         self._check_id("answer", made)
+        self._check_answer(content)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
         outcome = await self.store.put(
@@ -391,6 +392,14 @@ class Operations:
             if found.name in typing.get_args(PermissionKind):
                 # Approving it for the session would grant the kind of that name to every tool.
                 raise Invalid("tool_name_reserved", f"{found.name} is a kind of permission; a tool needs another name.")
+
+    def _check_answer(self, content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> None:
+        """What a person or a client gives back is bounded like the result of any tool."""
+        match content:
+            case PermissionAnswer(feedback=text) | ToolAnswer(content=text) | QuestionAnswer(answer=text):
+                size, limit = len(text), self._bounds.max_tool_result_bytes
+        if size > limit:
+            raise Invalid("answer_too_large", f"An answer has at most {limit:,} characters; this one has {size:,}.")
 
     def _check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:

@@ -56,6 +56,7 @@ class Reader:
                 if readings is None:
                     async for reading in self.until_now():
                         yield reading
+                    yield Changed()
                 else:
                     for reading in readings:
                         yield reading

@@ -14,7 +14,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
 from holdfast.events.request import PermissionCompleted
-from holdfast.events.session import SessionInfo, SessionStarted
+from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Operations
 from holdfast.session.bounds import Bounds
@@ -98,9 +98,11 @@ def _body(event: ExportedEvent) -> Body:
     if not 0 <= event.time < 2**53:
         raise Invalid("import_invalid", f"A {event.type} has a time that is none.")
     try:
-        return codec.decode(event.type, event.version, bytes(event.data))
-    except (msgspec.MsgspecError, RecursionError) as error:
+        body = codec.decode(event.type, event.version, bytes(event.data))
+        msgspec.msgpack.encode(body)  # As a snapshot would: it takes no number of more than 64 bits.
+    except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
         raise Invalid("import_invalid", f"A {event.type} can't be read: {error}") from error
+    return body
 
 
 def _harmless(body: Body, session_id: SessionId) -> Body:
@@ -115,6 +117,8 @@ def _harmless(body: Body, session_id: SessionId) -> Body:
                 system_message=None,
                 metadata={"imported_from": body.session_id[:64]},
             )
+        case ModelChanged():
+            return SessionInfo(info_type="model", message=f"The model was {body.new_model[:200]}.")
         case PermissionCompleted(decision="approved-for-session"):
             return msgspec.structs.replace(body, decision="approved")
         case _:
@@ -131,6 +135,8 @@ def _placed(bodies: Iterable[tuple[int, Body]]) -> list[Event]:
 
 def _legal(events: list[Event]) -> list[Event]:
     """An exported log is a legal log: one that is not was made up, and is refused."""
+    if not events or not isinstance(events[0].body, SessionStarted):
+        raise Invalid("import_invalid", "This session was exported by a newer release. Upgrade Holdfast to import it.")
     phase = Phase.IDLE
     for number, event in enumerate(events):
         if number and isinstance(event.body, SessionStarted):

@@ -444,7 +444,7 @@ def _run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
         return RunTools(tuple(startable))
     if inputs.running:
         return Pause()
-    if state.phase is Phase.RUNNING_TOOLS:
+    if state.phase is Phase.RUNNING_TOOLS or current.no_worker_noted:
         waiting = turn.TurnWaiting(turn_id=current.turn_id, reason="requests", request_ids=tuple(state.requests))
         return Append(events=[waiting])
     return Release()
@@ -475,7 +475,8 @@ def _next_for_call(
         written.events.append(_refusal(call.tool_call_id, UNKNOWN_OUTCOME, "interrupted"))
     elif facts.where == "nowhere":
         written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code))
-    elif facts.ask and not call.approved:
+    elif facts.ask and call.approved_for != f"{facts.ask.kind} {facts.ask.subject}":
+        # Also when it was approved for something else: a link may lead elsewhere by now.
         _ask(state, inputs, current, call, facts, facts.ask, written, startable)
     else:
         _hand_out(inputs, call, facts, written, startable)

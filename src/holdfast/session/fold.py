@@ -132,7 +132,8 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
 def _take_request(state: State, body: Body) -> None:
     match body:
         case request.PermissionRequested():
-            _opened(state, OpenRequest(body.request_id, "permission", body.tool_call_id, body.rule))
+            asked_for = f"{body.kind} {body.subject}"
+            _opened(state, OpenRequest(body.request_id, "permission", body.tool_call_id, body.rule, asked_for))
         case request.ExternalToolRequested():
             _opened(state, OpenRequest(body.request_id, "client_tool", body.tool_call_id))
         case request.UserInputRequested():
@@ -141,8 +142,9 @@ def _take_request(state: State, body: Body) -> None:
             found = _closed(state, body.request_id)
             if found and body.decision == "approved-for-session" and found.rule not in state.allow:
                 state.allow.append(found.rule)
-            if found and (call := _call(state, found.tool_call_id)):
-                call.approved = body.decision in ("approved", "approved-for-session")
+            approved = body.decision in ("approved", "approved-for-session")
+            if found and approved and (call := _call(state, found.tool_call_id)):
+                call.approved_for = found.asked_for
         case request.ExternalToolCompleted() | request.UserInputCompleted():
             _closed(state, body.request_id)
         case _:

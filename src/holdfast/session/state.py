@@ -106,7 +106,8 @@ class Call(msgspec.Struct):
     arguments: str
     result: str | None = None
     attempts: int = 0
-    approved: bool = False
+    approved_for: str | None = None
+    """What was approved: the kind and the subject of the permission, as they were asked about."""
     request_id: RequestId | None = None
 
 
@@ -149,6 +150,7 @@ class OpenRequest(msgspec.Struct):
     kind: RequestKind
     tool_call_id: ToolCallId
     rule: str = ""
+    asked_for: str = ""
 
 
 class Failure(msgspec.Struct):

@@ -16,12 +16,18 @@ MAX_VIEW_BYTES = 10_000_000
 """A larger file is not read into memory; a part of it can be asked for."""
 
 
+MAX_PATH_CHARACTERS = 4096
+"""No file system has longer ones, and following one takes time for each of its parts."""
+
+
 def resolve(path: str, working_directory: Path | None) -> tuple[Path, Path]:
     """The working directory and where a path really leads, links followed."""
     if working_directory is None:
         raise ToolFailure("This session has no working directory, so it has no files")
     if "\0" in path:
         raise ToolFailure("A path can't contain a NUL character")
+    if len(path) > MAX_PATH_CHARACTERS:
+        raise ToolFailure(f"A path has at most {MAX_PATH_CHARACTERS:,} characters; this one has {len(path):,}")
     root = working_directory.resolve()
     return root, (root / Path(path).expanduser()).resolve()
 

@@ -145,7 +145,9 @@ def _is_stopped() -> bool:
 def _as_outcome(value: Any) -> Outcome:
     match value:
         case ToolResult():
-            return Outcome(value.content, None if value.success else "failed", value.binary)
+            said: object = value.content
+            content = said if isinstance(said, str) else codec.to_bytes(said).decode()
+            return Outcome(content, None if value.success else "failed", value.binary)
         case str():
             return Outcome(value)
         case bytes():
@@ -175,7 +177,7 @@ async def _complete(
     holding: Holding, tool_call_id: ToolCallId, outcome: Outcome, duration_ms: int, *, simulated: bool = False
 ) -> None:
     bounds = holding.bounds
-    size = len(outcome.content) + len(outcome.binary or b"")
+    size = len(outcome.content.encode("utf-8", "surrogatepass")) + len(outcome.binary or b"")
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
         outcome = Outcome(

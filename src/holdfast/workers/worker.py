@@ -66,6 +66,8 @@ class Worker:
         self._new_id = new_id
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._loops: dict[Key, Loop] = {}
+        self._owed: dict[Key, tuple[Claim, ReleaseKind]] = {}
+        """What the store could not take back. Its leases last as long as this process renews, so it is tried again."""
         self._wanted = asyncio.Event()
         self._left_some = False
         """The last claim took all that there was room for; perhaps there is more."""
@@ -130,6 +132,7 @@ class Worker:
         while True:
             self._wanted.clear()
             try:
+                await self._give_back_owed()
                 await self._claim()
             except StoreError as error:
                 log.warning("could not claim: %s", error.message)
@@ -235,9 +238,16 @@ class Worker:
         await self._give_back(claim, "failed")
 
     async def _give_back(self, claim: Claim, how: ReleaseKind) -> None:
-        """Let another process, or a later try, have it at once. If even that fails, the lease runs out."""
-        with contextlib.suppress(StoreError):
+        """Let another process, or a later try, have it at once."""
+        try:
             await self._store.release(claim.lease, seen_tail=-1, how=how)
+        except StoreError:
+            self._owed[claim.lease.key] = (claim, how)
+
+    async def _give_back_owed(self) -> None:
+        owed, self._owed = self._owed, {}
+        for claim, how in owed.values():
+            await self._give_back(claim, how)
 
     def _lost(self, key: Key | None) -> None:
         for held, task in list(self._running.items()):

@@ -1,0 +1,173 @@
+"""Short words to write logs and inboxes in: a log in, a state out."""
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from holdfast.events import message, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, MessageId, Position, RequestId, SessionId, ToolCallId, TurnId
+from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, QuestionAnswer, Stop, ToolAnswer
+from holdfast.events.message import Block, TextBlock, ToolCallBlock
+from holdfast.events.request import PermissionAsk
+from holdfast.events.session import SessionStarted
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import Action, Append, CallFacts, Inputs, decide
+from holdfast.session.fold import fold
+from holdfast.session.state import Phase, State, next_phase
+
+TURN = TurnId("t1")
+STARTED = SessionStarted(session_id=SessionId("s"), producer="test", start_time=0)
+HERE = CallFacts(where="here")
+ASKS = CallFacts(where="here", ask=PermissionAsk(kind="write", subject="a.txt"))
+
+
+def at(bodies: Iterable[Body], after: int = 0) -> list[Event]:
+    """The bodies as a log, one second apart."""
+    return [
+        Event(Position(number), EventId(f"e{number}"), number * 1000, body)
+        for number, body in enumerate(bodies, after + 1)
+    ]
+
+
+def state_of(*bodies: Body) -> State:
+    """The state after a log; it must be one that the runtime could have written."""
+    phase = Phase.IDLE
+    for body in bodies:
+        phase = next_phase(phase, body)
+    return fold(at(bodies))
+
+
+def user(text: str = "Hi", *, id: str = "u1", delivery: message.Delivery = "idle", added: str = "") -> Body:
+    return message.UserMessage(message_id=MessageId(id), turn_id=TURN, content=text, delivery=delivery, added=added)
+
+
+def begun(text: str = "Hi", *, unattended: bool = False) -> list[Body]:
+    """A session whose first model call is being made, as message m1."""
+    return [STARTED, turn.TurnStarted(turn_id=TURN, unattended=unattended), user(text), step(1)]
+
+
+def step(number: int, *, last: bool = False) -> Body:
+    return turn.StepStarted(turn_id=TURN, step=number, message_id=MessageId(f"m{number}"), last=last)
+
+
+def step_ended(number: int) -> Body:
+    return turn.StepEnded(turn_id=TURN, step=number)
+
+
+def turn_ended(reason: turn.EndReason = "completed") -> Body:
+    return turn.TurnEnded(turn_id=TURN, reason=reason)
+
+
+def said(*blocks: Block, id: str = "m1", interrupted: bool = False) -> Body:
+    return message.AssistantMessage(message_id=MessageId(id), blocks=blocks, interrupted=interrupted)
+
+
+def text(words: str) -> Block:
+    return TextBlock(text=words)
+
+
+def call(id: str = "c1", name: str = "write", arguments: str = "{}") -> ToolCallBlock:
+    return ToolCallBlock(tool_call_id=ToolCallId(id), name=name, arguments=arguments)
+
+
+def result(id: str = "c1", content: str = "done") -> Body:
+    return tool.ToolCompleted(tool_call_id=ToolCallId(id), success=True, content=content)
+
+
+def attempted(id: str = "c1", attempt: int = 1) -> Body:
+    return tool.ToolAttempted(tool_call_id=ToolCallId(id), attempt=attempt)
+
+
+def failed(
+    *, attempt: int = 1, id: str = "m1", retryable: bool = True, retry_after_ms: int | None = None
+) -> message.CallFailed:
+    return message.CallFailed(
+        message_id=MessageId(id),
+        attempt=attempt,
+        error_code="model_unavailable",
+        message="Not now.",
+        retryable=retryable,
+        retry_after_ms=retry_after_ms,
+    )
+
+
+# The inbox
+
+
+def put(*items: Item, while_running: bool = False) -> tuple[InboxItem, ...]:
+    """These items, accepted in this order."""
+    return tuple(
+        InboxItem(
+            sequence=number,
+            key=f"key{number}",
+            state="accepted",
+            outcome="",
+            accepted_at=0,
+            while_running=while_running,
+            item=item,
+        )
+        for number, item in enumerate(items, 1)
+    )
+
+
+def sends(words: str, *, id: str = "u2", enqueue: bool = False, unattended: bool = False, added: str = "") -> Message:
+    delivery: Any = "enqueue" if enqueue else "steer"
+    return Message(message_id=MessageId(id), text=words, delivery=delivery, unattended=unattended, added=added)
+
+
+def stops(turn_id: str | None = TURN) -> Stop:
+    return Stop(stop_id="x", turn_id=TurnId(turn_id) if turn_id else None)
+
+
+def answers(content: PermissionAnswer | ToolAnswer | QuestionAnswer, request: str = "r1") -> Answer:
+    return Answer(request_id=RequestId(request), answer_id="a", content=content, answered_by="ann")
+
+
+def deciding(
+    *,
+    inbox: tuple[InboxItem, ...] = (),
+    shown: tuple[Block, ...] = (),
+    running: Iterable[str] = (),
+    facts: Mapping[str, CallFacts] | None = None,
+    bounds: Bounds | None = None,
+    **more: Any,
+) -> Inputs:
+    """Inputs whose new ids are n1, n2, …"""
+    numbers = count(1)
+    return Inputs(
+        new_id=lambda: f"n{next(numbers)}",
+        now=100_000,
+        bounds=bounds or Bounds(),
+        inbox=inbox,
+        shown=shown,
+        running=frozenset(running),
+        facts={ToolCallId(id): fact for id, fact in (facts or {}).items()},
+        **more,
+    )
+
+
+def decided(state: State, inputs: Inputs | None = None) -> Action:
+    """What is decided; what it would write must be legal."""
+    action = decide(state, inputs or deciding())
+    if isinstance(action, Append):
+        phase = state.phase
+        for body in action.events:
+            phase = next_phase(phase, body)
+    return action
+
+
+def appended(state: State, inputs: Inputs | None = None) -> Append:
+    action = decided(state, inputs)
+    assert isinstance(action, Append), action
+    return action
+
+
+def after(state: State, append: Append) -> State:
+    """The state once a decision is written."""
+    return fold(at(append.events, after=state.head), state)
+
+
+def kinds(append: Append) -> list[str]:
+    return [type(body).__name__ for body in append.events]

@@ -1,0 +1,278 @@
+"""What came into the inbox is looked at first: answers, up to the first stop; then the stop; and only for its turn."""
+
+import pytest
+
+from holdfast.events import message, request, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.ids import Fence, RequestId, ToolCallId
+from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer
+from holdfast.events.request import Decision
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import MODEL, REJECTED, UNKNOWN_OUTCOME, Append, Interrupt, Promoted, Release, RunTools
+from holdfast.session.fold import INTERRUPTED
+from holdfast.session.state import Phase, State
+from tests.session.logs import (
+    ASKS,
+    HERE,
+    STARTED,
+    TURN,
+    after,
+    answers,
+    appended,
+    attempted,
+    begun,
+    call,
+    decided,
+    deciding,
+    kinds,
+    put,
+    result,
+    said,
+    sends,
+    state_of,
+    step_ended,
+    stops,
+    text,
+)
+
+R1, C1 = RequestId("r1"), ToolCallId("c1")
+PERMISSION = request.PermissionRequested(
+    request_id=R1, tool_call_id=C1, tool_name="write", kind="write", subject="a.txt", rule="write"
+)
+CLIENT = request.ExternalToolRequested(request_id=R1, tool_call_id=C1, tool_name="lamp", arguments="{}")
+QUESTION = request.UserInputRequested(request_id=R1, tool_call_id=C1, question="Which?")
+WAITING = turn.TurnWaiting(turn_id=TURN, reason="requests", request_ids=(R1,))
+APPROVED = PermissionAnswer(decision="approved")
+
+
+def waiting_for(asked: Body) -> State:
+    return state_of(*begun(), said(call()), asked, WAITING)
+
+
+# Answers
+
+
+def test_an_approval_closes_its_request_and_the_call_may_run() -> None:
+    state = waiting_for(PERMISSION)
+    written = appended(state, deciding(inbox=put(answers(APPROVED))))
+    completed = request.PermissionCompleted(
+        request_id=R1, tool_call_id=C1, decision="approved", feedback="", answered_by="ann"
+    )
+    assert written.events == [completed]
+    assert (written.closes, written.promotes) == ([R1], [Promoted(1, "answered")])
+    state = after(state, written)
+    assert state.phase is Phase.RUNNING_TOOLS
+    action = decided(state, deciding(facts={"c1": ASKS}))
+    assert isinstance(action, RunTools)
+    assert [found.tool_call_id for found in action.calls] == ["c1"]
+    assert state.allow == []
+
+
+def test_an_approval_for_the_session_is_not_asked_for_again() -> None:
+    state = waiting_for(PERMISSION)
+    answer = answers(PermissionAnswer(decision="approved-for-session"))
+    state = after(state, appended(state, deciding(inbox=put(answer))))
+    assert state.allow == ["write"]
+
+
+@pytest.mark.parametrize("decision", ["denied-interactively-by-user", "cancelled"])
+def test_a_denial_is_the_result_of_the_call_with_what_the_person_said(decision: Decision) -> None:
+    answer = answers(PermissionAnswer(decision=decision, feedback="Use b.txt."))
+    written = appended(waiting_for(PERMISSION), deciding(inbox=put(answer)))
+    assert kinds(written) == ["PermissionCompleted", "ToolCompleted"]
+    rejected = written.events[1]
+    assert isinstance(rejected, tool.ToolCompleted)
+    assert (rejected.content, rejected.success, rejected.error) == (f"{REJECTED} Use b.txt.", False, "rejected")
+
+
+@pytest.mark.parametrize(("success", "error"), [(True, None), (False, "failed")])
+def test_a_clients_result_is_recorded_with_the_answer(success: bool, error: str | None) -> None:
+    written = appended(waiting_for(CLIENT), deciding(inbox=put(answers(ToolAnswer(content="on", success=success)))))
+    assert kinds(written) == ["ExternalToolCompleted", "ToolCompleted"]
+    completed = written.events[1]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert (completed.content, completed.success, completed.error) == ("on", success, error)
+
+
+def test_a_clients_long_result_is_kept_whole_and_previewed() -> None:
+    words = "x" * 100 + "end"
+    inputs = deciding(inbox=put(answers(ToolAnswer(content=words))), bounds=Bounds(max_tool_characters=40))
+    completed = appended(waiting_for(CLIENT), inputs).events[1]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert completed.content == words
+    assert completed.preview is not None
+    assert completed.preview.startswith("x" * 30)
+    assert completed.preview.endswith("end")
+    assert "tool_call_id c1, offset 30" in completed.preview
+
+
+@pytest.mark.parametrize(("freeform", "told"), [(True, "User responded: blue"), (False, "User selected: blue")])
+def test_the_answer_to_a_question_is_the_result_of_the_call(freeform: bool, told: str) -> None:
+    answer = answers(QuestionAnswer(answer="blue", was_freeform=freeform))
+    written = appended(waiting_for(QUESTION), deciding(inbox=put(answer)))
+    assert kinds(written) == ["UserInputCompleted", "ToolCompleted"]
+    completed = written.events[1]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert completed.content == told
+
+
+def test_an_answer_to_a_request_that_is_closed_is_refused_and_changes_nothing() -> None:
+    written = appended(state_of(*begun()), deciding(inbox=put(answers(APPROVED))))
+    assert written == Append(promotes=[Promoted(1, "request_closed", refused=True)])
+
+
+def test_answers_to_several_requests_are_taken_together() -> None:
+    second = request.UserInputRequested(request_id=RequestId("r2"), tool_call_id=ToolCallId("c2"), question="?")
+    state = state_of(*begun(), said(call("c1"), call("c2")), PERMISSION, second, WAITING)
+    inbox = put(answers(QuestionAnswer(answer="x"), "r2"), sends("Also this"), answers(APPROVED))
+    written = appended(state, deciding(inbox=inbox))
+    assert kinds(written) == ["UserInputCompleted", "ToolCompleted", "PermissionCompleted"]
+    assert [found.sequence for found in written.promotes] == [1, 3]
+
+
+# Stops
+
+
+def test_an_answer_before_a_stop_counts_and_the_approved_call_is_not_run() -> None:
+    state = waiting_for(PERMISSION)
+    inbox = put(answers(APPROVED), stops())
+    first = appended(state, deciding(inbox=inbox))
+    assert kinds(first) == ["PermissionCompleted"]
+    state = after(state, first)
+    then = appended(state, deciding(inbox=inbox[1:], facts={"c1": ASKS}))
+    assert kinds(then) == ["ToolCompleted", "Aborted", "StepEnded", "TurnEnded"]
+    interrupted = then.events[0]
+    assert isinstance(interrupted, tool.ToolCompleted)
+    assert (interrupted.content, interrupted.error) == (INTERRUPTED, "interrupted")
+    assert then.promotes == [Promoted(2, "stopped")]
+
+
+def test_an_answer_after_a_stop_does_not_count() -> None:
+    inbox = put(stops(), answers(APPROVED))
+    stopped = appended(waiting_for(PERMISSION), deciding(inbox=inbox))
+    closed = stopped.events[0]
+    assert isinstance(closed, request.PermissionCompleted)
+    assert closed.decision == "cancelled"
+    assert stopped.closes == [R1]
+    assert [found.sequence for found in stopped.promotes] == [1]
+
+
+def test_a_stop_for_a_turn_that_has_ended_leaves_the_next_one_alone() -> None:
+    written = appended(state_of(*begun()), deciding(inbox=put(stops("t0"))))
+    assert written == Append(promotes=[Promoted(1, "turn_ended_before")])
+
+
+def test_a_stop_with_no_turn_is_only_noted() -> None:
+    assert appended(state_of(STARTED), deciding(inbox=put(stops()))) == Append(
+        promotes=[Promoted(1, "turn_ended_before")]
+    )
+
+
+def test_a_stop_interrupts_what_runs_before_it_writes() -> None:
+    assert decided(state_of(*begun()), deciding(inbox=put(stops()), running=[MODEL])) == Interrupt()
+    running = state_of(*begun(), said(call()), attempted())
+    assert decided(running, deciding(inbox=put(stops()), running=["c1"], facts={"c1": HERE})) == Interrupt()
+
+
+@pytest.mark.parametrize(
+    ("log", "shown", "written"),
+    [
+        ([], (), ["Aborted", "StepEnded", "TurnEnded"]),
+        ([], (text("Half"),), ["AssistantMessage", "Aborted", "StepEnded", "TurnEnded"]),
+        (
+            [],
+            (text("Half"), call("c9")),
+            ["AssistantMessage", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+        ),
+        ([said(text("Whole."))], (), ["Aborted", "StepEnded", "TurnEnded"]),
+        ([said(call())], (), ["ToolCompleted", "Aborted", "StepEnded", "TurnEnded"]),
+        ([said(call()), result()], (), ["Aborted", "StepEnded", "TurnEnded"]),
+        (
+            [said(call()), PERMISSION, WAITING],
+            (),
+            ["PermissionCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+        ),
+        (
+            [said(call()), CLIENT, WAITING],
+            (),
+            ["ExternalToolCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+        ),
+        (
+            [said(call()), QUESTION, WAITING],
+            (),
+            ["UserInputCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+        ),
+        ([said(text("Done.")), step_ended(1)], (), ["Aborted", "TurnEnded"]),
+    ],
+)
+def test_a_stop_ends_the_turn_in_any_phase_and_leaves_nothing_open(
+    log: list[Body], shown: tuple[message.Block, ...], written: list[str]
+) -> None:
+    state = state_of(*begun(), *log)
+    stopped = appended(state, deciding(inbox=put(stops()), shown=shown, facts={"c1": HERE}))
+    assert kinds(stopped) == written
+    assert stopped.drops_segments
+    ended = stopped.events[-1]
+    assert isinstance(ended, turn.TurnEnded)
+    assert ended.reason == "stopped"
+    state = after(state, stopped)
+    assert (state.phase, state.turn, state.requests) == (Phase.IDLE, None, {})
+    assert decided(state) == Release()
+
+
+def test_what_was_shown_before_a_stop_is_kept_as_it_was() -> None:
+    blocks = (text("Half a sen"), call("c9", "write", '{"a'))
+    stopped = appended(state_of(*begun()), deciding(inbox=put(stops()), shown=blocks))
+    assert stopped.events[0] == said(*blocks, interrupted=True)
+
+
+def test_a_call_that_had_begun_when_it_was_stopped_has_an_unknown_outcome() -> None:
+    state = state_of(*begun(), said(call()), attempted())
+    completed = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})).events[0]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert completed.content == UNKNOWN_OUTCOME
+
+
+def test_a_message_behind_a_stop_waits_for_the_turns_end() -> None:
+    inbox = put(stops(), sends("Instead"), while_running=True)
+    stopped = appended(state_of(*begun()), deciding(inbox=inbox))
+    assert "UserMessage" not in kinds(stopped)
+    state = after(state_of(*begun()), stopped)
+    started = appended(state, deciding(inbox=inbox[1:]))
+    assert kinds(started)[:2] == ["TurnStarted", "UserMessage"]
+    assert started.promotes == [Promoted(2, "queued")]
+
+
+# Who may run it, and who took it over
+
+
+def test_a_process_that_may_not_run_a_turn_says_so_once_and_lets_go() -> None:
+    state = state_of(*begun())
+    written = appended(state, deciding(eligible=False))
+    assert written.events == [turn.TurnWaiting(turn_id=TURN, reason="no eligible worker")]
+    assert decided(after(state, written), deciding(eligible=False)) == Release(for_another=True)
+
+
+def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it() -> None:
+    assert decided(state_of(STARTED), deciding(eligible=False, inbox=put(sends("Hi")))) == Release(for_another=True)
+
+
+def test_a_process_that_may_not_run_a_turn_may_stop_it_and_take_its_answers() -> None:
+    stopped = appended(state_of(*begun()), deciding(eligible=False, inbox=put(stops())))
+    assert kinds(stopped)[-1] == "TurnEnded"
+    answered = appended(waiting_for(QUESTION), deciding(eligible=False, inbox=put(answers(QuestionAnswer(answer="x")))))
+    assert kinds(answered) == ["UserInputCompleted", "ToolCompleted"]
+
+
+@pytest.mark.parametrize("log", [[], [said(call())], [said(call()), QUESTION, WAITING], [said(text("x"))]])
+def test_whoever_takes_over_a_turn_says_so_with_its_first_write(log: list[Body]) -> None:
+    state = state_of(*begun(), *log)
+    written = appended(state, deciding(takeover=(Fence(7), "node-2"), facts={"c1": HERE}))
+    assert written.events[0] == turn.Claimed(fence=Fence(7), node="node-2")
+
+
+def test_claiming_an_idle_session_leaves_no_trace() -> None:
+    assert decided(state_of(STARTED), deciding(takeover=(Fence(7), "n"))) == Release()
+    assert "Claimed" not in kinds(
+        appended(state_of(STARTED), deciding(takeover=(Fence(7), "n"), inbox=put(sends("Hi"))))
+    )

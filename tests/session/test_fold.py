@@ -1,0 +1,252 @@
+"""Folding: any log can be folded, in one go or in parts, and what the model is sent of it is always well formed."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.events import message, request, session, turn
+from holdfast.events.body import Body
+from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, UserText
+from holdfast.events.event import Event, Unknown
+from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCallId
+from holdfast.events.tool import ToolCompleted
+from holdfast.session.fold import INTERRUPTED, apply, dump, fold, restore
+from holdfast.session.history import RULES, context
+from holdfast.session.state import Phase, Reply, State
+from tests.events.bodies import any_body, built
+from tests.session.logs import (
+    STARTED,
+    TURN,
+    at,
+    attempted,
+    begun,
+    call,
+    failed,
+    result,
+    said,
+    state_of,
+    step,
+    step_ended,
+    text,
+    turn_ended,
+    user,
+)
+
+FEW_IDS = st.sampled_from(["a", "b", "c", ""])
+TALK = (turn.TurnStarted, turn.StepStarted, message.AssistantMessage, ToolCompleted, turn.StepEnded)
+ANY_LOG = st.lists(
+    any_body(FEW_IDS) | st.one_of([built(kind, FEW_IDS) for kind in TALK]), min_size=4, max_size=40
+) | st.lists(any_body(FEW_IDS), max_size=3)
+"""Any events in any order, with ids that collide; most of them those that make up a conversation."""
+
+
+def paired(messages: tuple[ContextMessage, ...]) -> bool:
+    """Every assistant message with calls is followed by one result for each, in the order of the calls."""
+    rest = list(messages)
+    while rest:
+        match rest.pop(0):
+            case AssistantTurn(tool_calls=calls):
+                results = [rest.pop(0) for _ in calls if rest]
+                given_to = [found.tool_call_id for found in results if isinstance(found, ToolOutcome)]
+                if given_to != [use.tool_call_id for use in calls]:
+                    return False
+            case ToolOutcome():
+                return False
+            case SystemText() | UserText():
+                pass
+    return True
+
+
+@settings(max_examples=200, deadline=None)
+@given(bodies=ANY_LOG)
+@example(bodies=[said(call())])
+@example(bodies=[said(call("c1"), call("c1"))])
+@example(bodies=[*begun(), said(call("c1"), call("c2")), result("c2"), said(call("c3"), id="m2"), user()])
+@example(bodies=[*begun(), said(call()), user(), result()])
+@example(bodies=[result(), said(call(), interrupted=True), result()])
+def test_no_orphan_call_or_result_reaches_a_model_whatever_the_log_holds(bodies: list[Body]) -> None:
+    state = State()
+    for event in at(bodies):
+        apply(state, event)
+        messages = context(state)
+        assert isinstance(messages[0], SystemText)
+        assert paired(messages)
+    assert state.head == len(bodies)
+
+
+def test_an_orphan_would_be_noticed() -> None:
+    ((use,),) = [item.tool_calls for item in context(state_of(*begun(), said(call()))) if hasattr(item, "tool_calls")]
+    orphan, good = AssistantTurn("", (use,)), ToolOutcome(ToolCallId("c1"), "done")
+    assert paired((orphan, good))
+    assert not paired((orphan,))
+    assert not paired((orphan, UserText("Hi"), good))
+    assert not paired((orphan, good, good))
+    assert not paired((AssistantTurn("", (use, use)), good))
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies=ANY_LOG, cut=st.integers(0, 40))
+def test_folding_in_two_parts_is_folding_the_whole_also_through_a_snapshot(bodies: list[Body], cut: int) -> None:
+    events = at(bodies)
+    whole = dump(fold(events))
+    assert dump(fold(events[cut:], fold(events[:cut]))) == whole
+    assert dump(fold(events[cut:], restore(dump(fold(events[:cut]))))) == whole
+
+
+@settings(max_examples=50, deadline=None)
+@given(bodies=ANY_LOG, again=st.integers(0, 40))
+def test_events_that_are_known_change_nothing(bodies: list[Body], again: int) -> None:
+    events = at(bodies)
+    state = fold(events)
+    before = dump(state)
+    fold(events[again:], state)
+    assert dump(state) == before
+
+
+def test_an_event_of_a_newer_release_is_counted_and_changes_nothing() -> None:
+    state = state_of(*begun())
+    before = restore(dump(state))
+    unknown = Unknown(original_type="holdfast.later", original_version=1, data=b"{}")  # type: ignore[arg-type]
+    apply(state, Event(Position(state.head + 1), EventId("e"), 0, unknown))
+    before.head = state.head
+    assert dump(state) == dump(before)
+
+
+# What each event changes
+
+
+def test_a_session_starts_with_what_it_was_made_with() -> None:
+    tool = session.ClientTool(name="lamp", description="", parameters={})
+    started = session.SessionStarted(
+        session_id=STARTED.session_id,
+        producer="p",
+        start_time=1,
+        model="m",
+        system_message="Be brief.",
+        working_directory="/w",
+        tools=("view",),
+        client_tools=(tool,),
+        allow=("read",),
+        dry_run=True,
+    )
+    state = state_of(started, session.TitleChanged(title="T"), session.ModelChanged(new_model="m2"))
+    assert (state.session_id, state.model, state.title, state.dry_run) == ("s", "m2", "T", True)
+    assert (state.system_message, state.working_directory, state.tools) == ("Be brief.", "/w", ("view",))
+    assert (state.client_tools, state.allow) == ((tool,), ["read"])
+
+
+def test_a_result_belongs_to_the_call_of_its_id_whatever_the_order_in_which_they_end() -> None:
+    state = state_of(*begun(), said(call("c1"), call("c2")), result("c2", "two"), result("c1", "one"))
+    assert context(state)[-2:] == (ToolOutcome(ToolCallId("c1"), "one"), ToolOutcome(ToolCallId("c2"), "two"))
+
+
+def test_the_first_result_of_a_call_stays() -> None:
+    state = state_of(*begun(), said(call()), result("c1", "first"), result("c1", "second"))
+    assert context(state)[-1] == ToolOutcome(ToolCallId("c1"), "first")
+
+
+def test_an_id_that_an_earlier_step_used_is_another_call() -> None:
+    first = [*begun(), said(call("c1")), result("c1", "old"), step_ended(1), step(2)]
+    state = state_of(*first, said(call("c1"), id="m2"), attempted("c1"), result("c1", "new"))
+    assert [item.text for item in context(state) if isinstance(item, ToolOutcome)] == ["old", "new"]
+
+
+def test_a_long_result_is_sent_as_its_preview() -> None:
+    whole = ToolCompleted(tool_call_id=ToolCallId("c1"), success=True, content="long", preview="l…g")
+    assert context(state_of(*begun(), said(call()), whole))[-1] == ToolOutcome(ToolCallId("c1"), "l…g")
+
+
+def test_a_call_that_its_step_left_open_was_interrupted() -> None:
+    state = state_of(*begun(), said(call()), step_ended(1))
+    assert context(state)[-1] == ToolOutcome(ToolCallId("c1"), INTERRUPTED)
+
+
+def test_the_end_of_a_turn_closes_its_requests() -> None:
+    asked = request.UserInputRequested(request_id=RequestId("r1"), tool_call_id=ToolCallId("c1"), question="?")
+    state = state_of(*begun(), said(call()), asked)
+    assert list(state.requests) == ["r1"]
+    state = state_of(*begun(), said(call()), asked, step_ended(1), turn_ended())
+    assert (state.requests, state.turn, state.phase) == ({}, None, Phase.IDLE)
+
+
+def test_approving_for_the_session_grants_the_rule_once() -> None:
+    def asked_and_approved(id: str) -> list[Body]:
+        asked = request.PermissionRequested(
+            request_id=RequestId(id),
+            tool_call_id=ToolCallId(id),
+            tool_name="write",
+            kind="write",
+            subject="a",
+            rule="write",
+        )
+        approved = request.PermissionCompleted(
+            request_id=RequestId(id), tool_call_id=ToolCallId(id), decision="approved-for-session"
+        )
+        return [asked, approved]
+
+    bodies = [said(call("c1"), call("c2")), *asked_and_approved("c1"), *asked_and_approved("c2")]
+    state = state_of(*begun(), *bodies)
+    assert state.allow == ["write"]
+    reply = state.reply()
+    assert isinstance(reply, Reply)
+    assert [found.approved_for for found in reply.calls] == ["write a", "write a"]
+
+
+def test_truncating_keeps_the_log_and_shortens_what_the_model_sees() -> None:
+    talk = [*begun("One"), said(text("First.")), step_ended(1), turn_ended()]
+    state = state_of(*talk, session.Truncated(kept=Position(3)))
+    assert context(state)[1:] == (UserText("One"),)
+    assert state.head == len(talk) + 1
+
+
+def test_failures_are_counted_until_an_answer_is_whole() -> None:
+    state = state_of(*begun(), failed(attempt=1), failed(attempt=2))
+    assert state.turn
+    assert state.turn.failures_since_answer == 2
+    state = state_of(*begun(), failed(), said(text("Here.")))
+    assert state.turn
+    assert (state.turn.failures_since_answer, state.turn.failure) == (0, None)
+
+
+# What the model is sent
+
+
+def test_a_person_is_quoted_after_what_was_added_for_the_model() -> None:
+    state = state_of(STARTED, *begun()[1:2], user("Look", added="[Page URL: x]"))
+    assert context(state)[-1] == UserText("[Page URL: x]\n\nLook")
+
+
+@pytest.mark.parametrize("words", ["<user_follow_up>x</user_follow_up>", "<task-notification>", "Your reply was"])
+def test_text_typed_as_a_notification_is_only_text(words: str) -> None:
+    state = state_of(*begun(words))
+    assert context(state)[1:] == (UserText(words),)
+    assert state.turn
+    assert state.turn.notes == []
+
+
+def test_the_system_text_is_the_sessions_own_or_the_products_and_then_the_rules() -> None:
+    assert context(State(), "Be kind.")[0] == SystemText(f"Be kind.\n\n{RULES}")
+    assert context(State(system_message="Be brief."), "Be kind.")[0] == SystemText(f"Be brief.\n\n{RULES}")
+    assert context(State())[0] == SystemText(RULES)
+
+
+def test_reasoning_is_for_people_and_an_answer_without_words_or_calls_is_not_sent() -> None:
+    thought = message.ReasoningBlock(text="Hm.")
+    assert context(state_of(*begun(), said(thought)))[1:] == (UserText("Hi"),)
+    assert context(state_of(*begun(), said(thought, text("Yes."))))[1:] == (UserText("Hi"), AssistantTurn("Yes."))
+
+
+def test_a_cut_answer_is_sent_as_it_was_shown_without_its_calls() -> None:
+    cut = said(text("I will"), call(), interrupted=True)
+    sealed = message.Sealed(message_id=MessageId("m1"), next_message_id=MessageId("m2"), cause="crash")
+    note = message.Noted(text="Again.", reason="interrupted")
+    state = state_of(*begun(), cut, result("c1", INTERRUPTED), sealed, note)
+    assert context(state)[2:] == (AssistantTurn("I will"), UserText("Again."))
+    assert state.turn
+    assert state.turn.message_id == "m2"
+
+
+def test_a_turn_belongs_to_its_id() -> None:
+    state = state_of(*begun(unattended=True))
+    assert state.turn
+    assert (state.turn.turn_id, state.turn.unattended, state.turn.step) == (TURN, True, 1)

@@ -1,0 +1,152 @@
+"""Rules and what they grant: reading inside is allowed, writing and executing ask, outside is denied."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.events.request import PermissionAsk, PermissionKind
+from holdfast.session.permissions import BadRule, Verdict, check_rule, judge, session_rule
+
+
+def verdict(
+    kind: PermissionKind,
+    subject: str,
+    *allow: str,
+    inside: bool = True,
+    unattended: bool = False,
+    tool: str = "some_tool",
+) -> Verdict:
+    ask = PermissionAsk(kind=kind, subject=subject, inside=inside)
+    return judge(ask, tool_name=tool, allow=list(allow), unattended=unattended)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "attended", "unattended"),
+    [
+        ("read", True, "allow", "allow"),
+        ("read", False, "deny", "deny"),
+        ("write", True, "ask", "deny"),
+        ("write", False, "deny", "deny"),
+        ("shell", True, "ask", "deny"),
+        ("custom-tool", True, "ask", "deny"),
+    ],
+)
+def test_without_rules(kind: PermissionKind, inside: bool, attended: Verdict, unattended: Verdict) -> None:
+    assert verdict(kind, "x", inside=inside) == attended
+    assert verdict(kind, "x", inside=inside, unattended=True) == unattended
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "rule", "expected"),
+    [
+        ("write", "docs/a.md", "write", "allow"),
+        ("write", "docs/a.md", "write(docs/*)", "allow"),
+        ("write", "src/a.py", "write(docs/*)", "ask"),
+        ("write", "docs", "write(docs/*)", "ask"),
+        ("write", "DOCS/a.md", "write(docs/*)", "ask"),
+        ("write", "a", "read", "ask"),
+        ("write", "a", "shell(*)", "ask"),
+        ("write", "a", "*", "allow"),
+        ("write", "a", "*(a)", "allow"),
+        ("write", "b", "*(a)", "ask"),
+        ("write", "a(1).txt", "write(a(1).txt)", "allow"),
+        ("custom-tool", "deploy", "some_tool", "allow"),
+        ("custom-tool", "deploy", "other_tool", "ask"),
+        ("shell", "git status", "shell(git *)", "allow"),
+        ("shell", "git", "shell(git *)", "ask"),
+        ("shell", "gitx status", "shell(git *)", "ask"),
+        ("shell", "rm -rf /", "shell", "allow"),
+    ],
+)
+def test_what_a_rule_grants(kind: PermissionKind, subject: str, rule: str, expected: Verdict) -> None:
+    assert verdict(kind, subject, rule) == expected
+    assert verdict(kind, subject, "no such rule)", rule) == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status; rm -rf x",
+        "git status && rm -rf x",
+        "git status | sh",
+        "git log > /etc/passwd",
+        "git log < x",
+        "git log `rm x`",
+        "git log $(rm x)",
+        "git status\nrm x",
+        "git status & rm x",
+    ],
+)
+def test_a_rule_for_one_command_does_not_cover_a_second_one_behind_it(command: str) -> None:
+    assert verdict("shell", command, "shell(git *)") == "ask"
+    assert verdict("shell", command, "shell(*)") == "allow"
+    assert verdict("shell", command, "shell") == "allow"
+
+
+def test_a_rule_may_say_itself_that_commands_are_chained() -> None:
+    assert verdict("shell", "make | tee log", "shell(make | tee *)") == "allow"
+    assert verdict("shell", "make | tee log; rm x", "shell(make | tee *)") == "ask"
+
+
+def test_what_lies_outside_needs_a_rule_that_names_it_or_everything() -> None:
+    assert verdict("write", "/etc/hosts", "write", inside=False) == "deny"
+    assert verdict("read", "/etc/hosts", "read", inside=False) == "deny"
+    assert verdict("write", "/etc/hosts", "write(docs/*)", inside=False) == "deny"
+    assert verdict("write", "/etc/hosts", "write(/etc/*)", inside=False) == "allow"
+    assert verdict("write", "/etc/hosts", "*", inside=False) == "allow"
+    assert verdict("write", "/etc/hosts", "some_tool", inside=False) == "allow"
+
+
+def test_with_nobody_there_a_rule_still_grants() -> None:
+    assert verdict("write", "a", "write(a)", unattended=True) == "allow"
+    assert verdict("write", "b", "write(a)", unattended=True) == "deny"
+
+
+@pytest.mark.parametrize("rule", ["read", "write(docs/*)", "shell(git *)", "*", "*(x)", "my_tool", "mcp.tool-1(a b)"])
+def test_a_rule_that_can_be_read(rule: str) -> None:
+    assert check_rule(rule) == rule
+
+
+@pytest.mark.parametrize(
+    "rule", ["", " ", "write(", "write()", "write)", "(docs)", "write docs", "1x", "**", "write(a)b", "read\n", "-rf"]
+)
+def test_a_rule_that_can_not(rule: str) -> None:
+    with pytest.raises(BadRule, match="is not a permission rule"):
+        check_rule(rule)
+    assert verdict("write", "docs", rule) == "ask", "what can't be read grants nothing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "rule"),
+    [
+        ("custom-tool", "deploy", "some_tool"),
+        ("write", "a.txt", "write"),
+        ("read", "a.txt", "read"),
+        ("shell", "ls *", "shell(ls [*])"),
+    ],
+)
+def test_what_approving_for_the_session_grants(kind: PermissionKind, subject: str, rule: str) -> None:
+    ask = PermissionAsk(kind=kind, subject=subject)
+    assert session_rule(ask, "some_tool") == rule
+    assert verdict(kind, subject, rule) == "allow"
+
+
+@settings(max_examples=200, deadline=None)
+@given(command=st.text(max_size=30), other=st.text(max_size=30))
+def test_a_command_approved_for_the_session_is_that_command_only(command: str, other: str) -> None:
+    rule = session_rule(PermissionAsk(kind="shell", subject=command), "bash")
+    if command:
+        assert verdict("shell", command, rule) == "allow"
+    if other != command:
+        assert verdict("shell", other, rule) == "ask"
+
+
+@settings(max_examples=200, deadline=None)
+@given(rule=st.text(max_size=60), subject=st.text(max_size=30))
+def test_no_rule_however_odd_breaks_a_decision(rule: str, subject: str) -> None:
+    assert verdict("write", subject, rule) in ("allow", "ask")
+
+
+def test_a_hostile_rule_is_judged_at_once() -> None:
+    """Patterns of nested stars must not take exponential time."""
+    assert verdict("write", "a" * 5_000 + "b", f"write({'*a' * 200}c)") == "ask"

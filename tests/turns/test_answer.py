@@ -1,0 +1,178 @@
+"""An answer as it comes in: chunks to blocks and segments, and segments to the same blocks again."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.events.ids import MessageId, ToolCallId
+from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from holdfast.store.store import Segment
+from holdfast.turns.answer import Answer
+from holdfast.turns.shown import blocks_of
+from tests.turns.recording import batches, counted
+
+
+def answer_of(*chunks: Chunk) -> Answer:
+    answer = Answer(MessageId("m"), 1, counted("new"))
+    answer.take(chunks)
+    return answer
+
+
+def called(id: str, name: str, arguments: str) -> ToolCallBlock:
+    return ToolCallBlock(tool_call_id=ToolCallId(id), name=name, arguments=arguments)
+
+
+def pieces(segments: list[Segment]) -> list[tuple[int, int, str]]:
+    return [(found.block, found.offset, found.text) for found in segments]
+
+
+def test_text_reasoning_and_calls_keep_the_order_in_which_they_came() -> None:
+    answer = answer_of(
+        ReasoningDelta("Hm"),
+        ReasoningDelta("."),
+        TextDelta("I "),
+        TextDelta("look."),
+        ToolCallDelta(0, '{"a"', "c1", "view"),
+        ToolCallDelta(0, ":1}"),
+        TextDelta("And then"),
+        ReasoningDelta("Well."),
+    )
+    assert answer.blocks() == (
+        ReasoningBlock(text="Hm."),
+        TextBlock(text="I look."),
+        called("c1", "view", '{"a":1}'),
+        TextBlock(text="And then"),
+        ReasoningBlock(text="Well."),
+    )
+    assert answer.text() == "I look.And then"
+    assert answer.calls() == [called("c1", "view", '{"a":1}')]
+
+
+def test_usage_and_the_reason_are_kept_beside_the_blocks() -> None:
+    usage = TokenUsage(input_tokens=3)
+    answer = answer_of(TextDelta("x"), usage, Finished("length"))
+    assert (answer.usage, answer.finish_reason, answer.characters) == (usage, "length", 1)
+
+
+def test_offsets_are_bytes_and_segments_are_taken_once() -> None:
+    answer = answer_of(TextDelta("é𝄞"))
+    assert pieces(answer.take_segments()) == [(0, 0, "é𝄞")]
+    assert answer.take_segments() == []
+    answer.take([TextDelta("x"), TextDelta("y"), ReasoningDelta("漢")])
+    assert pieces(answer.take_segments()) == [(0, 6, "xy"), (1, 0, "漢")]
+    answer.take([ReasoningDelta("!")])
+    assert pieces(answer.take_segments()) == [(1, 3, "!")]
+
+
+@pytest.mark.parametrize("chunk", [TextDelta(""), ReasoningDelta("")])
+def test_a_piece_without_text_makes_no_block(chunk: Chunk) -> None:
+    answer = answer_of(chunk, TextDelta("a"), chunk, TextDelta("b"))
+    assert answer.blocks() == (TextBlock(text="ab"),)
+
+
+def test_calls_whose_pieces_come_mixed_are_put_together_by_their_index() -> None:
+    answer = answer_of(
+        ToolCallDelta(0, "", "c1", "view"),
+        ToolCallDelta(1, "", "c2", "view"),
+        ToolCallDelta(1, '{"b"'),
+        ToolCallDelta(0, '{"a"'),
+        ToolCallDelta(1, ":2}"),
+        ToolCallDelta(0, ":1}"),
+    )
+    assert answer.blocks() == (called("c1", "view", '{"a":1}'), called("c2", "view", '{"b":2}'))
+
+
+def test_a_later_call_is_held_back_until_the_one_before_it_is_whole() -> None:
+    """A reader's place is one block and one byte: what was left is not come back to."""
+    answer = answer_of(ToolCallDelta(0, '{"a"', "c1", "view"), ToolCallDelta(1, "{}", "c2", "view"))
+    assert pieces(answer.take_segments()) == [(0, 0, '{"a"')]
+    answer.take([TextDelta("And")])
+    assert answer.take_segments() == []
+    answer.take([ToolCallDelta(0, ":1}")])
+    assert pieces(answer.take_segments()) == [(0, 4, ":1}"), (1, 0, "{}"), (2, 0, "And")]
+
+
+def test_a_whole_call_takes_no_more_once_another_block_has_begun() -> None:
+    answer = answer_of(ToolCallDelta(0, "{}", "c1", "view"), TextDelta("x"), ToolCallDelta(0, "garbage"))
+    assert answer.blocks() == (called("c1", "view", "{}"), TextBlock(text="x"))
+
+
+@pytest.mark.parametrize("arguments", ["not json", "", "[1", "{" * 5_000 + "}"])
+def test_arguments_that_are_not_json_are_kept_as_the_model_wrote_them(arguments: str) -> None:
+    answer = answer_of(ToolCallDelta(0, arguments, "c1", "view"), TextDelta("x"))
+    answer.take_segments()
+    assert answer.blocks() == (called("c1", "view", arguments), TextBlock(text="x"))
+
+
+def test_a_call_is_not_shown_before_its_name_is_known() -> None:
+    answer = answer_of(ToolCallDelta(0, '{"a', "c1"))
+    assert answer.take_segments() == []
+    answer.take([ToolCallDelta(0, '":1}', name="view"), ToolCallDelta(0, "", name="other")])
+    (segment,) = answer.take_segments()
+    assert (segment.name, segment.tool_call_id, segment.text) == ("view", "c1", '{"a":1}')
+
+
+def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own() -> None:
+    answer = answer_of(
+        ToolCallDelta(0, "", "c1", "a"),
+        ToolCallDelta(1, "", "c1", "b"),
+        ToolCallDelta(2, "", "", "c"),
+        ToolCallDelta(3, "", "", "d"),
+    )
+    assert [call.tool_call_id for call in answer.calls()] == ["c1", "call_new1", "call_new2", "call_new3"]
+
+
+def test_half_a_character_becomes_the_replacement_character_at_once() -> None:
+    answer = answer_of(TextDelta("a\ud834"), ToolCallDelta(0, "\udd1e", "c\ud800", "v\ud800"))
+    assert answer.blocks() == (TextBlock(text="a\ufffd"), called("c\ufffd", "v\ufffd", "\ufffd"))
+    assert pieces(answer.take_segments()) == [(0, 0, "a\ufffd"), (1, 0, "\ufffd")]
+
+
+def shown_and_held_back(blocks: tuple[Block, ...], shown: tuple[Block, ...]) -> bool:
+    """What is shown is the beginning of the answer: whole blocks, and perhaps a part of the next one."""
+    if len(shown) > len(blocks) or shown[:-1] != blocks[: max(len(shown) - 1, 0)]:
+        return False
+    return not shown or whole_text(blocks[len(shown) - 1]).startswith(whole_text(shown[-1]))
+
+
+def whole_text(block: Block) -> str:
+    return block.arguments if isinstance(block, ToolCallBlock) else block.text
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_what_was_committed_is_always_the_beginning_of_the_answer(seed: int) -> None:
+    chance = Random(seed)
+    answer = answer_of()
+    segments: list[Segment] = []
+    for chunks in batches(chance):
+        answer.take(chunks)
+        if chance.random() < 0.6:
+            taken = answer.take_segments()
+            places = [(found.block, found.offset) for found in [*segments[-1:], *taken]]
+            assert places == sorted(places)
+            segments += taken
+            assert shown_and_held_back(answer.blocks(), blocks_of(segments))
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6), cuts=st.lists(st.integers(0, 9)))
+def test_segments_make_up_the_same_blocks_however_the_answer_was_split(texts: list[str], cuts: list[int]) -> None:
+    chunks: list[Chunk] = []
+    for number, words in enumerate(texts):
+        if number % 3 == 2:
+            chunks.append(ToolCallDelta(number, '{"a": 1}', f"c{number}", "view"))
+        split = cuts[number % len(cuts)] if cuts else 0
+        kind = TextDelta if number % 2 else ReasoningDelta
+        chunks += [kind(words[:split]), kind(words[split:])]
+    answer, segments = answer_of(), []
+    for number, chunk in enumerate(chunks):
+        answer.take([chunk])
+        if number in cuts:
+            segments += answer.take_segments()
+    segments += answer.take_segments()
+    assert blocks_of(segments) == answer.blocks()
+    assert blocks_of(reversed(segments)) == answer.blocks()

@@ -1,0 +1,212 @@
+"""A reader sees the same thing however it reads: live, from any cut on, with hints that are lost, doubled or late."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from holdfast.events import message, turn
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, Position, SessionId, TurnId
+from holdfast.live.live import Delta, Grown, Hint, Lost
+from holdfast.live.local import LocalLive
+from holdfast.models.model import TextDelta
+from holdfast.server.errors import NotFound
+from holdfast.server.reader import Reader, Reading
+from holdfast.session.decide import Append
+from holdfast.store.store import Cursor
+from holdfast.turns.answer import Answer
+from tests.turns.recording import KEY, Read, Recording, counted, recording, step_started, writes
+
+pytestmark = pytest.mark.anyio
+
+
+def reader(found: Recording, cursor: Cursor | None = None) -> Reader:
+    return Reader(found.store, found.live, KEY, cursor)
+
+
+async def rest(found: Recording, cursor: Cursor | None = None) -> list[Reading]:
+    return [reading async for reading in reader(found, cursor).until_now()]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_reading_up_to_any_cut_and_then_on_is_reading_the_whole(tmp_path: Path, seed: int) -> None:
+    """Also while the message is still in flight: after every write, from every cursor that was ever given."""
+    async with recording(tmp_path) as found:
+        watcher, seen = reader(found), list[Reading]()
+        cursors = [watcher.cursor]
+        async for _ in writes(found, Random(seed)):
+            async for reading in watcher.until_now():
+                seen.append(reading)
+                cursors.append(watcher.cursor)
+            whole = Read().take(seen)
+            for k, cursor in enumerate(cursors):
+                assert Read().take([*seen[:k], *await rest(found, cursor)]) == whole
+        assert Read().take(seen) == Read().take(await rest(found))
+        check_messages(Read().take(seen))
+
+
+def check_messages(read: Read) -> None:
+    """What was streamed of each message is what the message says."""
+    for event in read.events:
+        if isinstance(event.body, message.AssistantMessage):
+            for number, block in enumerate(event.body.blocks):
+                text = block.arguments if isinstance(block, message.ToolCallBlock) else block.text
+                assert read.blocks.get((event.body.message_id, number), b"").decode() == text
+
+
+async def test_a_cursor_may_stand_at_any_byte_of_a_message(tmp_path: Path) -> None:
+    words = "aé𝄞\u2028z"
+    size = len(words.encode())
+    async with recording(tmp_path) as found:
+        started = [turn.TurnStarted(turn_id=TurnId("t")), step_started(1, MessageId("m"))]
+        await found.holding.commit(Append(events=list(started)))
+        answer = Answer(MessageId("m"), 1, counted("c"))
+        answer.take([TextDelta(words)])
+        await found.holding.commit_segments(answer.take_segments())
+        head = (await found.operations.session(KEY)).head
+        await bytes_follow(found, head, words)
+        whole = message.AssistantMessage(message_id=MessageId("m"), blocks=answer.blocks())
+        await found.holding.commit(Append(events=[whole], drops_segments=True))
+        await bytes_follow(found, head, words)
+        assert [type(reading) for reading in await rest(found, Cursor(head, MessageId("m"), 0, size))] == [Event]
+
+
+async def bytes_follow(found: Recording, head: Position, words: str) -> None:
+    data = words.encode()
+    for offset in range(len(data)):
+        deltas = [r for r in await rest(found, Cursor(head, MessageId("m"), 0, offset)) if isinstance(r, Delta)]
+        start = len(data[:offset].decode(errors="ignore").encode())
+        assert [(delta.offset, delta.text) for delta in deltas] == [(start, data[start:].decode())]
+
+
+class Careless(LocalLive):
+    """Loses, doubles and delays hints, by chance."""
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__()
+        self._chance = chance
+        self._late: list[Hint] = []
+        self.mischief = 0
+
+    def publish(self, key: Key, hint: Hint) -> None:
+        what = self._chance.randrange(5)
+        self.mischief += what < 3
+        match what:
+            case 0:
+                pass
+            case 1:
+                super().publish(key, hint)
+                super().publish(key, hint)
+            case 2:
+                self._late.append(hint)
+            case _:
+                super().publish(key, hint)
+        if self._late and self._chance.random() < 0.3:
+            super().publish(key, self._late.pop(self._chance.randrange(len(self._late))))
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_hints_that_are_lost_doubled_or_late_change_nothing(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+    live = Careless(chance)
+    async with recording(tmp_path, live) as found:
+        read = Read()
+        following = asyncio.create_task(until_the_turn_ends(reader(found), read))
+        async for _ in writes(found, chance, messages=6):
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+        live.lose_all()
+        await asyncio.wait_for(following, 20)
+        assert live.mischief
+        assert read == Read().take(await rest(found))
+        check_messages(read)
+
+
+async def until_the_turn_ends(reading: Reader, read: Read) -> None:
+    async for found in reading.follow():
+        read.take([found])
+        if isinstance(found, Event) and isinstance(found.body, turn.TurnEnded):
+            return
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_reader_that_hears_every_hint_need_not_look_at_the_store(tmp_path: Path, seed: int) -> None:
+    """Else a stream would cost a query for every piece."""
+    async with recording(tmp_path) as found:
+        watcher = reader(found)
+        subscription = found.live.subscribe(KEY)
+        read = Read().take([reading async for reading in watcher.until_now()])
+        async for _ in writes(found, Random(seed)):
+            pass
+        ended = False
+        while not ended:
+            readings = watcher._from_hint(await asyncio.wait_for(subscription.next(), 5))
+            assert readings is not None, "a hint that follows on the last one did not fit"
+            read.take(readings)
+            ended = any(isinstance(found, Event) and isinstance(found.body, turn.TurnEnded) for found in readings)
+        subscription.close()
+        assert read == Read().take(await rest(found))
+
+
+async def test_a_reader_that_fell_behind_is_told_and_repairs_it_from_the_store(tmp_path: Path) -> None:
+    async with recording(tmp_path) as found:
+        following = reader(found).follow()
+        read = Read().take([await anext(following)])
+        for number in range(1_100):
+            await found.operations.rename(KEY, f"Title {number}")
+        async for reading in following:
+            read.take([reading])
+            if isinstance(reading, Event) and getattr(reading.body, "title", "") == "Title 1099":
+                break
+        await following.aclose()  # type: ignore[attr-defined]
+        assert read == Read().take(await rest(found))
+        assert not found.live.listening()
+
+
+async def test_a_reader_of_a_session_that_is_deleted_is_told(tmp_path: Path) -> None:
+    async with recording(tmp_path) as found:
+        following = reader(found).follow()
+        await anext(following)
+        await found.operations.delete(KEY)
+        with pytest.raises(NotFound):
+            async for _ in following:
+                pass
+        assert not found.live.listening()
+
+
+async def test_a_session_that_never_was_can_not_be_read(tmp_path: Path) -> None:
+    async with recording(tmp_path) as found:
+        stranger = Reader(found.store, found.live, Key(KEY.owner, SessionId("other")))
+        with pytest.raises(NotFound):
+            await anext(stranger.follow())
+        assert not found.live.listening()
+
+
+# The hints themselves
+
+
+async def test_hints_come_in_order_and_only_to_their_session() -> None:
+    live = LocalLive()
+    mine, other = live.subscribe(KEY), live.subscribe(Key(KEY.owner, SessionId("x")))
+    hints: list[Hint] = [Grown(Position(1), (0, 0), ()), Grown(Position(2), (0, 0), ())]
+    for hint in hints:
+        live.publish(KEY, hint)
+    assert [await mine.next(), await mine.next()] == hints
+    waiting = asyncio.create_task(other.next())
+    live.lose_all()
+    assert await waiting == Lost()
+    mine.close()
+    mine.close()
+    other.close()
+    assert not live.listening()
+
+
+async def test_a_slow_subscriber_holds_a_bounded_number_of_hints_and_is_told_that_some_are_lost() -> None:
+    live = LocalLive()
+    slow = live.subscribe(KEY)
+    for number in range(10_000):
+        live.publish(KEY, Grown(Position(number), (0, 0), ()))
+    assert len(slow._hints) <= 1_000
+    assert await slow.next() == Lost()
