@@ -1,0 +1,285 @@
+"""A client as a crash campaign needs it: whatever was not acknowledged before a crash it asks for again, under the
+same ids, and what was acknowledged it never asks for twice."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.events import message, turn
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, Position, RequestId
+from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.live.live import Delta
+from holdfast.server.errors import OperationError
+from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
+from holdfast.store.store import Cursor
+from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown
+
+LOOK_SECONDS = 0.003
+"""Between two looks at whether the session has come to rest."""
+
+
+class Client:
+    """One process's client of one session. It reads along, and keeps what it was shown in the journal."""
+
+    def __init__(self, operations: Operations, key: Key, journal: Journal, before: tuple[AnyEntry, ...]) -> None:
+        self.operations = operations
+        self.key = key
+        self.events: list[Event] = []
+        self.shown_of: set[MessageId] = set()
+        self._journal = journal
+        self._before = before
+        self._done = {entry.step: entry for entry in before if isinstance(entry, Acknowledged)}
+        self.gone = False
+        """The session was deleted."""
+        self._gates: dict[str, asyncio.Event] = {}
+        self._points: list[str] = []
+        self._news = asyncio.Event()
+        self._reading: list[asyncio.Task[None]] = []
+
+    # The life of a client
+
+    async def arrive(self, options: SessionOptions) -> None:
+        """Look at what is there, make the session if this is the first time, and read along from where one was."""
+        row = await self.operations.store.row(self.key)
+        fence = (await self.operations.store.tails([self.key]))[self.key][0]
+        self._journal.add(Opened(process=self._process, fence=fence, head=row.head if row else None))
+        await self._once("create", lambda: self.operations.create(self.key.owner, options, self.key.session))
+        if row is not None:
+            await self._ask("resume", lambda: self.operations.resumed(self.key))
+        self._reading = [asyncio.create_task(work) for work in (self._watch(), self._keep_reading())]
+
+    async def leave(self) -> None:
+        for task in self._reading:
+            task.cancel()
+        for outcome in await asyncio.gather(*self._reading, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def pass_point(self, point: str) -> None:
+        """The process passed a crash point."""
+        self._points.append(point)
+        self._news.set()
+
+    # What a scenario's program is written in
+
+    async def send(self, message_id: str, text: str, delivery: DeliveryChoice = "steer") -> None:
+        async def send() -> str:
+            sent = await self.operations.send(self.key, text, message_id=MessageId(message_id), delivery=delivery)
+            return sent.state
+
+        await self._once(f"send {message_id}", send)
+
+    async def stop(self, stop_id: str, *, keep_queued: bool = False) -> None:
+        async def stop() -> str:
+            return (await self.operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued)).outcome
+
+        await self._once(f"stop {stop_id}", stop)
+
+    async def permit(self, answer_id: str, decision: Decision = "approved") -> None:
+        """Answer the permission that was asked for first."""
+        asked = await self.request(PermissionRequested)
+        await self._answer(
+            answer_id,
+            asked,
+            lambda: self.operations.decide_permission(
+                self.key, asked, decision, answer_id=answer_id, answered_by=answer_id
+            ),
+        )
+
+    async def give_result(self, answer_id: str, content: str) -> None:
+        asked = await self.request(ExternalToolRequested)
+        await self._answer(
+            answer_id,
+            asked,
+            lambda: self.operations.answer_tool(self.key, asked, content, answer_id=answer_id, answered_by=answer_id),
+        )
+
+    async def reply(self, answer_id: str, text: str) -> None:
+        asked = await self.request(UserInputRequested)
+        await self._answer(
+            answer_id,
+            asked,
+            lambda: self.operations.answer_question(self.key, asked, text, answer_id=answer_id, answered_by=answer_id),
+        )
+
+    async def edit(self, message_id: str, text: str) -> None:
+        await self._once(
+            f"edit {message_id}", lambda: self.operations.edit_queued(self.key, MessageId(message_id), text)
+        )
+
+    async def remove(self, message_id: str) -> None:
+        await self._once(f"remove {message_id}", lambda: self.operations.remove_queued(self.key, MessageId(message_id)))
+
+    async def reorder(self, *message_ids: str) -> None:
+        wanted = [MessageId(found) for found in message_ids]
+        await self._once(f"reorder {' '.join(wanted)}", lambda: self.operations.reorder_queue(self.key, wanted))
+
+    async def rename(self, title: str) -> None:
+        await self._once(f"rename {title}", lambda: self.operations.rename(self.key, title))
+
+    async def change_model(self, name: str) -> None:
+        await self._once(f"model {name}", lambda: self.operations.change_model(self.key, name))
+
+    async def attach(self, attachment_id: str) -> None:
+        await self._once(f"attach {attachment_id}", lambda: self.operations.attach(self.key, attachment_id))
+
+    async def detach(self, attachment_id: str) -> None:
+        await self._once(f"detach {attachment_id}", lambda: self.operations.detach(self.key, attachment_id))
+
+    async def delete(self) -> None:
+        await self._once("delete", lambda: self.operations.delete(self.key))
+
+    async def create_again(self) -> None:
+        """What a late client might do to a session that it does not know to be deleted."""
+        await self._once(
+            "create again", lambda: self.operations.create(self.key.owner, SessionOptions(), self.key.session)
+        )
+
+    # What it can wait for
+
+    def gate(self, name: str) -> asyncio.Event:
+        """Models and tools wait at a gate until the program sets it."""
+        return self._gates.setdefault(name, asyncio.Event())
+
+    def open(self, name: str) -> None:
+        self.gate(name).set()
+        self._news.set()
+
+    def passed(self, part: str) -> bool:
+        """Whether this process passed a crash point whose name has this part."""
+        return any(part in point for point in self._points)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Until what was read makes it so."""
+        while not is_so():
+            self._news.clear()
+            await self._news.wait()
+
+    async def turn_shows(self, number: int) -> None:
+        """Until readers were shown something of that turn, or it is over."""
+        await self.until(lambda: self.gone or self._shows(number) or self.ended() >= number)
+
+    async def request(self, kind: type[PermissionRequested | ExternalToolRequested | UserInputRequested]) -> RequestId:
+        """The first request of a kind, once it was asked."""
+        await self.until(lambda: any(isinstance(event.body, kind) for event in self.events))
+        return next(event.body.request_id for event in self.events if isinstance(event.body, kind))
+
+    def ended(self) -> int:
+        return sum(isinstance(event.body, turn.TurnEnded) for event in self.events)
+
+    async def turns_end(self, count: int) -> None:
+        """Until so many turns have ended and the session is at rest: idle, with nothing waiting, held by nobody."""
+        await self.until(lambda: self.ended() >= count)
+        await self._look_until(self._is_at_rest)
+
+    async def released(self) -> None:
+        """Until the session waits for somebody and nobody holds it."""
+        await self._look_until(self._is_waiting)
+
+    # Behind it
+
+    @property
+    def _process(self) -> int:
+        return self._journal.process
+
+    async def _once(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
+        """Ask, unless it was acknowledged before. The journal has the acknowledgement before anything else happens."""
+        if step not in self._done:
+            await self._ask(step, ask, about)
+
+    async def _ask(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
+        try:
+            outcome, refused = str(await ask() or ""), ""
+        except OperationError as error:
+            outcome, refused = "", error.code
+        entry = Acknowledged(process=self._process, step=step, outcome=outcome, refused=refused, about=about)
+        self._journal.add(entry)
+        self._done[step] = entry
+
+    async def _answer(self, answer_id: str, asked: RequestId, ask: Callable[[], Awaitable[Answered]]) -> None:
+        async def answer() -> str:
+            return "duplicate" if (await ask()).duplicate else "accepted"
+
+        await self._once(f"answer {answer_id}", answer, about=asked)
+
+    async def _look_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        """Who holds a session is not in its log, so nobody is told when that changes."""
+        while True:
+            if await is_so():
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _is_waiting(self) -> bool:
+        row = await self.operations.session(self.key)
+        return row.status == "waiting" and row.held_by is None
+
+    async def _is_at_rest(self) -> bool:
+        row = await self.operations.session(self.key)
+        waiting = await self.operations.store.waiting_items(self.key)
+        return row.status == "idle" and row.turn_id is None and row.held_by is None and not waiting
+
+    def _shows(self, number: int) -> bool:
+        """Something of the turn's messages was shown; a message in flight belongs to the last turn that started."""
+        started = [event.position for event in self.events if isinstance(event.body, turn.TurnStarted)]
+        if len(started) < number:
+            return False
+        said = {e.body.message_id for e in self.events if isinstance(e.body, message.AssistantMessage)}
+        in_flight = self.shown_of - said
+        after = [e for e in self.events if isinstance(e.body, message.AssistantMessage)]
+        return bool(in_flight) or any(event.position > started[number - 1] for event in after)
+
+    # Reading
+
+    async def _watch(self) -> None:
+        """Everything from the start, for the program's own decisions."""
+        try:
+            async for reading in self.operations.read(self.key).follow():
+                if isinstance(reading, Event):
+                    self.events.append(reading)
+                elif isinstance(reading, Delta):
+                    self.shown_of.add(reading.message_id)
+                self._news.set()
+        except OperationError:
+            self.gone = True
+            self._news.set()
+
+    async def _keep_reading(self) -> None:
+        """From where the process before left off, into the journal."""
+        try:
+            async for reading in self.operations.read(self.key, cursor_after(self._before)).follow():
+                if isinstance(reading, Event):
+                    closes = isinstance(reading.body, message.AssistantMessage)
+                    self._journal.add(
+                        Read(process=self._process, position=reading.position, event_id=reading.id, closes=closes)
+                    )
+                elif isinstance(reading, Delta):
+                    self._journal.add(
+                        Shown(
+                            process=self._process,
+                            message_id=reading.message_id,
+                            block=reading.block,
+                            offset=reading.offset,
+                            text=reading.text,
+                        )
+                    )
+        except OperationError:
+            return  # It was deleted.
+
+
+def cursor_after(entries: tuple[AnyEntry, ...]) -> Cursor:
+    """Where a reader stands that was given all this."""
+    cursor = Cursor()
+    for entry in entries:
+        if isinstance(entry, Shown):
+            end = entry.offset + len(entry.text.encode())
+            cursor = Cursor(cursor.position, MessageId(entry.message_id), entry.block, end)
+        elif isinstance(entry, Read):
+            cursor = _after_event(cursor, Position(entry.position), entry.closes)
+    return cursor
+
+
+def _after_event(cursor: Cursor, position: Position, closes: bool) -> Cursor:
+    """The event of a message closes it; any other leaves the reader in the middle of the message in flight."""
+    if closes:
+        return Cursor(position)
+    return Cursor(position, cursor.message_id, cursor.block, cursor.offset)

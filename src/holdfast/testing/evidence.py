@@ -1,0 +1,138 @@
+"""Everything that a trial left behind: the database, the journal of its processes, the effects of its tools."""
+
+import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Position
+from holdfast.events.inbox import InboxItem
+from holdfast.live.local import LocalLive
+from holdfast.server.reader import Reader, Reading
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.connections import connect
+from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
+from holdfast.testing.journal import Affected, AnyEntry, read
+from holdfast.testing.scenarios import Scenario
+from holdfast.testing.trial import Trial
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the table says of a session, deleted ones included."""
+
+    fence: int
+    lease_holder: str | None
+    is_runnable: bool
+    is_deleted: bool
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    scenario: Scenario
+    trial: Trial
+    journal: tuple[AnyEntry, ...]
+    effects: tuple[Affected, ...]
+    session: SessionRow | None
+    row: Row | None
+    events: tuple[Event, ...]
+    inbox: tuple[InboxItem, ...]
+    requests: tuple[RequestRow, ...]
+    segments: tuple[Segment, ...]
+    snapshot: Snapshot | None
+    ledger: tuple[LedgerEntry, ...]
+    leftovers: int
+    """Rows of a deleted session that are still there."""
+    readings: tuple[tuple[Reading, Cursor], ...]
+    """The whole session, read in one go, with the cursor after each reading."""
+    rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
+    """What is read from some of these cursors."""
+
+
+def collect(scenario: Scenario, trial: Trial, folder: Path, key: Key) -> Evidence:
+    """Look, once all processes of the trial have ended."""
+    with contextlib.closing(connect(folder / "holdfast.db", read_only=True)) as db:
+        loaded = rows.load(db, key, -1)
+        readings = asyncio.run(_readings(db, key, Cursor())) if loaded else ()
+        return Evidence(
+            scenario=scenario,
+            trial=trial,
+            journal=read(folder / "journal"),
+            effects=tuple(entry for entry in read(folder / "effects") if isinstance(entry, Affected)),
+            session=_session(db, key),
+            row=loaded.row if loaded else None,
+            events=loaded.events if loaded else (),
+            inbox=_inbox(db, key),
+            requests=rows.requests(db, key),
+            segments=loaded.segments if loaded else (),
+            snapshot=_snapshot(db, key),
+            ledger=rows.ledger(db, key.owner, key.session),
+            leftovers=_leftovers(db, key),
+            readings=readings,
+            rereadings=asyncio.run(_rereadings(db, key, readings)),
+        )
+
+
+def _session(db: sqlite3.Connection, key: Key) -> SessionRow | None:
+    query = "SELECT fence, lease_holder, runnable, deleted_at IS NOT NULL FROM session WHERE owner = ? AND id = ?"
+    found = db.execute(query, (key.owner, key.session)).fetchone()
+    if found is None:
+        return None
+    fence, holder, runnable, deleted = found
+    return SessionRow(fence=fence, lease_holder=holder, is_runnable=bool(runnable), is_deleted=bool(deleted))
+
+
+def _inbox(db: sqlite3.Connection, key: Key) -> tuple[InboxItem, ...]:
+    """All receipts, in the order in which they were accepted, or last changed."""
+    found = db.execute("SELECT item_key FROM inbox WHERE owner = ? AND session = ? ORDER BY sequence", key_of(key))
+    items = [rows.receipt(db, key, item_key) for (item_key,) in found.fetchall()]
+    return tuple(item for item in items if item is not None)
+
+
+def _snapshot(db: sqlite3.Connection, key: Key) -> Snapshot | None:
+    query = "SELECT fold_version, position, state FROM snapshot WHERE owner = ? AND session = ?"
+    found = db.execute(query, key_of(key)).fetchone()
+    return None if found is None else Snapshot(found[0], Position(found[1]), found[2])
+
+
+def _leftovers(db: sqlite3.Connection, key: Key) -> int:
+    tables = ("event", "event_mark", "segment", "flight", "inbox", "request", "snapshot", "attachment")
+    counts = [
+        db.execute(f"SELECT count(*) FROM {table} WHERE owner = ? AND session = ?", key_of(key)) for table in tables
+    ]
+    return sum(found.fetchone()[0] for found in counts)
+
+
+def key_of(key: Key) -> tuple[str, str]:
+    return key.owner, key.session
+
+
+class _Connection:
+    """As much of a store as a reader needs, without a thread."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
+        return rows.catch_up(self._db, key, cursor, limit)
+
+
+async def _readings(db: sqlite3.Connection, key: Key, cursor: Cursor) -> tuple[tuple[Reading, Cursor], ...]:
+    reader = Reader(cast(Store, _Connection(db)), LocalLive(), key, cursor)
+    return tuple([(reading, reader.cursor) async for reading in reader.until_now()])
+
+
+CUTS = 8
+"""Places at which a reading is cut in two. More would find little more, and take time."""
+
+
+async def _rereadings(
+    db: sqlite3.Connection, key: Key, readings: tuple[tuple[Reading, Cursor], ...]
+) -> tuple[tuple[Cursor, tuple[Reading, ...]], ...]:
+    step = max(1, len(readings) // CUTS)
+    again = []
+    for _, cursor in readings[::step]:
+        again.append((cursor, tuple([reading for reading, _ in await _readings(db, key, cursor)])))
+    return tuple(again)

@@ -1,0 +1,405 @@
+"""What must hold after any crash, each as a function from the evidence to sentences about what does not."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TypeVar
+
+from holdfast.events import inbox, message, request, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.context import AssistantTurn, ContextMessage, ToolOutcome
+from holdfast.events.event import RECORDS, Event, type_of
+from holdfast.events.ids import MessageId, Position
+from holdfast.events.message import AssistantMessage, ToolCallBlock
+from holdfast.events.session import SessionError
+from holdfast.live.live import Delta
+from holdfast.session import fold as folding
+from holdfast.session.history import context
+from holdfast.session.state import IllegalTransition, Phase, State, next_phase
+from holdfast.testing.evidence import Evidence
+from holdfast.testing.journal import Acknowledged, Failed, Opened, Read, Shown
+from holdfast.testing.scenarios import REPEATABLE
+from holdfast.testing.trial import Violation
+
+Invariant = Callable[[Evidence], Iterator[str]]
+
+_Body = TypeVar("_Body", bound=Body)
+
+
+def check(evidence: Evidence) -> tuple[Violation, ...]:
+    """All that is wrong."""
+    return tuple(Violation(named.__name__, text) for named in INVARIANTS for text in named(evidence))
+
+
+def _of(evidence: Evidence, kind: type[_Body]) -> list[_Body]:
+    return [event.body for event in evidence.events if isinstance(event.body, kind)]
+
+
+def _acknowledged(evidence: Evidence, verb: str) -> list[Acknowledged]:
+    return [
+        entry for entry in evidence.journal if isinstance(entry, Acknowledged) and entry.step.partition(" ")[0] == verb
+    ]
+
+
+# The invariants
+
+
+def nothing_fails_by_itself(evidence: Evidence) -> Iterator[str]:
+    """No process got stuck, raised, or logged an exception of its own."""
+    for entry in evidence.journal:
+        if isinstance(entry, Failed):
+            yield f"process {entry.process}: {entry.text}"
+
+
+def accepted_means_committed(evidence: Evidence) -> Iterator[str]:
+    """Each acknowledged message is in the log exactly once, at its place, with its own text; or was taken back."""
+    said = [(body.message_id, body.content) for body in _of(evidence, message.UserMessage)]
+    if said != list(evidence.scenario.says):
+        yield f"the log says {said}, not {list(evidence.scenario.says)}"
+    if evidence.scenario.is_deleted:
+        return
+    receipts = {item.key: item for item in evidence.inbox}
+    for entry in _acknowledged(evidence, "send"):
+        message_id = entry.step.partition(" ")[2]
+        found = receipts.get(f"message:{message_id}")
+        if entry.refused:
+            yield f"{message_id} was refused: {entry.refused}"
+        elif found is None:
+            yield f"{message_id} was acknowledged and has no receipt"
+        elif (found.state == "removed") != (message_id in evidence.scenario.removed):
+            yield f"{message_id} was {found.state}"
+
+
+def every_turn_ends(evidence: Evidence) -> Iterator[str]:
+    """Each turn that started ended visibly, as its scenario says; and nothing is left to do."""
+    started = [body.turn_id for body in _of(evidence, turn.TurnStarted)]
+    ended = [body.turn_id for body in _of(evidence, turn.TurnEnded)]
+    if started != ended:
+        yield f"turns {started} started, turns {ended} ended"
+    reasons = {body.turn_id: body.reason for body in _of(evidence, turn.TurnEnded)}
+    turn_of = {str(body.message_id): body.turn_id for body in _of(evidence, message.UserMessage)}
+    for message_id, allowed in evidence.scenario.ends.items():
+        reason = reasons.get(turn_of[message_id]) if message_id in turn_of else None
+        if reason not in allowed:
+            yield f"the turn of {message_id} ended with {reason}, not {' or '.join(allowed)}"
+    yield from _invisible_endings(evidence)
+    yield from _leftovers(evidence)
+
+
+def _invisible_endings(evidence: Evidence) -> Iterator[str]:
+    shown = False
+    for event in evidence.events:
+        match event.body:
+            case turn.TurnStarted():
+                shown = False
+            case AssistantMessage(blocks=blocks, interrupted=False):
+                shown = any(isinstance(block, message.TextBlock) and block.text.strip() for block in blocks)
+            case SessionError() | turn.Aborted():
+                shown = True
+            case turn.TurnEnded(turn_id=turn_id) if not shown:
+                yield f"turn {turn_id} ended in silence"
+
+
+def _leftovers(evidence: Evidence) -> Iterator[str]:
+    session, row = evidence.session, evidence.row
+    if session and (session.is_runnable or session.lease_holder):
+        yield f"the session is runnable ({session.is_runnable}) or held ({session.lease_holder})"
+    if row and (row.status != "idle" or row.turn_id is not None):
+        yield f"the session is {row.status}, its turn {row.turn_id}"
+    if evidence.requests:
+        yield f"requests are open: {evidence.requests}"
+    if evidence.segments:
+        yield f"segments are left: {evidence.segments}"
+    if waiting := [item.key for item in evidence.inbox if item.state == "accepted"]:
+        yield f"these still wait: {waiting}"
+
+
+def answered_once(evidence: Evidence) -> Iterator[str]:
+    """A turn whose answer is whole is not answered again, unless somebody said something more."""
+    is_answered = False
+    for event in evidence.events:
+        match event.body:
+            case AssistantMessage(interrupted=False) as said:
+                calls = any(isinstance(block, ToolCallBlock) for block in said.blocks)
+                is_answered = not calls and bool(said.blocks)
+            case message.UserMessage() | turn.TurnEnded():
+                is_answered = False
+            case turn.StepStarted() if is_answered:
+                yield f"another step starts at {event.position}, after the answer"
+            case _:
+                pass
+
+
+def effects_happen_once(evidence: Evidence) -> Iterator[str]:
+    """A call has one result; a tool that can't be repeated had its effect at most once, and once if it succeeded."""
+    results = Counter(body.tool_call_id for body in _of(evidence, tool.ToolCompleted))
+    succeeded = {body.tool_call_id for body in _of(evidence, tool.ToolCompleted) if body.success}
+    calls = {
+        block.tool_call_id: block.name
+        for said in _of(evidence, AssistantMessage)
+        for block in said.blocks
+        if isinstance(block, ToolCallBlock)
+    }
+    effects = Counter(effect.tool_call_id for effect in evidence.effects)
+    for call, name in calls.items():
+        if results[call] != 1:
+            yield f"{name} {call} has {results[call]} results"
+        if effects[call] > 1 and name not in REPEATABLE:
+            yield f"{name} {call} had its effect {effects[call]} times"
+        if call in succeeded and name in _LOCAL and not effects[call]:
+            yield f"{name} {call} succeeded without an effect"
+    attempts = {(body.tool_call_id, body.attempt) for body in _of(evidence, tool.ToolAttempted)}
+    for effect in evidence.effects:
+        if not evidence.scenario.is_deleted and (effect.tool_call_id, effect.attempt) not in attempts:
+            yield f"{effect.tool} {effect.tool_call_id} had an effect that no attempt was written for"
+
+
+_LOCAL = frozenset({"append_line", "put_line", "note", "guarded_line", "wait_here"})
+
+
+def answers_count_once(evidence: Evidence) -> Iterator[str]:
+    """Each request is closed once; one answer to it was accepted at most, and that is the one in the log."""
+    closed: dict[str, list[str]] = {}
+    for event in evidence.events:
+        match event.body:
+            case (
+                request.PermissionCompleted(request_id=request_id, answered_by=by)
+                | request.ExternalToolCompleted(request_id=request_id, answered_by=by)
+                | request.UserInputCompleted(request_id=request_id, answered_by=by)
+            ):
+                closed.setdefault(request_id, []).append(by)
+            case _:
+                pass
+    accepted: dict[str, set[str]] = {}
+    for entry in _acknowledged(evidence, "answer"):
+        if not entry.refused:
+            accepted.setdefault(entry.about, set()).add(entry.step.partition(" ")[2])
+    for asked, closings in closed.items():
+        if len(closings) != 1:
+            yield f"request {asked} was closed {len(closings)} times"
+    for asked, answers in accepted.items():
+        if closed.get(asked, []) != sorted(answers):
+            yield f"{sorted(answers)} were accepted for {asked}; the log has {closed.get(asked)}"
+    made = sum(isinstance(event.body, _ASKED) for event in evidence.events)
+    if made != len(closed):
+        yield f"{made} requests were made and {len(closed)} closed"
+
+
+_ASKED = (request.PermissionRequested, request.ExternalToolRequested, request.UserInputRequested)
+
+
+def the_log_is_whole(evidence: Evidence) -> Iterator[str]:
+    """Positions are dense, ids unique and every event legal where it stands."""
+    positions = [event.position for event in evidence.events]
+    if positions != list(range(1, len(positions) + 1)):
+        yield f"positions are {positions}"
+    if evidence.row and evidence.row.head != len(positions):
+        yield f"the head is {evidence.row.head}, and there are {len(positions)} events"
+    if len({event.id for event in evidence.events}) != len(positions):
+        yield "two events have the same id"
+    phase = Phase.IDLE
+    for event in evidence.events:
+        try:
+            phase = next_phase(phase, event.body)
+        except IllegalTransition as error:
+            yield f"at {event.position}: {error}"
+
+
+def folding_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
+    """A prefix and then the rest fold to what the whole does; so does the snapshot that was kept."""
+    whole = folding.dump(folding.fold(evidence.events))
+    for cut in range(0, len(evidence.events), 1 + len(evidence.events) // 8):
+        start = folding.restore(folding.dump(folding.fold(evidence.events[:cut])))
+        if folding.dump(folding.fold(evidence.events[cut:], start)) != whole:
+            yield f"folded in two parts at {cut} it is another state"
+    kept = evidence.snapshot
+    if kept and folding.dump(folding.fold(evidence.events[: kept.position])) != kept.state:
+        yield f"the snapshot at {kept.position} is not the state there"
+
+
+def what_was_shown_stays(evidence: Evidence) -> Iterator[str]:
+    """Every piece that a reader was shown is a part, byte for byte, of the message in the log; every event too."""
+    if evidence.scenario.is_deleted:
+        return
+    texts = {
+        (said.message_id, number): _text(block)
+        for said in _of(evidence, AssistantMessage)
+        for number, block in enumerate(said.blocks)
+    }
+    ids = {event.position: event.id for event in evidence.events}
+    for entry in evidence.journal:
+        if isinstance(entry, Shown):
+            final = texts.get((MessageId(entry.message_id), entry.block), "").encode()
+            shown = entry.text.encode()
+            if final[entry.offset : entry.offset + len(shown)] != shown:
+                yield f"of {entry.message_id} {entry.text!r} was shown at {entry.offset}; the log has {final!r}"
+        elif isinstance(entry, Read) and ids.get(Position(entry.position)) != entry.event_id:
+            yield f"event {entry.event_id} was read at {entry.position} and is not there"
+
+
+def _text(block: message.Block) -> str:
+    return block.arguments if isinstance(block, ToolCallBlock) else block.text
+
+
+def reading_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
+    """What readers were given, process after process, and what is read again from any cursor, is one and the same."""
+    readings = [reading for reading, _ in evidence.readings]
+    after = {cursor: readings[number + 1 :] for number, (_, cursor) in enumerate(evidence.readings)}
+    for cursor, again in evidence.rereadings:
+        if list(again) != after[cursor]:
+            yield f"from {cursor} other things are read than the first time"
+    if evidence.trial.kind in ("calm", "kill") and not evidence.scenario.is_deleted:
+        yield from _read_across_crashes(evidence, [found for found in readings if isinstance(found, Event | Delta)])
+
+
+def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iterator[str]:
+    """A reader that was cut off may have missed the end, and nothing else."""
+    given = [entry.event_id for entry in evidence.journal if isinstance(entry, Read)]
+    events = [found.id for found in whole if isinstance(found, Event)]
+    if given != events[: len(given)]:
+        yield f"events were read in another order, or not at all: {given}, not {events}"
+    texts: dict[tuple[str, int], str] = {}
+    for entry in evidence.journal:
+        if isinstance(entry, Shown):
+            place = (entry.message_id, entry.block)
+            texts[place] = texts.get(place, "") + entry.text
+    final = {(str(found.message_id), found.block): found.text for found in whole if isinstance(found, Delta)}
+    for place, text in texts.items():
+        if not final.get(place, "").startswith(text):
+            yield f"of {place} first {text!r} was read, and then {final.get(place)!r}"
+
+
+def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
+    """In what the model is sent each call has one result, and what was sent before is its beginning."""
+    state = State()
+    before: tuple[ContextMessage, ...] = ()
+    for event in evidence.events:
+        folding.apply(state, event)
+        if not isinstance(event.body, turn.StepStarted | message.Noted):
+            continue
+        sent = context(state)
+        if sent[: len(before)] != before:
+            yield f"at {event.position} the model is sent another beginning"
+        yield from _unpaired_calls(sent, event.position)
+        before = sent
+
+
+def _unpaired_calls(sent: tuple[ContextMessage, ...], position: int) -> Iterator[str]:
+    wanted: list[str] = []
+    for told in sent:
+        if isinstance(told, ToolOutcome):
+            if not wanted or wanted.pop(0) != told.tool_call_id:
+                yield f"at {position} the result of {told.tool_call_id} stands where it does not belong"
+            continue
+        if wanted:
+            yield f"at {position} the calls {wanted} have no result"
+        wanted = [use.tool_call_id for use in told.tool_calls] if isinstance(told, AssistantTurn) else []
+    if wanted:
+        yield f"at {position} the calls {wanted} have no result"
+
+
+def a_stop_ends_its_own_turn(evidence: Evidence) -> Iterator[str]:
+    """A stop that was accepted ended the turn that it was meant for, unless that ended first, and no other."""
+    reasons = {body.turn_id: body.reason for body in _of(evidence, turn.TurnEnded)}
+    stops = [(item, item.item) for item in evidence.inbox if isinstance(item.item, inbox.Stop)]
+    ended = {stop.turn_id for item, stop in stops if item.outcome == "stopped" and stop.turn_id}
+    stopped = {turn_id for turn_id, reason in reasons.items() if reason == "stopped"}
+    if ended != stopped:
+        yield f"stops ended the turns {sorted(ended)}; stopped are {sorted(stopped)}"
+    receipts = {stop.stop_id: item for item, stop in stops}
+    for entry in _acknowledged(evidence, "stop"):
+        found = receipts.get(entry.step.partition(" ")[2])
+        if found is None or found.state != "promoted":
+            yield f"{entry.step} was acknowledged as {entry.outcome}; its receipt says {found}"
+
+
+def every_attempt_is_booked_once(evidence: Evidence) -> Iterator[str]:
+    """The ledger has one entry for each try at a model call that the log knows of."""
+    if evidence.scenario.is_deleted:
+        return
+    wanted: Counter[str] = Counter()
+    cut = {body.message_id for body in _of(evidence, message.CallFailed) if body.error_code == "model_cut"}
+    for event in evidence.events:
+        match event.body:
+            case message.Usage(message_id=message_id) | message.CallFailed(message_id=message_id):
+                wanted[message_id] += 1
+            case AssistantMessage(message_id=message_id, interrupted=True) if message_id not in cut:
+                wanted[message_id] += 1
+            case _:
+                pass
+    booked = Counter(entry.message_id for entry in evidence.ledger)
+    if booked != wanted:
+        yield f"booked are {dict(booked)}; the log has {dict(wanted)}"
+
+
+def fences_only_rise(evidence: Evidence) -> Iterator[str]:
+    """Each process finds a fence, and a log, at least as high as the one before; each takeover has a higher one."""
+    found = [entry for entry in evidence.journal if isinstance(entry, Opened)]
+    if evidence.trial.kind in ("calm", "kill"):
+        for one, next_one in pairwise(found):
+            if next_one.fence < one.fence or (next_one.head is not None and next_one.head < (one.head or 0)):
+                yield f"first {one} was found, and then {next_one}"
+        if found and evidence.session and evidence.session.fence < found[-1].fence:
+            yield f"{found[-1]} was found, and the fence is {evidence.session.fence}"
+    claims = [body.fence for body in _of(evidence, turn.Claimed)]
+    if claims != sorted(set(claims)):
+        yield f"the log has claims with the fences {claims}"
+
+
+def deleted_stays_deleted(evidence: Evidence) -> Iterator[str]:
+    """Once a delete is acknowledged there is nothing left, and the id never comes back."""
+    if not evidence.scenario.is_deleted:
+        return
+    if evidence.session is None or not evidence.session.is_deleted:
+        yield f"the session is {evidence.session}"
+    if evidence.leftovers:
+        yield f"{evidence.leftovers} rows of it are left"
+    for verb, code in (("send", "session_not_found"), ("create", "session_deleted")):
+        late = [entry for entry in _acknowledged(evidence, verb) if entry.step in ("send m2", "create again")]
+        for entry in late:
+            if entry.refused != code:
+                yield f"{entry.step} was answered with {entry.outcome or entry.refused!r}"
+
+
+def receipts_can_be_read_again(evidence: Evidence) -> Iterator[str]:
+    """The receipt of a promoted message says how the log has it."""
+    said = {body.message_id: body.delivery for body in _of(evidence, message.UserMessage)}
+    for item in evidence.inbox:
+        if isinstance(item.item, inbox.Message) and item.state == "promoted":
+            delivery = said.get(item.item.message_id)
+            if delivery != item.outcome:
+                yield f"the receipt of {item.item.message_id} says {item.outcome}, the log {delivery}"
+
+
+def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
+    """While nobody dies or freezes, a session is taken over only after it was let go of to wait."""
+    if evidence.trial.kind not in ("calm", "pair") or evidence.trial.aims or evidence.scenario.kills_itself:
+        return
+    before: Body | None = None
+    for event in evidence.events:
+        if isinstance(event.body, turn.Claimed) and not isinstance(before, turn.TurnWaiting):
+            last = type_of(before) if before else "nothing"
+            yield f"at {event.position} somebody took over after {last}, although the holder lived"
+        if not isinstance(event.body, RECORDS):
+            before = event.body
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    accepted_means_committed,
+    every_turn_ends,
+    answered_once,
+    effects_happen_once,
+    answers_count_once,
+    the_log_is_whole,
+    folding_in_parts_is_the_same,
+    what_was_shown_stays,
+    reading_in_parts_is_the_same,
+    the_model_is_told_the_same,
+    a_stop_ends_its_own_turn,
+    every_attempt_is_booked_once,
+    fences_only_rise,
+    deleted_stays_deleted,
+    receipts_can_be_read_again,
+    a_live_holder_keeps_its_session,
+    nothing_fails_by_itself,
+)

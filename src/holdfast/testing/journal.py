@@ -1,0 +1,100 @@
+"""What a crash campaign remembers across the deaths of its processes: a file to which each line is appended in one
+write, so that a line is there, whole, as soon as it was said."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """Something that happened in one of the processes, which are numbered in the order of their start."""
+
+    process: int
+
+
+class Opened(Entry, frozen=True, tag="opened"):
+    """A process opened the database, and this is how it found the session."""
+
+    fence: int
+    head: int | None
+    """None: there was no such session."""
+
+
+class Acknowledged(Entry, frozen=True, tag="acknowledged"):
+    """A client was told that what it asked for is done, or why not."""
+
+    step: str
+    """The verb and the client's own id, such as `send m1`."""
+    outcome: str = ""
+    refused: str = ""
+    about: str = ""
+    """The request that an answer was for."""
+
+
+class Read(Entry, frozen=True, tag="read"):
+    """A reader was given an event."""
+
+    position: int
+    event_id: str
+    closes: bool = False
+    """It is a whole message: what was shown of it piece by piece ends here."""
+
+
+class Shown(Entry, frozen=True, tag="shown"):
+    """A reader was shown a piece of a message."""
+
+    message_id: str
+    block: int
+    offset: int
+    text: str
+
+
+class Affected(Entry, frozen=True, tag="affected"):
+    """A tool had its effect on the world."""
+
+    tool: str
+    tool_call_id: str
+    attempt: int
+
+
+class Passed(Entry, frozen=True, tag="passed"):
+    """A crash point was passed."""
+
+    stage: int
+    point: str
+
+
+class Died(Entry, frozen=True, tag="died"):
+    """The process is about to be killed, or frozen, here."""
+
+    point: str
+
+
+class Failed(Entry, frozen=True, tag="failed"):
+    """The process did not do what it should: it was stuck, raised something, or logged a bug."""
+
+    text: str
+
+
+AnyEntry = Opened | Acknowledged | Read | Shown | Affected | Passed | Died | Failed
+
+_decoder = msgspec.json.Decoder(AnyEntry)
+
+
+class Journal:
+    """The file of one trial, open in one process."""
+
+    def __init__(self, path: Path, process: int) -> None:
+        self.process = process
+        self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+
+    def add(self, entry: AnyEntry) -> None:
+        os.write(self._descriptor, msgspec.json.encode(entry) + b"\n")
+
+
+def read(path: Path) -> tuple[AnyEntry, ...]:
+    """All that was said so far."""
+    if not path.exists():
+        return ()
+    return tuple(_decoder.decode(line) for line in path.read_bytes().splitlines())

@@ -1,0 +1,255 @@
+"""Plays trials: forks the processes, kills or freezes them, and looks at what is left.
+
+Everything here runs in processes of one thread that never open the database while another of the trial lives, so that
+they can fork, and so that a victim finds the files exactly as the one before left them.
+"""
+
+import contextlib
+import gc
+import os
+import selectors
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.testing import invariants, victim
+from holdfast.testing.evidence import collect
+from holdfast.testing.journal import Died, Passed, read
+from holdfast.testing.scenarios import BY_NAME, Scenario
+from holdfast.testing.trial import Point, Result, Trial, Violation
+from holdfast.testing.victim import KEY, Part
+
+MAX_PROCESSES = 16
+"""More than any trial can need: what still has not come to its end then never will."""
+
+
+class Playing:
+    """A trial while it is played."""
+
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        self.trial = trial
+        self.scenario: Scenario = BY_NAME[trial.scenario]
+        self.folder = folder
+        self.processes = 0
+        self.timed_kills = 0
+        self.freezes = 0
+        self.seconds = 0.0
+        self.failure = ""
+
+    def play(self) -> None:
+        for stage in range(len(self.scenario.stages)):
+            aims = self.trial.aims if stage == self.trial.stage else ()
+            match self.trial.kind:
+                case "freeze" if aims:
+                    self._freeze(stage, aims[0])
+                case "pair" if stage == self.trial.stage:
+                    self._pair(stage, aims)
+                case _:
+                    self._kill(stage, aims)
+            if self.failure:
+                return
+
+    def _kill(self, stage: int, aims: tuple[str, ...], *, is_hasty: bool = False) -> None:
+        """One process after the other, until one comes to its end."""
+        for number in range(MAX_PROCESSES):
+            aim = aims[number] if number < len(aims) else ""
+            status = self._wait(self._start(stage, aim, is_hasty=is_hasty), aim)
+            if not self._was_killed(status):
+                return self._judge(status)
+        self.failure = f"{MAX_PROCESSES} processes did not come to its end"
+
+    def _freeze(self, stage: int, aim: str) -> None:
+        """The first stops in the middle; others do all of the work; then the first wakes up, late."""
+        frozen = self._start(stage, aim, freezes=True)
+        _, status = os.waitpid(frozen, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            self.freezes += 1
+            self._kill(stage, (), is_hasty=True)
+            os.kill(frozen, signal.SIGCONT)
+            status = self._wait(frozen)
+        if not self._was_killed(status):
+            return self._judge(status)
+        self._kill(stage, ())
+
+    def _pair(self, stage: int, aims: tuple[str, ...]) -> None:
+        """Two at the same time, each with a client that asks for the same things under the same ids."""
+        aim = aims[0] if aims else ""
+        pids = (self._start(stage, aim), self._start(stage, ""))
+        statuses = [self._wait(pid, aim) for pid, aim in zip(pids, (aim, ""), strict=True)]
+        for status in statuses:
+            if not self._was_killed(status):
+                self._judge(status)
+        if all(map(self._was_killed, statuses)):
+            self._kill(stage, ())
+
+    def _start(self, stage: int, aim: str, *, freezes: bool = False, is_hasty: bool = False) -> int:
+        self.processes += 1
+        part = Part(
+            scenario=self.scenario,
+            stage=stage,
+            process=self.processes,
+            folder=self.folder,
+            aim="" if aim.startswith("~") else aim,
+            freezes=freezes,
+            is_hasty=is_hasty or freezes,
+            notes_points=self.trial.kind == "calm",
+            seed=self.trial.seed,
+            defect=self.trial.defect,
+        )
+        pid = os.fork()
+        if pid == 0:
+            victim.play(part)
+        return pid
+
+    def _wait(self, pid: int, aim: str = "") -> int:
+        started = time.monotonic()
+        ended, status = self._kill_at(pid, float(aim[1:])) if aim.startswith("~") else (0, 0)
+        if not ended:
+            _, status = os.waitpid(pid, 0)
+        self.seconds = max(self.seconds, time.monotonic() - started)
+        return status
+
+    def _kill_at(self, pid: int, seconds: float) -> tuple[int, int]:
+        """Kill it from outside, wherever it is by then, unless it has ended."""
+        time.sleep(seconds)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            self.timed_kills += 1
+        return ended, status
+
+    def _was_killed(self, status: int) -> bool:
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    def _judge(self, status: int) -> None:
+        if status != 0:
+            self.failure = f"a process ended with status {status}"
+
+
+def run(trial: Trial, scratch: Path, *, keeps: bool = False) -> Result:
+    """Play a trial in a folder of its own, which is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{trial.scenario}-", dir=scratch))
+    try:
+        playing = Playing(trial, folder)
+        playing.play()
+        return _result(playing)
+    finally:
+        if not keeps:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _result(playing: Playing) -> Result:
+    violations = invariants.check(collect(playing.scenario, playing.trial, playing.folder, KEY))
+    if playing.failure and not violations:
+        violations = (Violation("nothing_fails_by_itself", playing.failure),)
+    entries = read(playing.folder / "journal")
+    died = sum(isinstance(entry, Died) for entry in entries) - playing.freezes
+    return Result(
+        trial=playing.trial,
+        violations=violations,
+        kills=died + playing.timed_kills,
+        recoveries_killed=max(0, died - 1),
+        freezes=playing.freezes,
+        points=_points([entry for entry in entries if isinstance(entry, Passed)]),
+        seconds=playing.seconds,
+    )
+
+
+def _points(passed: Sequence[Passed]) -> tuple[Point, ...]:
+    """In a calm trial the processes of a stage come one after the other."""
+    first = {entry.stage: entry.process for entry in reversed(passed)}
+    return tuple(Point(entry.stage, entry.process - first[entry.stage], entry.point) for entry in passed)
+
+
+class Jobs:
+    """Processes that play trials side by side. Made before there is any thread, as they and their children are forks
+    of this one."""
+
+    def __init__(self, count: int, scratch: Path) -> None:
+        gc.freeze()
+        self._sockets: list[socket.socket] = []
+        self._pids: list[int] = []
+        for _ in range(count):
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                for other in (*self._sockets, ours):
+                    other.close()
+                _serve(theirs, scratch)
+            theirs.close()
+            self._sockets.append(ours)
+            self._pids.append(pid)
+
+    def run(self, trials: Iterator[Trial]) -> Iterator[Result]:
+        """Results as they come. The next trial is asked for only when a job is free."""
+        with selectors.DefaultSelector() as selector:
+            for number, job in enumerate(self._sockets):
+                if (trial := next(trials, None)) is not None:
+                    _send(job, trial)
+                    selector.register(job, selectors.EVENT_READ, number)
+            while selector.get_map():
+                for ready, _ in selector.select():
+                    job = self._sockets[ready.data]
+                    yield _result_from(job)
+                    if (trial := next(trials, None)) is not None:
+                        _send(job, trial)
+                    else:
+                        selector.unregister(job)
+
+    def close(self) -> None:
+        for job in self._sockets:
+            job.close()
+        for pid in self._pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+class JobEnded(Exception):
+    """A process that plays trials ended by itself. It has said why."""
+
+
+def _result_from(job: socket.socket) -> Result:
+    data = _receive(job)
+    if not data:
+        raise JobEnded
+    return msgspec.json.decode(data, type=Result)
+
+
+def _serve(job: socket.socket, scratch: Path) -> None:
+    """The whole life of a job: one trial after the other, until the campaign hangs up."""
+    status = 0
+    try:
+        while data := _receive(job):
+            _send(job, run(msgspec.json.decode(data, type=Trial), scratch))
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    os._exit(status)
+
+
+def _send(job: socket.socket, value: msgspec.Struct) -> None:
+    data = msgspec.json.encode(value)
+    job.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def _receive(job: socket.socket) -> bytes:
+    size = int.from_bytes(_exactly(job, 4), "big")
+    return _exactly(job, size)
+
+
+def _exactly(job: socket.socket, size: int) -> bytes:
+    """So many bytes, or none if the other side has ended."""
+    data = b""
+    while len(data) < size:
+        part = job.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data

@@ -1,0 +1,184 @@
+"""The process that a crash campaign kills: a store, a worker and a client, playing one stage of a scenario."""
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.live.local import LocalLive
+from holdfast.models.model import Model
+from holdfast.models.scripted import Script
+from holdfast.server.operations import Operations
+from holdfast.session.bounds import Bounds
+from holdfast.store import crash_points
+from holdfast.store.clock import SystemClock
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing import defects
+from holdfast.testing.client import Client
+from holdfast.testing.journal import Died, Failed, Journal, Passed, read
+from holdfast.testing.scenarios import Scenario, StagedModel, tools_for
+from holdfast.tools.registry import Registry
+from holdfast.workers.worker import Pace, Worker
+
+KEY = Key(Owner("somebody"), SessionId("story"))
+NODE = "campaign"
+
+STUCK_SECONDS = 15.0
+"""A stage takes some milliseconds; what takes this long will never end."""
+STUCK_WITH_DEFECT_SECONDS = 3.0
+"""Where something is expected to be wrong, being sure matters less than being done."""
+
+LAG_SECONDS = 0.01
+
+BOUNDS = Bounds(
+    linger_seconds=0.02,
+    backoff_seconds=0.005,
+    max_backoff_seconds=0.01,
+    # Every process that is killed may see the scripted failure once more.
+    max_model_attempts=20,
+    snapshot_every_events=5,
+)
+
+PATIENT = Pace(claim_every_seconds=0.05, listen_every_seconds=0.05)
+
+HASTY = Pace(
+    lease_ttl_seconds=0.6,
+    renew_every_seconds=0.1,
+    lease_margin_seconds=0.1,
+    claim_every_seconds=0.05,
+    listen_every_seconds=0.05,
+)
+"""For a process that another is to take over from although it lives."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of a trial has to do."""
+
+    scenario: Scenario
+    stage: int
+    process: int
+    folder: Path
+    aim: str = ""
+    freezes: bool = False
+    """Stop at the aim instead of dying."""
+    is_hasty: bool = False
+    notes_points: bool = False
+    seed: int = 0
+    defect: str = ""
+
+
+def play(part: Part) -> None:
+    """The whole life of a forked process. It never returns."""
+    signal.alarm(int(STUCK_SECONDS * 2))
+    gc.disable()
+    random.seed(part.seed * 1000 + part.process)
+    journal = Journal(part.folder / "journal", part.process)
+    status = 0
+    try:
+        _log_to(journal)
+        defects.plant(part.defect)
+        asyncio.run(_play(part, journal))
+    except BaseException:
+        journal.add(Failed(process=part.process, text=traceback.format_exc()))
+        status = 3
+    sys.stdout.flush()
+    os._exit(status)
+
+
+class Aim:
+    """The visitor of all crash points of a process: it notes them, and ends the process in the one aimed at."""
+
+    def __init__(self, part: Part, journal: Journal) -> None:
+        self._part = part
+        self._journal = journal
+        self._name, _, occurrence = part.aim.rpartition("#")
+        self._occurrence = int(occurrence) if self._name else 0
+        self._passed: Counter[str] = Counter()
+
+    def reach(self, point: str) -> None:
+        self._passed.update((point, "*"))
+        if self._part.notes_points:
+            self._journal.add(Passed(process=self._part.process, stage=self._part.stage, point=point))
+        if self._name in (point, "*") and self._passed[self._name] == self._occurrence:
+            self._journal.add(Died(process=self._part.process, point=point))
+            os.kill(os.getpid(), signal.SIGSTOP if self._part.freezes else signal.SIGKILL)
+
+
+async def _play(part: Part, journal: Journal) -> None:
+    """Open, play, close: the same for the first process and for those that come after a crash."""
+    loop = asyncio.get_running_loop()
+    aim = Aim(part, journal)
+    client: Client | None = None
+
+    def visit(point: str) -> None:
+        aim.reach(point)
+        if client is not None:
+            loop.call_soon_threadsafe(client.pass_point, point)
+        if part.scenario.lags and part.scenario.lags in point:
+            time.sleep(LAG_SECONDS)
+
+    crash_points.install(visit)
+    live, clock = LocalLive(), SystemClock()
+    store = await SqliteStore.open(part.folder / "holdfast.db", node=NODE, clock=clock)
+    operations = Operations(
+        store=store, live=live, clock=clock, bounds=BOUNDS, node=NODE, host=None, producer="campaign"
+    )
+    client = Client(operations, KEY, journal, read(part.folder / "journal"))
+    worker = _worker(part, store, live, client)
+    async with worker:
+        try:
+            async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
+                await client.arrive(part.scenario.options)
+                await part.scenario.stages[part.stage](client)
+        except TimeoutError:
+            row = await store.row(KEY)
+            raise Stuck(f"nothing happens any more: {row}, {await store.waiting_items(KEY)}") from None
+        finally:
+            await client.leave()
+    await store.close()
+
+
+class Stuck(Exception):
+    """The program of a scenario waits for something that does not come."""
+
+
+def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client) -> Worker:
+    script = Script(part.scenario.rules, varied=True)
+    model: Model = StagedModel(script, client, part.process)
+    return Worker(
+        store=store,
+        live=live,
+        clock=SystemClock(),
+        bounds=BOUNDS,
+        pace=HASTY if part.is_hasty else PATIENT,
+        node=NODE,
+        registry=Registry(tools_for(client, Journal(part.folder / "effects", part.process))),
+        models=lambda name: model,
+    )
+
+
+class _ToJournal(logging.Handler):
+    """What the runtime logs as an exception is a bug of its own, and so a finding."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.ERROR)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._journal.add(Failed(process=self._journal.process, text=self.format(record)))
+
+
+def _log_to(journal: Journal) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [_ToJournal(journal)]

@@ -1,0 +1,67 @@
+"""A short crash campaign: every scenario, killed at points drawn by a fixed seed. `make crash` is the long one."""
+
+import pytest
+
+from holdfast.store.crash_points import VERBS
+from holdfast.testing.campaign import Tally, aims_at, can_freeze, plan, unvisited
+from holdfast.testing.scenarios import SCENARIOS
+from holdfast.testing.trial import Point, parse
+from tests.crash.command import campaign
+
+KILLS_EACH = 17
+SEED = 11
+
+NAMES = [scenario.name for scenario in SCENARIOS]
+
+
+def test_the_suite_kills_at_least_three_hundred_times() -> None:
+    assert KILLS_EACH * len(SCENARIOS) >= 300
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_promise_is_broken_by_killing(name: str) -> None:
+    ran = campaign("--scenario", name, "--kills", str(KILLS_EACH), "--seed", str(SEED))
+    assert ran.status == 0, ran.output
+    assert ran.kills >= KILLS_EACH, ran.output
+
+
+def test_every_kind_of_durable_write_is_visited() -> None:
+    ran = campaign("--kills", "0")
+    assert ran.status == 0, ran.output
+
+
+def test_a_kind_of_write_that_nothing_visits_is_noticed() -> None:
+    missing = unvisited({"put:message:before", "put:message:after", "commit:user.message:before"})
+    assert "put:before" not in missing
+    assert "put:answer" in missing
+    assert "commit:after" in missing
+    assert "commit:user.message" not in missing
+    assert "commit:holdfast.turn_ended" in missing
+    assert {f"{verb}:after" for verb in VERBS if verb not in ("put", "commit")} <= set(missing)
+
+
+def test_a_point_is_aimed_at_each_time_that_it_is_passed() -> None:
+    before, after = "put:message:before", "put:message:after"
+    points = (Point(0, 0, before), Point(0, 0, after), Point(0, 0, before), Point(1, 0, before), Point(1, 1, before))
+    assert aims_at(points) == [
+        (0, (f"{before}#1",)),
+        (0, (f"{after}#1",)),
+        (0, (f"{before}#2",)),
+        (1, (f"{before}#1",)),
+        (1, ("-", f"{before}#1")),
+    ]
+
+
+def test_a_process_is_not_frozen_inside_a_transaction() -> None:
+    assert can_freeze(("commit:segments:after#2",))
+    assert not can_freeze(("commit:segments:before#2",))
+    assert not can_freeze(("tool:note:after#1",))
+
+
+def test_the_same_seed_gives_the_same_trials_and_each_can_be_written_down() -> None:
+    tally = Tally(points=tuple(Point(0, 0, f"put:message:{side}") for side in ("before", "after")), seconds=0.1)
+    first, second = plan("plain", tally, 5), plan("plain", tally, 5)
+    trials = [next(first) for _ in range(100)]
+    assert trials == [next(second) for _ in range(100)]
+    assert {trial.kind for trial in trials} == {"kill", "pair", "freeze"}
+    assert [parse("plain", trial.spec, seed=trial.seed) for trial in trials] == trials
