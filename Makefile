@@ -47,9 +47,12 @@ bench: $(TEST_READY) ## Measure against the bars that the README states
 docs: $(RUN_READY) ## Write the generated pages again
 	@$(PLAIN) $(BIN)/python -m holdfast.config > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
+	@$(PLAIN) $(BIN)/python -m holdfast.session.drawing > docs/state-machine.md.new
+	@mv docs/state-machine.md.new docs/state-machine.md
+	@$(PLAIN) $(BIN)/python docs/picture.py
 
 clean: ## Remove caches and built packages (.venv stays; remove it by hand)
-	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache docs/*.new
+	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The first Python that is new enough and can make an environment. A half-made .venv is made again.

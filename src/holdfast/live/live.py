@@ -51,6 +51,8 @@ class Progress(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """The inbox is no longer what it was: something was put, edited, removed or promoted."""
 
+    tail: int | None = None
+    """How far the inbox reaches now, if something was put."""
     promoted: bool = False
     """The holder itself took something out: news for readers, but nobody has more to do than before."""
 
@@ -70,14 +72,21 @@ class Subscription(Protocol):
     def close(self) -> None: ...
 
 
+Listener = Callable[[Key | None, int | None], None]
+
+
 class Live(Protocol):
     def publish(self, key: Key, hint: Hint) -> None: ...
 
     def subscribe(self, key: Key) -> Subscription: ...
 
-    def on_change(self, listener: Callable[[Key | None], None]) -> Callable[[], None]:
-        """Call `listener` with the key of each session whose inbox changed (other than by a promotion), or with None
-        when it may have been any. Gives back how to end it."""
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with the key of each session whose inbox changed (other than by a promotion) and its tail,
+        or with None when it may have been any. Gives back how to end it."""
+        ...
+
+    def announce(self) -> None:
+        """Something is about to be put: whoever claims may as well look now, while the disk is at work."""
         ...
 
     def lose_all(self) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.events.ids import Key
-from holdfast.live.live import Changed, Hint, Lost
+from holdfast.live.live import Changed, Hint, Listener, Lost
 
 MAX_HINTS = 1_000
 """What a slow subscriber may fall behind; then it is told to catch up from the store instead."""
@@ -42,30 +42,33 @@ class LocalLive:
 
     def __init__(self) -> None:
         self._subscriptions: dict[Key, set[LocalSubscription]] = {}
-        self._listeners: list[Callable[[Key | None], None]] = []
+        self._listeners: list[Listener] = []
 
     def publish(self, key: Key, hint: Hint) -> None:
         for subscription in self._subscriptions.get(key, ()):
             subscription.offer(hint)
         if isinstance(hint, Changed) and not hint.promoted:
             for listener in tuple(self._listeners):
-                listener(key)
+                listener(key, hint.tail)
 
     def subscribe(self, key: Key) -> LocalSubscription:
         subscription = LocalSubscription(key, self._forget)
         self._subscriptions.setdefault(key, set()).add(subscription)
         return subscription
 
-    def on_change(self, listener: Callable[[Key | None], None]) -> Callable[[], None]:
+    def on_change(self, listener: Listener) -> Callable[[], None]:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def announce(self) -> None:
+        for listener in tuple(self._listeners):
+            listener(None, None)
 
     def lose_all(self) -> None:
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
                 subscription.offer(Lost())
-        for listener in tuple(self._listeners):
-            listener(None)
+        self.announce()
 
     def listening(self) -> bool:
         return bool(self._subscriptions)

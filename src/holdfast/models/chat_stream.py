@@ -64,6 +64,7 @@ class ChatStream:
         self._answered = False
         self._strayed = False
         self._warned = False
+        self._mended = False
 
     @property
     def finished(self) -> bool:
@@ -170,6 +171,7 @@ class ChatStream:
         except ValueError:
             return self._fail(self._endpoint.garbage("something that is not JSON"))
         self._warn()
+        self._mended = True
         return self._take_completion(mended)
 
     def _take_odd_line(self, line: bytes) -> None:
@@ -190,11 +192,14 @@ class ChatStream:
         return None
 
     def _finish(self) -> None:
+        if self._mended and not (self._batch.used or self._usage or self._finish_reason):
+            return self._fail(self._endpoint.garbage("an answer of which nothing could be read"))
         self.over = True
         if self._usage is not None:
             self._batch.append(token_usage(self._usage))
         reason = self._finish_reason or ("tool_calls" if self._tool_calls.any else "other")
         self._batch.append(Finished(_REASONS.get(reason, "other")))
+        return None
 
     def _cut(self) -> ModelError:
         return self._endpoint.cut()
@@ -213,6 +218,8 @@ class _Batch:
     """What one read brought, with neighbouring pieces of the same thing joined."""
 
     def __init__(self) -> None:
+        self.used = False
+        """Whether anything of the answer was told yet."""
         self._chunks: list[Chunk] = []
         self._kind: type[TextDelta] | type[ReasoningDelta] | int = TextDelta
         self._parts: list[str] = []
@@ -223,9 +230,11 @@ class _Batch:
             self._join()
             self._kind = kind
         self._parts.append(text)
+        self.used = True
 
     def append(self, chunk: Chunk) -> None:
         self._join()
+        self.used = True
         self._chunks.append(chunk)
 
     def drain(self) -> list[Chunk]:

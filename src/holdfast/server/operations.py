@@ -200,15 +200,13 @@ class Operations:
             added=added,
             unattended=unattended,
         )
-        outcome = await self.store.put(
+        accepted = await self._put(
             key,
             item,
-            item_key=f"message:{made}",
-            queue_limit=self._bounds.max_waiting_messages,
+            f"message:{made}",
             only_if_idle=delivery == "reject",
             stop_first=f"stop:before:{made}" if delivery == "interrupt" else None,
         )
-        accepted = self._accepted(key, outcome)
         return Sent(
             message_id=made,
             state=accepted.item.state,
@@ -249,10 +247,7 @@ class Operations:
         made = self._new_id() if stop_id is None else stop_id
         self._check_id("stop", made)
         item = inbox.Stop(stop_id=made, keep_queued=keep_queued)
-        outcome = await self.store.put(
-            key, item, item_key=f"stop:{made}", queue_limit=self._bounds.max_waiting_messages
-        )
-        accepted = self._accepted(key, outcome)
+        accepted = await self._put(key, item, f"stop:{made}")
         said = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
         return Stopped(
             stop_id=made,
@@ -337,10 +332,8 @@ class Operations:
         self._check_answer(content)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
-        outcome = await self.store.put(
-            key, item, item_key=f"answer:{request_id}", queue_limit=self._bounds.max_waiting_messages
-        )
-        return Answered(request_id=request_id, answer_id=made, duplicate=self._accepted(key, outcome).duplicate)
+        accepted = await self._put(key, item, f"answer:{request_id}")
+        return Answered(request_id=request_id, answer_id=made, duplicate=accepted.duplicate)
 
     async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:
         """Only while it is open: a closed one is refused by the store, which knows how it ended."""
@@ -348,13 +341,31 @@ class Operations:
             if found.request_id == request_id and found.kind != kind:
                 raise Invalid("wrong_answer", f"The request {request_id} is a {found.kind}; this answers a {kind}.")
 
-    def _accepted(self, key: Key, outcome: Accepted | Refused) -> Accepted:
+    async def _put(
+        self,
+        key: Key,
+        item: inbox.Item,
+        item_key: str,
+        *,
+        only_if_idle: bool = False,
+        stop_first: str | None = None,
+    ) -> Accepted:
+        """Have an item accepted, and say so to whoever listens; raises why not."""
+        self.live.announce()
+        outcome = await self.store.put(
+            key,
+            item,
+            item_key=item_key,
+            queue_limit=self._bounds.max_waiting_messages,
+            only_if_idle=only_if_idle,
+            stop_first=stop_first,
+        )
         if isinstance(outcome, Refused):
             if outcome.code == "session_not_found":
                 raise self._not_found(key)
             kind = NotFound if outcome.code == "request_not_found" else Conflict
             raise kind(outcome.code, outcome.message)
-        self.live.publish(key, Changed())
+        self.live.publish(key, Changed(tail=outcome.item.sequence))
         return outcome
 
     async def _record(self, key: Key, body: Body, *, title: str | None = None, model: str | None = None) -> None:
@@ -395,11 +406,14 @@ class Operations:
 
     def _check_answer(self, content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> None:
         """What a person or a client gives back is bounded like the result of any tool."""
+        limit = self._bounds.max_tool_result_bytes
         match content:
             case PermissionAnswer(feedback=text) | ToolAnswer(content=text) | QuestionAnswer(answer=text):
-                size, limit = len(text), self._bounds.max_tool_result_bytes
-        if size > limit:
-            raise Invalid("answer_too_large", f"An answer has at most {limit:,} characters; this one has {size:,}.")
+                if len(text) > limit:
+                    raise Invalid(
+                        "answer_too_large",
+                        f"An answer has at most {limit:,} characters; this one has {len(text):,}.",
+                    )
 
     def _check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:

@@ -175,22 +175,6 @@ class Refused(msgspec.Struct, frozen=True):
     message: str
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that this process now holds."""
-
-    lease: Lease
-    claims_without_progress: int
-    """How many claims in a row, this one included, ended without a finished step. Many of them: poison."""
-    eligible: bool
-    """Whether this process may run the session's turns, or only end them."""
-
-
-ReleaseKind = Literal["done", "handed_over", "failed", "for_another"]
-"""Why a session is let go of: nothing is left to do; another process is to go on with it; something went wrong here,
-and the claim counts against the session; or this process may not run it, which is noted, so that it is not asked
-again."""
-
-
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A session as its row has it."""
 
@@ -219,6 +203,24 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     inbox: tuple[InboxItem, ...]
     """Accepted and not yet promoted, in order of arrival."""
     segments: tuple[Segment, ...]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that this process now holds."""
+
+    lease: Lease
+    claims_without_progress: int
+    """How many claims in a row, this one included, ended without a finished step. Many of them: poison."""
+    eligible: bool
+    """Whether this process may run the session's turns, or only end them."""
+    loaded: Loaded | None = None
+    """All that a holder decides on, read along with the claim; None: too long for that, load it."""
+
+
+ReleaseKind = Literal["done", "handed_over", "failed", "for_another"]
+"""Why a session is let go of: nothing is left to do; another process is to go on with it; something went wrong here,
+and the claim counts against the session; or this process may not run it, which is noted, so that it is not asked
+again."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -283,10 +285,13 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(self, *, limit: int, without_models: Collection[str] = ()) -> list[Claim]:
+    async def claim(
+        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
+    ) -> list[Claim]:
         """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
 
-        Those that use one of `without_models` are for other processes to run."""
+        Those that use one of `without_models` are for other processes to run. With a `fold_version`, short ones are
+        loaded in the same transaction, which saves a way to the database and back."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:

@@ -92,8 +92,9 @@ class Holding:
         self._inbox_stale = True
         self.woken.set()
 
-    def heard_tail(self, tail: int) -> None:
-        if tail > self._tail_seen:
+    def heard_tail(self, tail: int | None) -> None:
+        """The inbox reaches to here now; None: it changed otherwise."""
+        if tail is None or tail > self._tail_seen:
             self.wake()
 
     async def refresh_inbox(self) -> None:

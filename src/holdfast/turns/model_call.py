@@ -37,6 +37,8 @@ async def _receive(holding: Holding, answer: Answer, model: Model, request: Mode
         async for chunks in stream:
             answer.take(chunks)
             writer.write_soon()
+            if not writer.has_shown and not answer.finish_reason:
+                await writer.written()  # People wait for the first words: they come before more is read.
             if answer.characters > holding.bounds.max_answer_characters:
                 answer.finish_reason = "length"
                 break
@@ -60,6 +62,7 @@ class SegmentWriter:
         self._answer = answer
         self._writing: asyncio.Task[None] | None = None
         self._more = False
+        self.has_shown = False
 
     def write_soon(self) -> None:
         self._more = True
@@ -71,6 +74,9 @@ class SegmentWriter:
     async def settle(self) -> None:
         """Wait until what is being written is written. What came after it goes into the message itself."""
         self._more = False
+        await self.written()
+
+    async def written(self) -> None:
         if self._writing is not None:
             await self._writing
 
@@ -80,6 +86,7 @@ class SegmentWriter:
             segments = self._answer.take_segments()
             if segments:
                 await self._holding.commit_segments(segments)
+                self.has_shown = True
 
 
 async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms: int) -> None:

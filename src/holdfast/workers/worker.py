@@ -69,6 +69,9 @@ class Worker:
         self._owed: dict[Key, tuple[Claim, ReleaseKind]] = {}
         """What the store could not take back. Its leases last as long as this process renews, so it is tried again."""
         self._wanted = asyncio.Event()
+        self._is_claiming = False
+        self._heard_early: dict[Key, int | None] = {}
+        """Sessions that something was put into while they were being claimed and loaded, and their tails."""
         self._left_some = False
         """The last claim took all that there was room for; perhaps there is more."""
         self._unusable_models: set[str] = set()
@@ -122,9 +125,11 @@ class Worker:
 
     # Claiming
 
-    def _heard(self, key: Key | None) -> None:
+    def _heard(self, key: Key | None, tail: int | None) -> None:
         if key is not None and key in self._loops:
-            self._loops[key].holding.wake()
+            self._loops[key].holding.heard_tail(tail)
+        elif key is not None and (self._is_claiming or key in self._running):
+            self._heard_early[key] = tail
         else:
             self._wanted.set()
 
@@ -145,19 +150,31 @@ class Worker:
         self._left_some = free <= 0
         if self._left_some or not self.keeper.trusted():
             return
-        claims = await self._store.claim(limit=free, without_models=self._unusable_models)
+        self._is_claiming = True
+        try:
+            claims = await self._store.claim(
+                limit=free, without_models=self._unusable_models, fold_version=FOLD_VERSION
+            )
+        finally:
+            self._is_claiming = False
         self._left_some = len(claims) == free
         for claim in claims:
             key = claim.lease.key
             task = asyncio.create_task(self._hold(claim), name=f"session {key.session}")
             self._running[key] = task
             task.add_done_callback(functools.partial(self._ended, key))
-        if self._left_some and len(self._running) < self._pace.max_sessions:
-            self._wanted.set()  # Some ended while the store was asked.
+        missed = [key for key in self._heard_early if key not in self._running]
+        for key in missed:
+            del self._heard_early[key]
+        if missed or (self._left_some and len(self._running) < self._pace.max_sessions):
+            self._wanted.set()  # Some were put, or ended, while the store was asked.
 
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
+        if key in self._heard_early:
+            del self._heard_early[key]
+            self._wanted.set()
         if self._left_some:
             self._wanted.set()
 
@@ -200,7 +217,7 @@ class Worker:
 
     async def _run(self, claim: Claim) -> None:
         key = claim.lease.key
-        loaded = await self._store.load(key, fold_version=FOLD_VERSION)
+        loaded = claim.loaded or await self._store.load(key, fold_version=FOLD_VERSION)
         if loaded is None:
             raise LeaseLost(key)
         holding = Holding(
@@ -223,6 +240,8 @@ class Worker:
         loop.draining = self._draining
         self._loops[key] = loop
         self.keeper.holdings[key] = holding
+        if key in self._heard_early:
+            holding.heard_tail(self._heard_early.pop(key))
         try:
             await loop.run()
         finally:

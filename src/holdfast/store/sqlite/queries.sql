@@ -352,6 +352,10 @@ SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY
                       AND inbox.item_key = 'answer:' || request.id)
  ORDER BY opened_at, id;
 
+-- name: events_since_snapshot
+SELECT head - coalesce((SELECT position FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3), 0)
+  FROM session WHERE owner = ?1 AND id = ?2;
+
 -- name: snapshot
 SELECT fold_version, position, state FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3;
 

@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
@@ -13,6 +15,7 @@ from holdfast.events.inbox import InboxItem
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import (
     CaughtUp,
+    Claim,
     Cursor,
     Key,
     LedgerEntry,
@@ -26,6 +29,8 @@ from holdfast.store.store import (
 
 NOBODYS_FENCE: Final = Fence(-1)
 _ALL: Final = -1
+READ_ALONG_EVENTS: Final = 500
+"""More than a session has between two snapshots, and still read in a millisecond or two."""
 _LAST_TIME: Final = (1 << 63) - 1
 
 
@@ -59,6 +64,15 @@ def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:
         inbox=waiting_items(db, key),
         segments=_segments(db, key, Cursor()),
     )
+
+
+def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Claim:
+    """The claim with its session, if few events are to be read: the writer's thread has other things to do."""
+    key = claim.lease.key
+    ((events,),) = db.execute(SQL["events_since_snapshot"], (key.owner, key.session, fold_version))
+    if events > READ_ALONG_EVENTS:
+        return claim
+    return msgspec.structs.replace(claim, loaded=load(db, key, fold_version))
 
 
 def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:

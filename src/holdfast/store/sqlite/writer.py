@@ -131,7 +131,11 @@ class Writer:
         stopping = False
         while not stopping:
             jobs, stopping = self._take()
-            to_write = [job for job in jobs if not self._is_answered(job)]
+            to_write: list[Job] = []
+            for job in jobs:
+                # Behind something that is to be written, a look would be too early: it may be about just that.
+                if to_write or not self._is_answered(job):
+                    to_write.append(job)
             if to_write:
                 self._write(to_write)
             self._tell(jobs)
