@@ -1,0 +1,226 @@
+"""Answers and stops that come twice, too late, at once, in the wrong form or from the wrong person."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.app import Runtime, Session
+from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId
+from holdfast.events.request import PermissionCompleted
+from holdfast.events.session import ClientTool
+from holdfast.events.tool import ToolAttempted
+from holdfast.events.turn import TurnEnded
+from holdfast.models.scripted import Reply, ScriptedModel
+from holdfast.server.errors import NotFound, OperationError
+from holdfast.server.operations import Answered, Stopped
+from holdfast.store.store import RequestRow
+from holdfast.tools.tool import tool
+from tests.faults.world import bodies_of, call, endings_of, model_said, patience, runtime_on, told, until
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def guarded() -> str:
+    """Something that a person must allow."""
+    return "done"
+
+
+LOCATE = ClientTool(name="locate", description="Where is it?", parameters={"type": "object"})
+
+
+def model() -> ScriptedModel:
+    over = Reply(text="Over.")
+    return ScriptedModel(
+        told(
+            permission=(call("guarded"), over),
+            question=(call("ask_user", question="Which?"), over),
+            client=(call("locate"), over),
+        )
+    )
+
+
+async def asked(runtime: Runtime, kind: str) -> tuple[Session, RequestRow]:
+    session = await runtime.session(client_tools=(LOCATE,))
+    (request,) = (await session.run(kind)).requests
+    return session, request
+
+
+# A stop against an answer
+
+
+async def receipt_or_code(receipt: Any) -> Answered | Stopped | str:
+    try:
+        found: Answered | Stopped = await receipt
+    except OperationError as refused:
+        return refused.code
+    return found
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_of_a_stop_and_an_answer_at_once_both_are_told_the_truth(database: Path, processes: int) -> None:
+    """Again and again, in any order, from one process or two: the log says the same as the receipts."""
+    chance = random.Random(processes)
+    seen: set[tuple[str, str]] = set()
+    async with (
+        runtime_on(database, model(), tools=[guarded]) as runtime,
+        runtime_on(database, work=False) as other,
+        patience(),
+    ):
+        for _ in range(40):
+            session, request = await asked(runtime, "permission")
+            stopper = session if processes == 1 else other.open(session.id)
+            moves = [
+                delayed(session.approve(request.request_id), chance.uniform(0, 0.003)),
+                delayed(stopper.stop(stop_id="stop"), chance.uniform(0, 0.006)),
+            ]
+            chance.shuffle(moves)
+            receipts = await asyncio.gather(*(receipt_or_code(move) for move in moves))
+            await until(session, lambda body: isinstance(body, TurnEnded))
+            seen.add(await check_race(session, receipts))
+    assert ("answered", "stopped") in seen or ("answered", "completed") in seen
+    assert any(answer in ("stopping", "request_closed") for answer, _ in seen)
+
+
+async def delayed(move: Any, seconds: float) -> Any:
+    await asyncio.sleep(seconds)
+    return await move
+
+
+async def check_race(session: Session, receipts: list[Answered | Stopped | str]) -> tuple[str, str]:
+    """What became of the answer and of the turn, after comparing both receipts with the log."""
+    answer = next((found for found in receipts if isinstance(found, Answered | str)), "")
+    stopped = next(found for found in receipts if isinstance(found, Stopped))
+    (completed,) = await bodies_of(session, PermissionCompleted)
+    (ending,) = await endings_of(session)
+    attempts = await bodies_of(session, ToolAttempted)
+    if isinstance(answer, Answered):
+        assert completed.decision == "approved", "it was accepted, and so it counts"
+    else:
+        assert answer in ("stopping", "request_closed")
+        assert completed.decision == "cancelled"
+        assert (ending, attempts) == ("stopped", [])
+    final = (await session.stop(stop_id="stop")).outcome
+    assert ending in ("stopped", "completed")
+    assert (ending == "stopped") == (final == "stopped")
+    if stopped.outcome == "stopping":
+        assert final in ("stopped", "turn_ended_before"), "the stop was accepted, and its receipt says how it ended"
+    else:
+        assert (final, ending) == (stopped.outcome, "completed"), "nothing ran any more when the stop came"
+    return ("answered" if isinstance(answer, Answered) else answer), ending
+
+
+# Answers that come twice, or do not fit
+
+
+async def test_a_second_answer_is_refused_with_a_sentence_and_changes_nothing(database: Path) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, "permission")
+        await session.deny(request.request_id, feedback="Not today.")
+        with pytest.raises(OperationError) as refused:
+            await session.approve(request.request_id)
+        assert refused.value.code == "answered_already"
+        assert refused.value.message.endswith(".")
+        await until(session, lambda body: isinstance(body, TurnEnded))
+        assert await bodies_of(session, ToolAttempted) == []
+        assert (await model_said(session))[-1] == "Over."
+
+
+@pytest.mark.parametrize("kind", ["permission", "question", "client"])
+async def test_an_answer_of_the_wrong_kind_is_refused_and_the_request_stays_open(database: Path, kind: str) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, kind)
+        right: dict[str, Any] = {
+            "permission": session.approve,
+            "question": lambda found: session.answer(found, "Blue"),
+            "client": lambda found: session.give_result(found, "There"),
+        }
+        for other, answer in right.items():
+            if other != kind:
+                with pytest.raises(OperationError) as refused:
+                    await answer(request.request_id)
+                assert refused.value.code == "wrong_answer"
+        assert await session.requests() == (request,)
+        await right[kind](request.request_id)
+        await until(session, lambda body: isinstance(body, TurnEnded))
+        assert (await model_said(session))[-1] == "Over."
+
+
+@pytest.mark.parametrize("request_id", ["", "no-such", "x" * 10_000, "nul\0", "'; DROP TABLE session; --"])
+async def test_an_answer_to_nothing_is_refused(database: Path, request_id: str) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, _ = await asked(runtime, "permission")
+        with pytest.raises(NotFound) as refused:
+            await session.approve(request_id)
+        assert refused.value.code == "request_not_found"
+        assert len(await session.requests()) == 1
+
+
+@pytest.mark.parametrize("answer_id", ["", "x" * 65, "new\nline"])
+async def test_an_answer_with_a_bad_id_is_refused(database: Path, answer_id: str) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, "permission")
+        with pytest.raises(OperationError) as refused:
+            await session.approve(request.request_id, answer_id=answer_id)
+        assert refused.value.code == "id_invalid"
+        await session.approve(request.request_id, answer_id="good")
+        await until(session, lambda body: isinstance(body, TurnEnded))
+        assert (await session.run("And now?")).reason == "completed"
+
+
+# Somebody else's session
+
+
+async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every_verb(database: Path) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, "permission")
+        verbs = runtime.operations
+        before = await session.row()
+
+        async def read(key: Key) -> None:
+            async for _ in verbs.read(key).until_now():
+                pass
+
+        attempts: dict[str, Any] = {
+            "session": lambda key: verbs.session(key),
+            "send": lambda key: verbs.send(key, "Hello", message_id=MessageId("m")),
+            "interrupt": lambda key: verbs.send(key, "Hello", delivery="interrupt"),
+            "stop": lambda key: verbs.stop(key, stop_id="s"),
+            "queue": lambda key: verbs.queue(key),
+            "requests": lambda key: verbs.requests(key),
+            "approve": lambda key: verbs.decide_permission(key, RequestId(request.request_id), "approved"),
+            "rename": lambda key: verbs.rename(key, "Mine"),
+            "change_model": lambda key: verbs.change_model(key, "mine"),
+            "resumed": lambda key: verbs.resumed(key),
+            "receipt": lambda key: verbs.receipt(key, MessageId("m")),
+            "edit": lambda key: verbs.edit_queued(key, MessageId("m"), "x"),
+            "remove": lambda key: verbs.remove_queued(key, MessageId("m")),
+            "read": read,
+            "delete": lambda key: verbs.delete(key),
+        }
+        for name, attempt in attempts.items():
+            said = []
+            for key in (Key(Owner("thief"), session.id), Key(runtime.owner, SessionId("never-was"))):
+                with pytest.raises(OperationError) as refused:
+                    await attempt(key)
+                said.append((type(refused.value), refused.value.code, refused.value.message.replace(key.session, "")))
+            assert said[0] == said[1], name
+        after = await session.row()
+        assert (after.head, after.inbox_tail, after.title) == (before.head, before.inbox_tail, before.title)
+        await session.approve(request.request_id)
+        await until(session, lambda body: isinstance(body, TurnEnded))
+        assert (await runtime.operations.usage(Owner("thief"))) == ()
+
+
+async def test_another_owner_may_use_the_same_id_for_a_session_of_their_own(database: Path) -> None:
+    async with runtime_on(database, model(), tools=[guarded], owner="one") as one, patience():
+        first = await one.session("same-id")
+        assert (await first.run("Mine")).reason == "completed"
+        async with runtime_on(database, model(), tools=[guarded], owner="two") as two:
+            second = await two.session("same-id")
+            assert (await second.run("And mine")).reason == "completed"
+            await second.delete()
+        assert (await first.run("Still here")).reason == "completed"
