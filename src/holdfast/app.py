@@ -260,22 +260,26 @@ class Session:
         """Wait until the turn of a message ends, or waits for somebody."""
         outcome = _TurnOutcome(MessageId(message_id))
         async for reading in self.events(cursor):
-            if isinstance(reading, Changed) and await self._is_removed(outcome):
-                return outcome.result(())
+            if isinstance(reading, Changed) and not outcome.has_turn:
+                found = await self._before_its_turn(outcome)
+                if found is not None:
+                    return found
             if isinstance(reading, Event) and outcome.take(reading):
                 waiting = await self.requests() if outcome.reason == "waiting" else ()
                 if outcome.reason != "waiting" or waiting:
                     return outcome.result(waiting)
         raise AssertionError("a session is followed without end")
 
-    async def _is_removed(self, outcome: "_TurnOutcome") -> bool:
-        if outcome.has_turn:
-            return False
+    async def _before_its_turn(self, outcome: "_TurnOutcome") -> TurnResult | None:
+        """A message may be taken out of the queue, or wait behind a turn that itself waits for somebody."""
         receipt = await self._operations.receipt(self.key, outcome.message_id)
-        if receipt.state not in ("removed", "refused"):
-            return False
-        outcome.reason = "removed"
-        return True
+        if receipt.state in ("removed", "refused"):
+            outcome.reason = "removed"
+            return outcome.result(())
+        if receipt.state != "accepted" or (await self.row()).status != "waiting":
+            return None
+        requests = await self.requests()
+        return outcome.result(requests) if requests else None
 
     def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Reading]:
         """Everything from the cursor on; with `follow`, also what comes, without end."""

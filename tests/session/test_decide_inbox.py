@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.events import message, request, tool, turn
+from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Fence, RequestId, ToolCallId
 from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer
@@ -253,8 +253,15 @@ def test_a_process_that_may_not_run_a_turn_says_so_once_and_lets_go() -> None:
     assert decided(after(state, written), deciding(eligible=False)) == Release(for_another=True)
 
 
-def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it() -> None:
-    assert decided(state_of(STARTED), deciding(eligible=False, inbox=put(sends("Hi")))) == Release(for_another=True)
+def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it_but_says_once_that_it_waits() -> None:
+    unable = deciding(eligible=False, inbox=put(sends("Hi")))
+    written = appended(state_of(STARTED), unable)
+    assert [body.info_type for body in written.events if isinstance(body, session.SessionInfo)] == [
+        "no_eligible_worker"
+    ]
+    assert written.promotes == []
+    assert decided(after(state_of(STARTED), written), unable) == Release(for_another=True)
+    assert decided(state_of(STARTED), deciding(eligible=False)) == Release(for_another=True)
 
 
 def test_a_process_that_may_not_run_a_turn_may_stop_it_and_take_its_answers() -> None:

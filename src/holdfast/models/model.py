@@ -3,7 +3,7 @@
 A model streams batches: all that one network read brought, so that the cost is per read and not per token.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
 
 import msgspec
@@ -68,6 +68,7 @@ ErrorCode = Literal[
     "model_unauthorized",
     "model_refused",
     "model_garbage",
+    "model_failed",
 ]
 
 
@@ -92,13 +93,13 @@ class ModelError(Exception):
 
 
 class Model(Protocol):
-    """Something that answers. Closing the iterator closes the call, at once."""
+    """Something that answers. Closing the generator closes the call, at once."""
 
     @property
     def name(self) -> str:
         """What the log and the ledger call it."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[list[Chunk]]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Make the call. Raises `ModelError` instead of ending when the answer is not whole."""
         ...

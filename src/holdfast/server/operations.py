@@ -116,7 +116,7 @@ class Operations:
         """Make a session, durable on return. One's own existing id returns that session as it is."""
         made = SessionId(self._new_id()) if session_id is None else session_id
         self._check_id("session", made)
-        self._check_rules(options.allow)
+        self._check_options(options)
         self._check_tools(options.client_tools)
         key = Key(owner, made)
         started = SessionStarted(
@@ -166,10 +166,12 @@ class Operations:
         self.live.lose_all()
 
     async def rename(self, key: Key, title: str) -> None:
+        self._check_size("A title", title, self._bounds.max_name_characters)
         await self._record(key, TitleChanged(title=title), title=title)
 
     async def change_model(self, key: Key, model: str) -> None:
         """From the next step on."""
+        self._check_model(model)
         await self._record(key, ModelChanged(new_model=model), model=model)
 
     async def resumed(self, key: Key) -> None:
@@ -193,6 +195,7 @@ class Operations:
         made = MessageId(self._new_id()) if message_id is None else message_id
         self._check_id("message", made)
         self._check_text(text)
+        self._check_size("What is added to a message", added, self._bounds.max_instructions_characters)
         item = inbox.Message(
             message_id=made,
             text=text,
@@ -311,6 +314,7 @@ class Operations:
         self, key: Key, attachment_id: str, *, capabilities: tuple[str, ...] = (), ttl_seconds: float = 60
     ) -> None:
         """Say that a client is present, and what it can answer. To be repeated before the time is over."""
+        self._check_id("attachment", attachment_id)
         found = Attachment(attachment_id=attachment_id, key=key, node=self._node, capabilities=capabilities)
         await self.store.attach(found, ttl_seconds=ttl_seconds)
 
@@ -330,6 +334,7 @@ class Operations:
         made = self._new_id() if answer_id is None else answer_id
         self._check_id("answer", made)
         self._check_answer(content)
+        self._check_size("A name", answered_by, self._bounds.max_name_characters)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
         accepted = await self._put(key, item, f"answer:{request_id}")
@@ -403,6 +408,24 @@ class Operations:
             if found.name in typing.get_args(PermissionKind):
                 # Approving it for the session would grant the kind of that name to every tool.
                 raise Invalid("tool_name_reserved", f"{found.name} is a kind of permission; a tool needs another name.")
+
+    def _check_options(self, options: SessionOptions) -> None:
+        self._check_rules(options.allow)
+        self._check_size("A title", options.title or "", self._bounds.max_name_characters)
+        if options.model is not None:
+            self._check_model(options.model)
+        self._check_size("A system message", options.system_message or "", self._bounds.max_instructions_characters)
+        noted = "".join((*options.metadata, *options.metadata.values()))
+        self._check_size("Metadata", noted, self._bounds.max_metadata_characters)
+
+    def _check_model(self, model: str) -> None:
+        limit = self._bounds.max_name_characters
+        if not model or len(model) > limit or not model.isprintable():
+            raise Invalid("model_invalid", f"A model's name has 1 to {limit} printable characters.")
+
+    def _check_size(self, what: str, text: str, limit: int) -> None:
+        if len(text) > limit:
+            raise Invalid("too_long", f"{what} has at most {limit:,} characters; this has {len(text):,}.")
 
     def _check_answer(self, content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> None:
         """What a person or a client gives back is bounded like the result of any tool."""

@@ -51,6 +51,7 @@ class Reader:
         try:
             async for reading in self.until_now():
                 yield reading
+            yield Changed()
             while True:
                 readings = self._from_hint(await subscription.next())
                 if readings is None:

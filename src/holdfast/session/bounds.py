@@ -10,6 +10,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """A longer message is refused before it is stored; long material belongs in a file."""
     max_id_characters: int = 64
     """Ids come from clients and are stored with every row."""
+    max_name_characters: int = 200
+    """Titles, names of models and of whoever answered: one line for people."""
+    max_instructions_characters: int = 200_000
+    """A system message, or what is added to a message for the model: both are sent with every call."""
+    max_metadata_characters: int = 16_000
+    """What a program notes about a session, names and values together; it is no store of its own."""
     max_waiting_messages: int = 10
     """Follow-ups that may wait in one session; the next is refused, never trimmed silently."""
     max_rounds: int = 100

@@ -17,7 +17,7 @@ from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, 
 from holdfast.events.message import Block, Delivery, SealCause
 from holdfast.events.request import PermissionAsk, RequestKind
 from holdfast.session.bounds import Bounds
-from holdfast.session.fold import INTERRUPTED
+from holdfast.session.fold import INTERRUPTED, NO_WORKER
 from holdfast.session.permissions import judge, session_rule
 from holdfast.session.state import Call, Phase, Reply, State, Turn, same_call_key
 
@@ -35,6 +35,10 @@ REPEATED_LINE = (
     "You made the same tool call with the same arguments many times. Do something else, or answer with what you have."
 )
 CLOSING_LINE = "(The model ended this turn without an answer.)"
+NO_WORKER_LINE = (
+    "This message waits: no process is running that has this session's tools and can use its model. Start one, or "
+    "choose another model."
+)
 DENIED = "Permission denied and could not request permission from user"
 REJECTED = "The user rejected this tool call."
 NO_MORE_ROUNDS = "This was the last round of this turn: no tool is run in it."
@@ -95,6 +99,8 @@ class Append(msgspec.Struct, kw_only=True):
     opens: list[Opened] = []
     closes: list[RequestId] = []
     drops_segments: bool = False
+    supposes_head: bool = False
+    """Only if the log is as the state has it: no record came in between."""
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -143,7 +149,7 @@ def _decide(state: State, inputs: Inputs) -> Action:
     if action := _answers(state, inputs) or _stop(state, inputs):
         return action
     if not inputs.eligible:
-        return _for_another(state)
+        return _for_another(state, inputs)
     if state.turn is None:
         return _start_turn(state, inputs)
     if inputs.claims_without_progress > inputs.bounds.max_claims_without_progress:
@@ -232,9 +238,13 @@ def _stop(state: State, inputs: Inputs) -> Append | Interrupt | None:
     return ending
 
 
-def _for_another(state: State) -> Action:
+def _for_another(state: State, inputs: Inputs) -> Action:
+    """Nobody who could run it came for a minute: whoever waits should be told, in the turn or before it began."""
     if state.turn and not state.turn.no_worker_noted:
         return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
+    waits = any(isinstance(item.item, Message) for item in inputs.inbox)
+    if state.turn is None and waits and not state.no_worker_noted:
+        return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
     return Release(for_another=True)
 
 
@@ -250,7 +260,7 @@ def _start_turn(state: State, inputs: Inputs) -> Append | Release:
     taken = [first, *(pair for pair in waiting[1:] if pair[1].delivery == "steer")]
     turn_id = _new(TurnId, inputs)
     started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in taken))
-    begun = Append(events=[started])
+    begun = Append(events=[started], supposes_head=True)
     for item, sent in taken:
         delivery: Delivery = "queued" if item.while_running else "idle"
         begun.events.append(_user_message(sent, turn_id, delivery))
@@ -465,9 +475,9 @@ def _next_for_call(
     state: State, inputs: Inputs, current: Turn, call: Call, written: Append, startable: list[Call]
 ) -> None:
     """One call's next move: refuse it, ask about it, hand it out, start it, or leave it be."""
-    facts = inputs.facts[call.tool_call_id]
     if call.tool_call_id in inputs.running or call.request_id is not None:
         return
+    facts = inputs.facts[call.tool_call_id]
     if current.last_step:
         # The call was made without tools. A model that asks for one all the same would never come to an end.
         written.events.append(_refusal(call.tool_call_id, NO_MORE_ROUNDS, "denied"))

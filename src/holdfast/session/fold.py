@@ -25,6 +25,9 @@ from holdfast.session.state import (
     same_call_key,
 )
 
+NO_WORKER = "no_eligible_worker"
+"""The kind of note that tells readers that nobody can run their session."""
+
 FOLD_VERSION = 1
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
@@ -69,9 +72,12 @@ def _take(state: State, body: Body, event: Event) -> None:
             state.title = body.title
         case session.ModelChanged():
             state.model = body.new_model
+        case session.SessionInfo(info_type=info_type):
+            state.no_worker_noted = state.no_worker_noted or info_type == NO_WORKER
         case session.Truncated():
             state.history = [item for item in state.history if item.position <= body.kept]
         case turn.TurnStarted():
+            state.no_worker_noted = False
             state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
         case turn.TurnEnded():
             state.turn = None

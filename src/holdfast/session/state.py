@@ -196,6 +196,8 @@ class State(msgspec.Struct):
     allow: list[str] = []
     history: list[HistoryItem] = []
     turn: Turn | None = None
+    no_worker_noted: bool = False
+    """A message waits and nobody can run the session; its readers were told."""
     requests: dict[RequestId, OpenRequest] = {}
 
     def reply(self) -> Reply | None:

@@ -15,6 +15,9 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -22,7 +25,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Goes on while the machine sleeps, where the system has such a clock: leases do too."""
+        return time.clock_gettime(_BOOT_CLOCK)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

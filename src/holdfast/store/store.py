@@ -117,6 +117,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerEntry, ...] = ()
     snapshot: Snapshot | None = None
     creates: NewSession | None = None
+    supposes_head: Position | None = None
+    """It holds only if this is the head before it: nothing was appended that its decision did not know."""
     turn_id: TurnId | None = None
     """The unfinished turn after this unit; read together with `status`."""
     status: Status | None = None

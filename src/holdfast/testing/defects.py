@@ -113,8 +113,8 @@ def _accept_after_stop() -> None:
 def _overwrite_answer() -> None:
     again = puts._again
 
-    def overwritten(asked: puts.Put, found: tuple[Any, ...]) -> Accepted | Refused:
-        outcome = again(asked, found)
+    def overwritten(db: Any, asked: puts.Put, found: tuple[Any, ...]) -> Accepted | Refused:
+        outcome = again(db, asked, found)
         if isinstance(outcome, Refused) and outcome.code == "answered_already":
             return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))
         return outcome
@@ -170,8 +170,8 @@ def _changed(append: Append, **changes: Any) -> Append:
 def _keep_segments() -> None:
     unit = Holding._unit
 
-    def keeping(self: Holding, append: Append, events: Any) -> Unit:
-        return msgspec.structs.replace(unit(self, append, events), drops_segments=False)
+    def keeping(self: Holding, append: Append, events: Any, says: Any) -> Unit:
+        return msgspec.structs.replace(unit(self, append, events, says), drops_segments=False)
 
     _replace(Holding, "_unit", keeping)
 
@@ -222,8 +222,9 @@ def _throw_away_shown() -> None:
 
 
 def _repeat_unknown() -> None:
-    def all_repeatable(*given: Any) -> dict[Any, CallFacts]:
-        return {call: msgspec.structs.replace(facts, repeatable=True) for call, facts in facts_of(*given).items()}
+    def all_repeatable(*given: Any, **named: Any) -> dict[Any, CallFacts]:
+        found = facts_of(*given, **named)
+        return {call: msgspec.structs.replace(facts, repeatable=True) for call, facts in found.items()}
 
     _replace(loop, "facts_of", all_repeatable)
 

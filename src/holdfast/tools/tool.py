@@ -220,7 +220,13 @@ async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any
         try:
             result = function(**given)
         except BaseException as error:
-            failure = error if not isinstance(error, StopIteration) else RuntimeError("the tool raised StopIteration")
+            # What would end the program, or confuse the loop, is this tool's failure and no more.
+            heeded = isinstance(error, (Exception, SystemExit, asyncio.CancelledError))
+            failure = (
+                error
+                if heeded and not isinstance(error, StopIteration)
+                else RuntimeError(f"it raised {type(error).__name__}: {error}")
+            )
         with contextlib.suppress(RuntimeError):  # the program ended first
             loop.call_soon_threadsafe(settle, result, failure)
 

@@ -5,13 +5,14 @@ other processes appended before it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Position, TurnId
-from holdfast.events.inbox import InboxItem, Stop
+from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.session.bounds import Bounds
@@ -37,6 +38,11 @@ from holdfast.store.store import (
 )
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.shown import blocks_of
+
+T = TypeVar("T")
+
+MISSED_EVENTS = 1_000
+"""Records that others appended since this holder last wrote; more are folded in one by one as it goes on."""
 
 _STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
 
@@ -64,6 +70,9 @@ class Holding:
         self.state = _state_of(loaded)
         self.inbox: tuple[InboxItem, ...] = loaded.inbox
         self.woken = asyncio.Event()
+        self.call_in_flight: tuple[MessageId, int] | None = None
+        """The message and the attempt of the model call that is being made, and has not been recorded."""
+        self._row_says = (loaded.row.status, loaded.row.turn_id)
         self._tail_seen = loaded.row.inbox_tail
         self._inbox_stale = False
         self._refreshing = asyncio.Lock()
@@ -122,20 +131,17 @@ class Holding:
 
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
-        writing = asyncio.ensure_future(self._commit(append))
-        writing.add_done_callback(_is_told)
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait((writing,))
-            raise
+        return await _to_the_end(self._commit(append))
 
     async def _commit(self, append: Append) -> bool:
         events = tuple(self._event(body) for body in append.events)
-        outcome = await self.store.commit(self._unit(append, events))
+        says = self._row_after(append)
+        outcome = await self.store.commit(self._unit(append, events, says))
         if not self._committed(outcome):
+            fold(await self.store.events_after(self.key, self.state.head, limit=MISSED_EVENTS), self.state)
             return False
         assert isinstance(outcome, Committed)
+        self._row_says = says
         if append.drops_segments:
             self._segments.clear()
         promoted = {promotion.sequence for promotion in append.promotes}
@@ -147,6 +153,9 @@ class Holding:
 
     async def commit_segments(self, segments: list[Segment]) -> None:
         """Make a piece of the message in flight durable, and then show it."""
+        await _to_the_end(self._commit_segments(segments))
+
+    async def _commit_segments(self, segments: list[Segment]) -> None:
         outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
         self._committed(outcome)
         assert isinstance(outcome, Committed)
@@ -186,8 +195,7 @@ class Holding:
     def _event(self, body: Body) -> Event:
         return Event(Position(0), EventId(self.new_id()), self.clock.now_ms(), body)
 
-    def _unit(self, append: Append, events: tuple[Event, ...]) -> Unit:
-        phase = self._phase_after(append.events)
+    def _unit(self, append: Append, events: tuple[Event, ...], says: tuple[Status, TurnId | None]) -> Unit:
         title = next((body.title for body in append.events if isinstance(body, session.TitleChanged)), None)
         return Unit(
             key=self.key,
@@ -209,11 +217,23 @@ class Holding:
             drops_segments=append.drops_segments,
             ledger=tuple(self._ledger(append.events)),
             snapshot=self._snapshot_if_due(),
-            status=_STATUS.get(phase, "running"),
-            turn_id=self._turn_after(append.events),
+            supposes_head=self.state.head if append.supposes_head else None,
+            status=None if says == self._row_says else says[0],
+            turn_id=says[1],
             title=title,
             makes_progress=_makes_progress(append.events),
         )
+
+    def _row_after(self, append: Append) -> tuple[Status, TurnId | None]:
+        """What the session's row says after this."""
+        status = _STATUS.get(self._phase_after(append.events), "running")
+        if status == "idle" and self._waits_after(append):
+            status = "queued"
+        return status, self._turn_after(append.events)
+
+    def _waits_after(self, append: Append) -> bool:
+        promoted = {promotion.sequence for promotion in append.promotes}
+        return any(isinstance(item.item, Message) and item.sequence not in promoted for item in self.inbox)
 
     def _phase_after(self, bodies: Iterable[Body]) -> Phase:
         """Walk the table, so that an illegal event is our exception and not somebody's log."""
@@ -251,6 +271,8 @@ class Holding:
                 case message.AssistantMessage(interrupted=True):
                     # When the provider itself cut it, this attempt is on the books already, and stays there once.
                     yield self._unknown_use(body.message_id, self._segments[-1].attempt if self._segments else 1)
+                case turn.TurnEnded() if self.call_in_flight:
+                    yield self._unknown_use(*self.call_in_flight)
                 case _:
                     pass
 
@@ -273,10 +295,21 @@ class Holding:
         return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
 
 
-def _is_told(writing: asyncio.Future[bool]) -> None:
-    """Whoever waits is told how the write ended. If it was cancelled twice nobody does, and nobody need know."""
-    if not writing.cancelled():
-        writing.exception()
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do all of it, even if whoever waits is cancelled meanwhile."""
+    doing = asyncio.ensure_future(work)
+    doing.add_done_callback(_is_told)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait((doing,))
+        raise
+
+
+def _is_told(doing: asyncio.Future[Any]) -> None:
+    """Whoever waits is told how it ended. If that one was cancelled twice nobody does, and nobody need know."""
+    if not doing.cancelled():
+        doing.exception()
 
 
 def _state_of(loaded: Loaded) -> State:

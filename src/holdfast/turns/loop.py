@@ -107,7 +107,12 @@ class Loop:
             inbox=holding.inbox,
             shown=holding.shown() if MODEL not in self._activities.running else (),
             running=self._activities.running,
-            facts=facts_of(holding.state, self._registry, holding.bounds.max_calls_per_step),
+            facts=facts_of(
+                holding.state,
+                self._registry,
+                running=self._activities.running,
+                max_calls=holding.bounds.max_calls_per_step,
+            ),
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
             takeover=self._takeover,

@@ -6,11 +6,12 @@ A crash at any moment leaves segments that the next holder seals, or nothing at 
 import asyncio
 import contextlib
 import random
+from collections.abc import AsyncGenerator
 
 from holdfast.events import message, tool
 from holdfast.events.body import Body
 from holdfast.events.message import ToolCallBlock
-from holdfast.models.model import Model, ModelError, ModelRequest
+from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
 from holdfast.turns.holding import Holding
@@ -22,17 +23,20 @@ async def call_model(holding: Holding, call: CallModel, model: Model, request: M
         await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
     started = holding.clock.now_ms()
     answer = Answer(call.message_id, call.attempt, holding.new_id)
+    holding.call_in_flight = (call.message_id, call.attempt)
     try:
         await _receive(holding, answer, model, request)
     except ModelError as error:
+        holding.call_in_flight = None
         await _failed(holding, call, error)
     else:
-        await _record(holding, answer, model.name, holding.clock.now_ms() - started)
+        holding.call_in_flight = None
+        await _record(holding, answer, model.name, max(0, holding.clock.now_ms() - started))
 
 
 async def _receive(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
     writer = SegmentWriter(holding, answer)
-    stream = model.stream(request)
+    stream = _whatever_it_raises(model, request)
     try:
         async for chunks in stream:
             answer.take(chunks)
@@ -43,15 +47,21 @@ async def _receive(holding: Holding, answer: Answer, model: Model, request: Mode
                 answer.finish_reason = "length"
                 break
     finally:
-        await _close(stream)
+        await stream.aclose()
         await writer.settle()
 
 
-async def _close(stream: object) -> None:
-    closing = getattr(stream, "aclose", None)
-    if closing is not None:
-        with contextlib.suppress(Exception):
-            await closing()
+async def _whatever_it_raises(model: Model, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+    """The model's stream; a model that fails in a way of its own fails as models do."""
+    try:
+        async with contextlib.aclosing(model.stream(request)) as stream:
+            async for chunks in stream:
+                yield chunks
+    except ModelError:
+        raise
+    except Exception as error:
+        text = f"{model.name} failed: {type(error).__name__}: {error}"
+        raise ModelError("model_failed", text, retryable=False) from error
 
 
 class SegmentWriter:

@@ -27,8 +27,10 @@ from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.turns.holding import Holding
 
 
-def facts_of(state: State, registry: Registry, max_calls: int) -> dict[ToolCallId, CallFacts]:
-    """What the tools say of each call that has no result yet."""
+def facts_of(
+    state: State, registry: Registry, *, running: frozenset[str], max_calls: int
+) -> dict[ToolCallId, CallFacts]:
+    """What the tools say of each call that has no result yet and does not run."""
     reply = state.reply()
     if reply is None:
         return {}
@@ -42,6 +44,7 @@ def facts_of(state: State, registry: Registry, max_calls: int) -> dict[ToolCallI
             error_code="invalid_arguments",
         )
         for call in reply.unfinished()
+        if call.tool_call_id not in running
     }
 
 
@@ -106,7 +109,9 @@ async def run_tool(holding: Holding, call: Call, tool: Tool) -> None:
         result = await _outcome(tool.name, tool.run(arguments, context), limit)
     finally:
         context.cancel()
-    await _complete(holding, call.tool_call_id, result, holding.clock.now_ms() - started)
+    if _is_stopped():
+        raise asyncio.CancelledError  # It ended all the same, but the stop has closed the call, or is about to.
+    await _complete(holding, call.tool_call_id, result, max(0, holding.clock.now_ms() - started))
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -1,10 +1,16 @@
 """What a held session waits for: its own activities, and whatever is put into its inbox."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.turns.holding import Holding
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_SECONDS = 1.0
+"""How long a stop waits for what it cancelled."""
 
 
 class Activities:
@@ -30,17 +36,22 @@ class Activities:
             raise self._failures[0]
 
     async def cancel(self) -> None:
-        """End all of them: model streams are closed and tools cancelled when this returns."""
+        """End all of them. A tool that does not heed its cancellation is left behind: it can't record anything."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=GIVE_UP_SECONDS)
+            for task in left:
+                log.warning("%s was cancelled and goes on all the same", task.get_name())
         self._tasks.clear()
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(name) is task:
-            del self._tasks[name]
-        if not task.cancelled() and (failure := task.exception()) is not None:
+        failure = None if task.cancelled() else task.exception()
+        if self._tasks.get(name) is not task:
+            return  # Left behind.
+        del self._tasks[name]
+        if failure is not None:
             self._failures.append(failure)
         self._woken.set()
 

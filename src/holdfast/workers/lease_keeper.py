@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from holdfast.events.ids import Key
 from holdfast.store.clock import Clock
-from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Store
 from holdfast.turns.holding import Holding
 
 log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 1.0
+"""How long the deadline may go unlooked at: timers stand still while a machine sleeps, the deadline does not."""
 
 
 class LeaseKeeper:
@@ -42,7 +44,7 @@ class LeaseKeeper:
         self.holdings: dict[Key, Holding] = {}
 
     def trusted(self) -> bool:
-        """Whether this process may start side effects."""
+        """Whether this process may take more on: nobody else can have been given what it holds."""
         return self._clock.monotonic() < self._trusted_until
 
     async def renew(self) -> bool:
@@ -50,8 +52,8 @@ class LeaseKeeper:
         sent = self._clock.monotonic()
         try:
             alive = await self._store.renew(ttl_seconds=self._ttl)
-        except StoreUnavailable as error:
-            log.warning("could not renew: %s", error.message)
+        except Exception as error:
+            log.warning("could not renew: %s", error)
             return False
         if alive:
             self._trusted_until = sent + self._ttl - self._margin
@@ -78,7 +80,7 @@ class LeaseKeeper:
             if remaining <= 0:
                 self._lose_all("this process could not renew in time")
                 remaining = self._renew_every
-            await self._clock.sleep(remaining)
+            await self._clock.sleep(min(remaining, WATCH_SECONDS))
 
     async def _listening(self) -> None:
         while True:
@@ -88,17 +90,21 @@ class LeaseKeeper:
 
     async def listen(self) -> None:
         """Hear what was put into the held sessions, and which of them are no longer held."""
+        asked = dict(self.holdings)
         try:
-            tails = await self._store.tails(list(self.holdings))
-        except StoreUnavailable as error:
-            log.warning("could not listen: %s", error.message)
+            tails = await self._store.tails(list(asked))
+        except Exception as error:
+            log.warning("could not listen: %s", error)
             return
-        for key, holding in list(self.holdings.items()):
+        for key, holding in asked.items():
+            if self.holdings.get(key) is not holding:
+                continue  # Let go of, or claimed anew, while the store was asked.
             found = tails.get(key)
-            if found is None or found[0] != holding.lease.fence:
-                self._on_lost(key)
-            else:
+            if found is not None and found[0] == holding.lease.fence:
                 holding.heard_tail(found[1])
+            else:
+                del self.holdings[key]
+                self._on_lost(key)
 
     def _lose_all(self, why: str) -> None:
         if self.holdings:

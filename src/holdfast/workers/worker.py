@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from holdfast.events.ids import Key, random_id
-from holdfast.live.live import Live
+from holdfast.live.live import Live, Lost
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.store.clock import Clock
@@ -24,6 +24,9 @@ from holdfast.turns.loop import Loop, Models
 from holdfast.workers.lease_keeper import LeaseKeeper
 
 log = logging.getLogger(__name__)
+
+MAX_DOUBLINGS = 6
+"""A session that fails before anything can be decided is tried ever more rarely, down to about once a minute."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +72,7 @@ class Worker:
         self._owed: dict[Key, tuple[Claim, ReleaseKind]] = {}
         """What the store could not take back. Its leases last as long as this process renews, so it is tried again."""
         self._wanted = asyncio.Event()
+        self._lost_keys: set[Key] = set()
         self._is_claiming = False
         self._heard_early: dict[Key, int | None] = {}
         """Sessions that something was put into while they were being claimed and loaded, and their tails."""
@@ -141,6 +145,8 @@ class Worker:
                 await self._claim()
             except StoreError as error:
                 log.warning("could not claim: %s", error.message)
+            except Exception:
+                log.exception("could not claim")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.claim_every_seconds):
                     await self._wanted.wait()
@@ -150,13 +156,7 @@ class Worker:
         self._left_some = free <= 0
         if self._left_some or not self.keeper.trusted():
             return
-        self._is_claiming = True
-        try:
-            claims = await self._store.claim(
-                limit=free, without_models=self._unusable_models, fold_version=FOLD_VERSION
-            )
-        finally:
-            self._is_claiming = False
+        claims = await self._ask_for(free)
         self._left_some = len(claims) == free
         for claim in claims:
             key = claim.lease.key
@@ -169,9 +169,25 @@ class Worker:
         if missed or (self._left_some and len(self._running) < self._pace.max_sessions):
             self._wanted.set()  # Some were put, or ended, while the store was asked.
 
+    async def _ask_for(self, free: int) -> list[Claim]:
+        asking = asyncio.ensure_future(
+            self._store.claim(limit=free, without_models=self._unusable_models, fold_version=FOLD_VERSION)
+        )
+        self._is_claiming = True
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            # Stopping: what was claimed meanwhile is for others.
+            for claim in await asking:
+                await self._give_back(claim, "handed_over")
+            raise
+        finally:
+            self._is_claiming = False
+
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
+            self._lost_keys.discard(key)
         if key in self._heard_early:
             del self._heard_early[key]
             self._wanted.set()
@@ -197,12 +213,14 @@ class Worker:
             await self._run(claim)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
+            if error.model in self._unusable_models:
+                await self._clock.sleep(self._pace.claim_every_seconds)
             self._unusable_models.add(error.model)
             await self._give_back(claim, "handed_over")
         except LeaseLost:
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:
-            await self._give_back(claim, "handed_over")
+            await self._give_back(claim, "failed" if key in self._lost_keys else "handed_over")
             self._wanted.set()
             raise
         except StoreError as error:
@@ -213,6 +231,7 @@ class Worker:
             await self._give_back_later(claim)
         else:
             return
+        self._live.publish(key, Lost())  # Its last write may be on disk though nobody here was told.
         self._wanted.set()
 
     async def _run(self, claim: Claim) -> None:
@@ -253,7 +272,9 @@ class Worker:
 
     async def _give_back_later(self, claim: Claim) -> None:
         """After a pause, so that a disk that is full or a bug is not met again a thousand times a second."""
-        await self._clock.sleep(self._pace.claim_every_seconds)
+        beyond = claim.claims_without_progress - self._bounds.max_claims_without_progress - 1
+        doublings = max(0, min(beyond, MAX_DOUBLINGS))
+        await self._clock.sleep(self._pace.claim_every_seconds * 2**doublings)
         await self._give_back(claim, "failed")
 
     async def _give_back(self, claim: Claim, how: ReleaseKind) -> None:
@@ -271,4 +292,5 @@ class Worker:
     def _lost(self, key: Key | None) -> None:
         for held, task in list(self._running.items()):
             if key is None or held == key:
+                self._lost_keys.add(held)
                 task.cancel()

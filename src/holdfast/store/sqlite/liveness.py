@@ -69,6 +69,8 @@ class Liveness:
             descriptor = os.open(self._folder / token, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
+        except OSError:
+            return False  # Out of descriptors, say: who can't be asked is not declared dead.
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -39,7 +39,7 @@ def put(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | N
     """The answer and, if something was written, its kind."""
     found = db.execute(SQL["item"], (*_of(asked.key), asked.item_key)).fetchone()
     if found is not None:
-        return _again(asked, found), None
+        return _again(db, asked, found), None
     session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
     if session is None:
         return Refused("session_not_found", "There is no such session."), None
@@ -58,7 +58,7 @@ def _put(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
             return inbox.stop(asked.item, asked.item_key)
 
 
-def _again(asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
+def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
     receipt, original = inbox_item(found[:7]), found[7] if found[7] is not None else found[6]
     if isinstance(asked.item, Answer) and isinstance(receipt.item, Answer):
         if receipt.item.answer_id == asked.item.answer_id:
@@ -66,7 +66,9 @@ def _again(asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
         who = f" by {receipt.item.answered_by}" if receipt.item.answered_by else ""
         return Refused("answered_already", f"This was already answered{who}.")
     if original == asked.payload:
-        return Accepted(receipt, duplicate=True)
+        stop = asked.item_key if isinstance(asked.item, Stop) else asked.stop_first
+        removed = db.execute(SQL["removed_by"], (*_of(asked.key), stop)).fetchall() if stop is not None else ()
+        return Accepted(receipt, duplicate=True, removed=tuple(inbox_item(row) for row in removed))
     return Refused("id_reused", "This id was already used for something else. Use a new one.")
 
 
@@ -139,7 +141,7 @@ class _Inbox:
 
     def stop(self, stop: Stop, item_key: str) -> Accepted:
         """Accept a stop for the turn that runs now. With none there is nobody to wake: its receipt is final."""
-        removed = () if stop.keep_queued else self._clear_queue()
+        removed = () if stop.keep_queued else self._clear_queue(item_key)
         asked = codec.encode_item(stop)
         bound = msgspec.structs.replace(stop, turn_id=self.turn_id)
         payload = codec.encode_item(bound)
@@ -158,10 +160,10 @@ class _Inbox:
             return ()
         return self.stop(Stop(stop_id=stop_id), stop_id).removed
 
-    def _clear_queue(self) -> tuple[InboxItem, ...]:
+    def _clear_queue(self, stop: str) -> tuple[InboxItem, ...]:
         rows = self.db.execute(SQL["waiting_messages"], self.of).fetchall()
         for row in rows:
-            self.db.execute(SQL["remove_item"], (*self.of, row[1], "stopped"))
+            self.db.execute(SQL["remove_item"], (*self.of, row[1], "stopped", stop))
         return tuple(msgspec.structs.replace(inbox_item(row[:7]), state="removed", outcome="stopped") for row in rows)
 
 
@@ -180,7 +182,7 @@ def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tup
 
 
 def remove_item(db: sqlite3.Connection, key: Key, item_key: str) -> tuple[bool, str | None]:
-    removed = db.execute(SQL["remove_item"], (*_of(key), item_key, "removed")).rowcount == 1
+    removed = db.execute(SQL["remove_item"], (*_of(key), item_key, "removed", None)).rowcount == 1
     return removed, "message" if removed else None
 
 

@@ -138,8 +138,13 @@ UPDATE session
 -- name: raise_tail
 UPDATE session SET inbox_tail = ?3 WHERE owner = ?1 AND id = ?2;
 
+-- name: removed_by
+-- What a stop gave back, to be given back again to whoever lost the answer.
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
+  FROM inbox INDEXED BY inbox_removed WHERE owner = ?1 AND session = ?2 AND removed_by = ?3 ORDER BY place;
+
 -- name: remove_item
-UPDATE inbox SET state = 'removed', outcome = ?4
+UPDATE inbox SET state = 'removed', outcome = ?4, removed_by = ?5
  WHERE owner = ?1 AND session = ?2 AND item_key = ?3 AND state = 'accepted' AND kind = 'message';
 
 -- name: edit_item

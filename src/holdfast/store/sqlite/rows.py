@@ -72,7 +72,10 @@ def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Cla
     ((events,),) = db.execute(SQL["events_since_snapshot"], (key.owner, key.session, fold_version))
     if events > READ_ALONG_EVENTS:
         return claim
-    return msgspec.structs.replace(claim, loaded=load(db, key, fold_version))
+    try:
+        return msgspec.structs.replace(claim, loaded=load(db, key, fold_version))
+    except msgspec.MsgspecError:
+        return claim  # What can't be read must not hold up the others: its own holder will meet it.
 
 
 def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:

@@ -235,7 +235,14 @@ class SqliteStore:
             await self._clock.sleep(CHANGES_SECONDS)
             if self._is_closed:
                 return
-            if wanted() and (version := await self._data_version()) != seen:
+            if not wanted():
+                continue
+            try:
+                version = await self._data_version()
+            except StoreUnavailable:
+                yield  # Rather once too often than deaf.
+                continue
+            if version != seen:
                 seen = version
                 yield
 

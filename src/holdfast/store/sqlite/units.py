@@ -186,6 +186,8 @@ class Units:
             return FenceMissed()
         if unit.creates is not None:
             return Rejected("exists")
+        if unit.supposes_head is not None and unit.supposes_head != session.head:
+            return Rejected("the head has moved")
         for promotion in unit.promotes:
             if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
                 return Rejected(f"inbox item {promotion.sequence} no longer waits")

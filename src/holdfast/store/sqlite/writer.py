@@ -2,6 +2,7 @@
 next transaction; each piece of it has an outcome of its own, told only after the commit."""
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -22,6 +23,8 @@ BATCH_BYTES: Final = 16 << 10
 """What a transaction adds to the write-ahead log beside its jobs' own bytes: a few pages that they share."""
 
 NOT_WRITTEN: Final = None
+
+log = logging.getLogger(__name__)
 
 
 class Job:
@@ -139,7 +142,10 @@ class Writer:
             if to_write:
                 self._write(to_write)
             self._tell(jobs)
-            self._checkpoints.finish(self._db)
+            try:
+                self._checkpoints.finish(self._db)
+            except sqlite3.Error as error:
+                log.warning("could not finish a checkpoint: %s", error)
         self._db.close()
 
     def _take(self) -> tuple[list[Job], bool]:
@@ -220,8 +226,11 @@ class Writer:
             self._db.execute("ROLLBACK")
         except sqlite3.Error:
             self._db.close()
-            self._db = connect(self._path)
             self._synced = None
+            try:
+                self._db = connect(self._path)
+            except Exception:
+                log.exception("the database can't be opened again")
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         try:

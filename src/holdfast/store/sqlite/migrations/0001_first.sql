@@ -84,10 +84,12 @@ CREATE TABLE inbox (
   while_running INTEGER NOT NULL,
   payload BLOB NOT NULL,
   original BLOB,
+  removed_by TEXT,
   PRIMARY KEY (owner, session, item_key)
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX inbox_waiting ON inbox (owner, session, sequence) WHERE state = 'accepted';
+CREATE INDEX inbox_removed ON inbox (owner, session, removed_by) WHERE removed_by IS NOT NULL;
 CREATE INDEX inbox_stops ON inbox (owner, session) WHERE state = 'accepted' AND kind = 'stop';
 
 CREATE TABLE request (
