@@ -64,6 +64,10 @@ class Tally(msgspec.Struct):
         self.violations += len(result.violations)
 
 
+SAY_EVERY = 500
+"""Kills between two lines of progress, where there is no terminal to draw on."""
+
+
 class Campaign:
     """Trials of some scenarios, until each had its share of the kills."""
 
@@ -72,6 +76,7 @@ class Campaign:
         self._kills = kills
         self._seed = seed
         self._jobs = jobs
+        self._say_next = SAY_EVERY
 
     def run(self) -> None:
         self._discover()
@@ -109,10 +114,13 @@ class Campaign:
                 yield Trial(scenario=name, kind="kill", stage=stage, aims=aims, seed=self._seed)
 
     def _show_progress(self, name: str) -> None:
+        wanted = "" if self._kills is None else f" of {self._kills}"
         if sys.stderr.isatty():
-            wanted = "" if self._kills is None else f" of {self._kills}"
             sys.stderr.write(f"\r{self.kills()}{wanted} kills, {name:<20}")
             sys.stderr.flush()
+        elif self.kills() >= self._say_next:
+            self._say_next += SAY_EVERY
+            print(f"{self.kills()}{wanted} kills …", file=sys.stderr, flush=True)
 
 
 def plan(name: str, tally: Tally, seed: int) -> Iterator[Trial]:
