@@ -1,0 +1,210 @@
+"""Turns that are stopped, that wait, or whose tools misbehave: nothing shown or spent is lost, and nobody hangs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import tool
+from holdfast.events.ids import Key, SessionId
+from holdfast.events.inbox import InboxItem, Stop
+from holdfast.events.message import AssistantMessage
+from holdfast.events.tool import ToolCompleted
+from holdfast.live.live import Delta
+from holdfast.models.scripted import Reply
+from holdfast.server.errors import Invalid
+from holdfast.store.store import Unit
+from holdfast.turns import waiting
+from tests.faults.world import (
+    Gate,
+    bodies_of,
+    call,
+    endings_of,
+    log_of,
+    patience,
+    runtime_on,
+    scripted,
+    text_of,
+    until_idle,
+)
+from tests.workers.troubled_store import TroubledStore, store_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+async def test_what_was_shown_stays_though_the_stop_came_while_it_was_being_committed(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.app.SqliteStore", TroubledStore)
+    shown, stop_heard = Gate(), asyncio.Event()
+
+    async def answer_late(unit: Unit) -> None:
+        if unit.segments:
+            await shown()
+
+    async def note_stop(items: tuple[InboxItem, ...]) -> None:
+        if any(isinstance(item.item, Stop) for item in items):
+            stop_heard.set()  # The model call is cancelled before anybody else runs.
+
+    async with (
+        patience(),
+        runtime_on(database, scripted(Reply(text="Hello there."))) as runtime,
+        runtime_on(database, work=False) as reader,
+    ):
+        store_of(runtime).after.update(commit=answer_late, waiting_items=note_stop)
+        session = await runtime.session("s")
+        await session.send("hello")
+        await shown.reached.wait()
+        readings = [reading async for reading in reader.open("s").events(follow=False)]
+        assert [reading.text for reading in readings if isinstance(reading, Delta)] == ["Hello"]
+        await session.stop()
+        await stop_heard.wait()
+        shown.open()
+        await until_idle(session)
+        (said,) = await bodies_of(session, AssistantMessage)
+        assert (text_of(said), said.interrupted) == ("Hello", True)
+        assert await endings_of(session) == ["stopped"]
+
+
+async def test_a_message_that_was_removed_before_anybody_asked_is_said_to_be_removed(database: Path) -> None:
+    async with patience(), runtime_on(database, work=False) as runtime:
+        session = await runtime.session("s")
+        await session.send("one", message_id="m")
+        await session.stop()
+        assert (await session.result_of("m")).reason == "removed"
+        assert (await session.run("one", message_id="m")).reason == "removed"
+
+
+async def test_a_stop_that_is_sent_again_gives_the_same_texts_back(database: Path) -> None:
+    async with patience(), runtime_on(database, work=False) as runtime:
+        session = await runtime.session("s")
+        await session.send("gone before", message_id="m0")
+        await session.stop()
+        await session.send("one")
+        await session.send("two")
+        stopped = await session.stop(stop_id="stop")
+        assert stopped.returned == ("one", "two")
+        await session.send("after")
+        assert await session.stop(stop_id="stop") == stopped
+        assert len(await session.queue()) == 1, "and what came after it is left alone"
+
+
+@pytest.mark.parametrize("name", ["openai/a\0b", "two\nlines", "", "x" * 201])
+async def test_a_model_name_that_can_not_be_one_is_refused(database: Path, name: str) -> None:
+    async with patience(), runtime_on(database, work=False) as runtime:
+        with pytest.raises(Invalid) as refused:
+            await runtime.session("made", model=name)
+        assert refused.value.code == "model_invalid"
+        await runtime.session("s")
+        with pytest.raises(Invalid) as refused:
+            await runtime.operations.change_model(Key(runtime.owner, SessionId("s")), name)
+        assert refused.value.code == "model_invalid"
+        assert [row.key.session for row in await runtime.sessions()] == ["s"]
+
+
+async def test_a_call_that_was_stopped_before_its_first_words_is_on_the_books(database: Path) -> None:
+    model_waits = Gate()
+    async with patience(), runtime_on(database, scripted(Reply(text="Hello."), gate=model_waits)) as runtime:
+        session = await runtime.session("s")
+        await session.send("hello")
+        await model_waits.reached.wait()
+        await session.stop()
+        await until_idle(session)
+        (entry,) = await runtime.operations.usage(runtime.owner)
+        assert (entry.model, entry.attempt) == ("scripted", 1)
+        assert (entry.input_tokens, entry.output_tokens) == (None, None), "unknown, not nothing"
+
+
+async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_later_is_not_recorded(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    started, may_end = asyncio.Event(), asyncio.Event()
+    running: list[asyncio.Task[object]] = []
+
+    @tool(permission="allow")
+    async def stubborn() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        running.append(task)
+        started.set()
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                pass  # Heeding it is what this tool does not do.
+        return "late"
+
+    async with patience(), runtime_on(database, scripted(call("stubborn")), tools=[stubborn]) as runtime:
+        session = await runtime.session("s")
+        await session.send("go")
+        await started.wait()
+        try:
+            await session.stop()
+            await until_idle(session)
+            assert await endings_of(session) == ["stopped"]
+            before = await log_of(session)
+            assert not running[0].done(), "it still runs"
+        finally:
+            may_end.set()
+        await asyncio.wait(running)
+        assert await log_of(session) == before
+        assert "late" not in [done.content for done in await bodies_of(session, ToolCompleted)]
+
+
+async def test_a_tool_that_gives_a_result_when_it_is_cancelled_is_stopped_all_the_same(database: Path) -> None:
+    started = asyncio.Event()
+
+    @tool(permission="allow")
+    async def dutiful() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        return "done after all"
+
+    async with patience(), runtime_on(database, scripted(call("dutiful")), tools=[dutiful]) as runtime:
+        session = await runtime.session("s")
+        await session.send("go")
+        await started.wait()
+        await session.stop()
+        await until_idle(session)
+        (completed,) = await bodies_of(session, ToolCompleted)
+        assert not completed.success
+        assert completed.content != "done after all"
+        assert await endings_of(session) == ["stopped"]
+
+
+async def test_run_into_a_session_that_waits_for_an_approval_returns_what_it_waits_for(database: Path) -> None:
+    @tool
+    async def risky() -> str:
+        return "done"
+
+    async with patience(), runtime_on(database, scripted(call("risky")), tools=[risky]) as runtime:
+        session = await runtime.session("s")
+        first = await session.run("one")
+        assert first.reason == "waiting"
+        assert len(first.requests) == 1
+        second = await session.run("two")
+        assert (second.reason, second.requests) == ("waiting", first.requests)
+
+
+async def test_a_tool_that_raises_what_would_end_the_program_has_only_failed(database: Path) -> None:
+    @tool(permission="allow")
+    def bad() -> str:
+        raise KeyboardInterrupt
+
+    model = scripted(call("bad"), Reply(text="A pity."))
+    async with patience(), runtime_on(database, model, tools=[bad]) as runtime:
+        session = await runtime.session("s")
+        turn = await session.run("go")
+        assert (turn.reason, turn.text) == ("completed", "A pity.")
+        (completed,) = await bodies_of(session, ToolCompleted)
+        assert (completed.success, completed.error) == (False, "failed")
+        assert "KeyboardInterrupt" in completed.content
