@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -39,6 +40,7 @@ from holdfast.testing.store_conformance.words import (
     said,
     segment,
     send,
+    started,
     until_claimed,
 )
 
@@ -117,6 +119,21 @@ def other(store: SqliteStore, path: Path) -> Iterator[Other]:
 
 
 # Opening
+
+
+async def test_after_a_clean_end_the_file_by_itself_has_everything(path: Path, tmp_path: Path) -> None:
+    store = await SqliteStore.open(path, node="here")
+    await create(store)
+    for number in range(200):
+        await store.commit(Unit(key=KEY, fence=None, events=(started(KEY),), title=f"{number}" * 1_000))
+    await store.close()
+    copy = tmp_path / "copy.db"
+    await asyncio.to_thread(shutil.copyfile, path, copy)
+    copied = await SqliteStore.open(copy, node="here")
+    row = await copied.row(KEY)
+    await copied.close()
+    assert row is not None
+    assert row.head == 201
 
 
 async def test_a_new_database_is_for_its_user_only(tmp_path: Path) -> None:

@@ -136,12 +136,15 @@ class Holding:
     async def _commit(self, append: Append) -> bool:
         events = tuple(self._event(body) for body in append.events)
         says = self._row_after(append)
-        outcome = await self.store.commit(self._unit(append, events, says))
+        unit = self._unit(append, events, says)
+        outcome = await self.store.commit(unit)
         if not self._committed(outcome):
             fold(await self.store.events_after(self.key, self.state.head, limit=MISSED_EVENTS), self.state)
             return False
         assert isinstance(outcome, Committed)
         self._row_says = says
+        if unit.snapshot is not None:
+            self._snapshot_at = unit.snapshot.position
         if append.drops_segments:
             self._segments.clear()
         promoted = {promotion.sequence for promotion in append.promotes}
@@ -291,7 +294,6 @@ class Holding:
     def _snapshot_if_due(self) -> Snapshot | None:
         if self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
             return None
-        self._snapshot_at = self.state.head
         return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
 
 

@@ -57,6 +57,7 @@ class Checkpoints:
             while True:
                 self._enough.wait()
                 if self._stopping.is_set():
+                    _checkpoint(db, "PASSIVE")  # So that the file by itself has everything, as people expect.
                     return
                 self._enough.clear()
                 self._copy(db, page_bytes)
