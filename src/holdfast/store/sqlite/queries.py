@@ -9,8 +9,8 @@ from typing import Any, Final
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
-_CHUNKS: Final = (128, 64, 32, 16, 8, 4, 2, 1)
-"""Statements of many rows are made in these sizes only, so that each is compiled once."""
+MANY: Final = 128
+"""How many rows one statement takes at the most."""
 
 
 def _read() -> dict[str, str]:
@@ -27,7 +27,9 @@ class ManyRows:
     interpreter to another thread and has to wait to get it back."""
 
     def __init__(self, name: str, row: str) -> None:
-        self._statements = [(size, SQL[name].replace("{rows}", ", ".join([row] * size))) for size in _CHUNKS]
+        self._template = SQL[name]
+        self._row = row
+        self._statements: dict[int, str] = {}
 
     def run(self, db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> None:
         for statement, values in self._chunked(rows):
@@ -38,8 +40,12 @@ class ManyRows:
         return [db.execute(statement, values).fetchone()[0] for statement, values in self._chunked(rows)]
 
     def _chunked(self, rows: Sequence[Sequence[Any]]) -> Iterable[tuple[str, list[Any]]]:
-        done = 0
-        for size, statement in self._statements:
-            while len(rows) - done >= size:
-                yield statement, list(chain.from_iterable(rows[done : done + size]))
-                done += size
+        for start in range(0, len(rows), MANY):
+            chunk = rows[start : start + MANY]
+            yield self._statement(len(chunk)), list(chain.from_iterable(chunk))
+
+    def _statement(self, size: int) -> str:
+        """The same text for the same size, so that SQLite compiles each only once."""
+        if size not in self._statements:
+            self._statements[size] = self._template.replace("{rows}", ", ".join([self._row] * size))
+        return self._statements[size]
