@@ -488,6 +488,7 @@ PLANNED = {
         "SEARCH request USING INDEX request_open (owner=? AND session=?)",
         "SEARCH inbox USING INDEX inbox_waiting (owner=? AND session=?)",
         "SEARCH event USING INDEX event_said (owner=? AND session=?)",
+        "SEARCH head USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH inbox USING PRIMARY KEY (owner=? AND session=? AND item_key=?)",
     },
     "is_waiting": {"SEARCH inbox USING INDEX inbox_waiting (owner=? AND session=? AND sequence=?)"},

@@ -6,11 +6,12 @@
 -- name: units_sessions
 -- One row of JSON for the whole batch: each row that a statement returns costs a hand-over between threads.
 SELECT json_group_array(json_array(
-    wanted.column1, session.fence, session.lease_holder IS wanted.column4, session.head, session.last_event,
+    wanted.column1, session.fence, session.lease_holder IS wanted.column4, head.position, head.last_event,
     session.inbox_tail, session.updated_at, session.deleted_at IS NOT NULL, coalesce(flight.first, 0),
-    coalesce(flight.last, 0)))
+    coalesce(flight.last, 0), session.log))
   FROM (VALUES {rows}) AS wanted
   JOIN session ON session.owner = wanted.column2 AND session.id = wanted.column3
+  JOIN head ON head.log = session.log
   LEFT JOIN flight ON flight.owner = session.owner AND flight.session = session.id;
 
 -- name: last_numbers
@@ -18,8 +19,8 @@ SELECT json_array(coalesce((SELECT max(number) FROM event), 0), coalesce((SELECT
 
 -- name: units_advance
 -- The rows all exist: every one of them takes the second half. As an UPDATE FROM it takes three times as long.
-INSERT INTO session (owner, id, head, last_event, status, created_at, updated_at) VALUES {rows}
-ON CONFLICT (owner, id) DO UPDATE SET head = excluded.head, last_event = excluded.last_event;
+INSERT INTO head (log, position, last_event) VALUES {rows}
+ON CONFLICT (log) DO UPDATE SET position = excluded.position, last_event = excluded.last_event;
 
 -- name: describe
 UPDATE session
@@ -64,8 +65,12 @@ DELETE FROM segment
                       AND segment.number BETWEEN flight.first AND flight.last);
 
 -- name: create_session
-INSERT INTO session (owner, id, status, title, host, tools, model, parent, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+INSERT INTO session (owner, id, status, title, host, tools, model, parent, created_at, updated_at, log)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: create_head
+INSERT INTO head (log, position, last_event) VALUES ((SELECT coalesce(max(log), 0) + 1 FROM head), 0, 0)
+RETURNING log;
 
 -- name: is_waiting
 SELECT 1 FROM inbox INDEXED BY inbox_waiting
@@ -260,15 +265,18 @@ SELECT id, node, tools, capabilities FROM attachment
 -- name: delete_session
 UPDATE session
    SET deleted_at = ?3, fence = fence + 1, lease_holder = NULL, runnable = 0, runnable_since = NULL, wake_at = NULL,
-       status = 'idle', turn_id = NULL, title = '', last_event = 0
+       status = 'idle', turn_id = NULL, title = ''
  WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: delete_events
 WITH RECURSIVE log (number) AS (
-  SELECT last_event FROM session WHERE owner = ?1 AND id = ?2 AND last_event > 0
+  SELECT last_event FROM session JOIN head USING (log) WHERE owner = ?1 AND id = ?2 AND last_event > 0
   UNION ALL
   SELECT event.previous FROM log JOIN event ON event.number = log.number WHERE event.previous > 0)
 DELETE FROM event WHERE number IN (SELECT number FROM log);
+
+-- name: delete_head
+UPDATE head SET last_event = 0 WHERE log = (SELECT log FROM session WHERE owner = ?1 AND id = ?2);
 
 -- name: delete_marks
 DELETE FROM event_mark WHERE owner = ?1 AND session = ?2;
@@ -292,7 +300,7 @@ DELETE FROM attachment WHERE owner = ?1 AND session = ?2;
 -- Reading
 
 -- name: row
-SELECT owner, id, head, inbox_tail, status, turn_id, title, host, created_at, updated_at,
+SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.log), 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
        (SELECT count(*) FROM request INDEXED BY request_open
          WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
            AND NOT EXISTS (SELECT 1 FROM inbox
@@ -305,7 +313,7 @@ SELECT owner, id, head, inbox_tail, status, turn_id, title, host, created_at, up
   FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: rows
-SELECT owner, id, head, inbox_tail, status, turn_id, title, host, created_at, updated_at,
+SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.log), 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
        (SELECT count(*) FROM request INDEXED BY request_open
          WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
            AND NOT EXISTS (SELECT 1 FROM inbox
@@ -329,7 +337,8 @@ WITH RECURSIVE log (number) AS (
   SELECT coalesce(
       (SELECT number FROM event_mark
         WHERE owner = ?1 AND session = ?2 AND ?4 >= 0 AND position >= ?3 + ?4 ORDER BY position LIMIT 1),
-      (SELECT last_event FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL AND head > ?3))
+      (SELECT last_event FROM session JOIN head USING (log)
+        WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL AND head.position > ?3))
   UNION ALL
   SELECT event.previous FROM log JOIN event ON event.number = log.number WHERE event.position > ?3 + 1)
 SELECT position, id, time, type, version, data
@@ -358,8 +367,9 @@ SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY
  ORDER BY opened_at, id;
 
 -- name: events_since_snapshot
-SELECT head - coalesce((SELECT position FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3), 0)
-  FROM session WHERE owner = ?1 AND id = ?2;
+SELECT head.position - coalesce(
+    (SELECT position FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3), 0)
+  FROM session JOIN head USING (log) WHERE owner = ?1 AND id = ?2;
 
 -- name: snapshot
 SELECT fold_version, position, state FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3;

@@ -55,6 +55,7 @@ T = TypeVar("T")
 
 _DELETES: Final = (
     "delete_events",
+    "delete_head",
     "delete_marks",
     "delete_segments",
     "end_flight",

@@ -16,7 +16,7 @@ from holdfast.store.sqlite.writer import Job
 from holdfast.store.store import Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
 
 _SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
-_ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?, '', 0, 0)")
+_ADVANCE = ManyRows("units_advance", "(?, ?, ?)")
 _EVENTS = ManyRows("units_events", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 _MARKS = ManyRows("units_marks", "(?, ?, ?, ?)")
 _SEGMENTS = ManyRows("units_segments", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -62,6 +62,7 @@ class SessionNow:
         "is_progressing",
         "last_event",
         "last_segment",
+        "log",
         "model",
         "moved",
         "status",
@@ -82,6 +83,7 @@ class SessionNow:
         is_deleted: bool = False,
         first_segment: int = 0,
         last_segment: int = 0,
+        log: int = 0,
     ) -> None:
         self.fence = fence
         self.is_mine = is_mine
@@ -92,6 +94,7 @@ class SessionNow:
         self.is_deleted = is_deleted
         self.first_segment = first_segment
         self.last_segment = last_segment
+        self.log = log
         self.is_written()
 
     def is_written(self) -> None:
@@ -199,9 +202,10 @@ class Units:
         tools = json.dumps(sorted(new.tools))
         model = _clean(new.model) if new.model is not None else None
         about = (unit.status or "idle", _clean(unit.title or ""), new.host, tools, model)
-        row = (*about, new.parent, new.created_at, self._now)
+        (log,) = self._db.execute(SQL["create_head"]).fetchone()
+        row = (*about, new.parent, new.created_at, self._now, log)
         self._db.execute(SQL["create_session"], (unit.key.owner, unit.key.session, *row))
-        session = SessionNow(updated_at=self._now)
+        session = SessionNow(updated_at=self._now, log=log)
         self._sessions[unit.key.owner, unit.key.session] = session
         return session
 
@@ -262,7 +266,7 @@ class Units:
         flew: list[tuple[Any, ...]] = []
         for key, now in self._touched.items():
             if now.moved:
-                moved.append((*key, now.head, now.last_event))
+                moved.append((now.log, now.head, now.last_event))
             if now.is_described or (now.moved and self._now - now.updated_at >= TOUCH_MS):
                 now.updated_at = self._now
                 about = (now.status, now.turn_id, now.title, now.is_progressing, now.model)

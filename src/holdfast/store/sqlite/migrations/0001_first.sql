@@ -8,13 +8,12 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('format', 'holdfast');
 
--- Serialises the log (head) and execution (fence, lease_holder). A held session stays runnable until it is released,
+-- Serialises the log (with its head) and execution (fence, lease_holder). A held session stays runnable until it is released,
 -- so that one whose holder died needs no rescue of its own. A deleted one keeps its row, so that its id never returns.
 CREATE TABLE session (
   owner TEXT NOT NULL,
   id TEXT NOT NULL,
-  head INTEGER NOT NULL DEFAULT 0,
-  last_event INTEGER NOT NULL DEFAULT 0,
+  log INTEGER NOT NULL DEFAULT 0,
   inbox_tail INTEGER NOT NULL DEFAULT 0,
   fence INTEGER NOT NULL DEFAULT 0,
   lease_holder TEXT,
@@ -35,6 +34,14 @@ CREATE TABLE session (
   deleted_at INTEGER,
   PRIMARY KEY (owner, id)
 ) WITHOUT ROWID;
+
+-- Where a session's log ends: its last position, and the event there. It is the part of the session row that every
+-- append changes, kept apart and under a number (`session.log`): changing it costs a fifth of what the wide row does.
+CREATE TABLE head (
+  log INTEGER PRIMARY KEY,
+  position INTEGER NOT NULL,
+  last_event INTEGER NOT NULL
+);
 
 CREATE INDEX session_runnable ON session (lease_holder, host, runnable_since) WHERE runnable = 1;
 CREATE INDEX session_unnoted ON session (runnable_since)
