@@ -3,7 +3,6 @@
 A probe is a module with `measure`, and with `prepare` if all its runs share something that takes long to make.
 """
 
-import asyncio
 import gc
 import importlib
 import os
@@ -13,6 +12,7 @@ import msgspec
 
 from bench.calibration import Speed
 from bench.place import from_json
+from holdfast import event_loop
 
 
 def main(probe: str, verb: str) -> None:
@@ -21,11 +21,11 @@ def main(probe: str, verb: str) -> None:
         os.sched_setaffinity(0, {place.core})
     module = importlib.import_module(f"bench.probes.{probe}")
     if verb == "prepare":
-        asyncio.run(module.prepare(place))
+        event_loop.run(module.prepare(place))
         return
     speed = Speed(place.folder, commits=place.size.raw_commits)
     speed.take()
-    figures = asyncio.run(module.measure(place))
+    figures = event_loop.run(module.measure(place))
     gc.collect()
     speed.take()
     sys.stdout.buffer.write(msgspec.json.encode(speed.with_figures(figures)) + b"\n")

@@ -15,10 +15,11 @@ PACKAGE = "holdfast"
 PURE = {"events"}
 SEAMS = PURE | {"session", "store", "live", "models", "tools"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
-ROOT = {"app", "cli", "config", "testing", "version"}
+ROOT = {"app", "cli", "config", "event_loop", "testing", "version"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
+    "event_loop": set(),
     "events": set(),
     "session": PURE,
     "store": PURE,
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
     "server": SEAMS,
-    "testing": RUNTIME | {"config"},
+    "testing": RUNTIME | {"config", "event_loop"},
     "config": {"session.bounds"},
     "app": RUNTIME | ROOT,
     "cli": RUNTIME | ROOT,

@@ -1,6 +1,5 @@
 """From options to an open runtime: settings, the log file, and one way out for every error."""
 
-import asyncio
 import io
 import logging
 import logging.handlers
@@ -11,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from holdfast import event_loop
 from holdfast.app import Runtime
 from holdfast.cli.errors import Refusal, report
 from holdfast.config import Config, load
@@ -46,7 +46,7 @@ def run_to_end(work: Callable[[], Awaitable[int | None]]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no reason to fail
     try:
-        code = asyncio.run(_awaited(work)) or 0
+        code = event_loop.run(_awaited(work)) or 0
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:

@@ -18,19 +18,20 @@ class LocalSubscription:
         self.key = key
         self._closed = closed
         self._hints: deque[Hint] = deque()
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Future[None] | None = None
 
     def offer(self, hint: Hint) -> None:
         if len(self._hints) >= MAX_HINTS:
             self._hints.clear()
             hint = Lost()
         self._hints.append(hint)
-        self._arrived.set()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     async def next(self) -> Hint:
         while not self._hints:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
         return self._hints.popleft()
 
     def close(self) -> None:

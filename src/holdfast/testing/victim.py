@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast import event_loop
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.live.local import LocalLive
 from holdfast.models.model import Model
@@ -87,7 +88,7 @@ def play(part: Part) -> None:
     try:
         _log_to(journal)
         defects.plant(part.defect)
-        asyncio.run(_play(part, journal))
+        event_loop.run(_play(part, journal))
     except BaseException:
         journal.add(Failed(process=part.process, text=traceback.format_exc()))
         status = 3

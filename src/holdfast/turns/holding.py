@@ -131,7 +131,7 @@ class Holding:
 
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
-        return await _to_the_end(self._commit(append))
+        return await to_the_end(self._commit(append))
 
     async def _commit(self, append: Append) -> bool:
         events = tuple(self._event(body) for body in append.events)
@@ -155,10 +155,7 @@ class Holding:
         return True
 
     async def commit_segments(self, segments: list[Segment]) -> None:
-        """Make a piece of the message in flight durable, and then show it."""
-        await _to_the_end(self._commit_segments(segments))
-
-    async def _commit_segments(self, segments: list[Segment]) -> None:
+        """Make a piece of the message in flight durable, and then show it. Not to be cancelled, see `commit`."""
         outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
         self._committed(outcome)
         assert isinstance(outcome, Committed)
@@ -297,7 +294,7 @@ class Holding:
         return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
     """Do all of it, even if whoever waits is cancelled meanwhile."""
     doing = asyncio.ensure_future(work)
     doing.add_done_callback(_is_told)

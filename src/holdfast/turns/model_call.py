@@ -14,7 +14,7 @@ from holdfast.events.message import ToolCallBlock
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
-from holdfast.turns.holding import Holding
+from holdfast.turns.holding import Holding, to_the_end
 
 
 async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
@@ -40,9 +40,10 @@ async def _receive(holding: Holding, answer: Answer, model: Model, request: Mode
     try:
         async for chunks in stream:
             answer.take(chunks)
-            writer.write_soon()
-            if not writer.has_shown and not answer.finish_reason:
-                await writer.written()  # People wait for the first words: they come before more is read.
+            if writer.has_shown or answer.finish_reason:
+                writer.write_soon()
+            else:
+                await writer.write_now()
             if answer.characters > holding.bounds.max_answer_characters:
                 answer.finish_reason = "length"
                 break
@@ -65,38 +66,48 @@ async def _whatever_it_raises(model: Model, request: ModelRequest) -> AsyncGener
 
 
 class SegmentWriter:
-    """Commits what came in while the last commit was under way, so that waiting for the disk makes larger pieces."""
+    """Commits what came in while the last commit was under way, so that waiting for the disk makes larger pieces.
+
+    One task writes for the whole call. Nobody cancels it: a commit whose outcome nobody heard would leave the state
+    behind the log.
+    """
 
     def __init__(self, holding: Holding, answer: Answer) -> None:
         self._holding = holding
         self._answer = answer
+        self._more = asyncio.Event()
+        self._is_settling = False
         self._writing: asyncio.Task[None] | None = None
-        self._more = False
         self.has_shown = False
 
+    async def write_now(self) -> None:
+        """The first words, that people wait for. They are written before more is read."""
+        if segments := self._answer.take_segments():
+            await to_the_end(self._holding.commit_segments(segments))
+            self.has_shown = True
+
     def write_soon(self) -> None:
-        self._more = True
-        if self._writing is None or self._writing.done():
-            if self._writing is not None:
-                self._writing.result()
+        if self._writing is None:
             self._writing = asyncio.create_task(self._write())
+        elif self._writing.done():
+            self._writing.result()
+        self._more.set()
 
     async def settle(self) -> None:
         """Wait until what is being written is written. What came after it goes into the message itself."""
-        self._more = False
-        await self.written()
-
-    async def written(self) -> None:
+        self._is_settling = True
+        self._more.set()
         if self._writing is not None:
-            await self._writing
+            await to_the_end(self._writing)
 
     async def _write(self) -> None:
-        while self._more:
-            self._more = False
-            segments = self._answer.take_segments()
-            if segments:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            if self._is_settling:
+                return
+            if segments := self._answer.take_segments():
                 await self._holding.commit_segments(segments)
-                self.has_shown = True
 
 
 async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms: int) -> None:
