@@ -238,6 +238,16 @@ def test_a_key_that_can_not_be_sent_is_refused_and_not_repeated(key: str) -> Non
     assert KEY not in str(refusal({}, {"HOLDFAST_MODEL_API_KEY": key}))
 
 
+def test_a_key_to_seal_with_is_long_enough_and_not_shown() -> None:
+    config = load({}, HOME | {"HOLDFAST_SECRET_KEY": "0123456789abcdef"})
+    assert config.secret_key == Secret("0123456789abcdef")
+    assert "0123456789abcdef" not in repr(config)
+    error = refusal({}, {"HOLDFAST_SECRET_KEY": "0123456789abcde"})
+    assert error.setting == "HOLDFAST_SECRET_KEY"
+    assert "16 or more" in str(error)
+    assert "0123456789abcde" not in str(error)
+
+
 def test_a_secret_is_not_written_down() -> None:
     for write in (msgspec.json.encode, pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError):

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": PURE,
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
-    "server": SEAMS,
+    "server": SEAMS | {"version"},
     "testing": RUNTIME | {"config", "event_loop"},
     "config": {"session.bounds"},
     "app": RUNTIME | ROOT,

@@ -9,14 +9,14 @@ async with Runtime(model="demo") as runtime:
 import asyncio
 import os
 import platform
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from holdfast.config import Config, load
+from holdfast.config import Config, ConfigError, load
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
 from holdfast.events.inbox import InboxItem
@@ -26,6 +26,8 @@ from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Changed
 from holdfast.live.local import LocalLive
+from holdfast.models.choice import ModelChoice
+from holdfast.models.credentials import Credentials
 from holdfast.models.model import Model
 from holdfast.server.operations import (
     Answered,
@@ -44,6 +46,10 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.version import __version__
 from holdfast.workers.worker import Pace, Worker
+
+if TYPE_CHECKING:
+    from holdfast.models.sealing import Sealer
+    from holdfast.models.session_models import SessionModels
 
 INSTRUCTIONS = "You are a helpful agent."
 
@@ -79,16 +85,19 @@ class Runtime:
         built_in_tools: bool = True,
         instructions: str = INSTRUCTIONS,
         config: Config | None = None,
+        environ: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         work: bool = True,
     ) -> None:
-        self.config = config or load(_options(database, model), os.environ)
+        self._environ = os.environ if environ is None else environ
+        self.config = config or load(_options(database, model), self._environ)
         self._given_model = None if isinstance(model, str) else model
         self._registry = Registry((*(BUILT_IN if built_in_tools else ()), *tools))
         self._instructions = instructions
         self._clock = clock or SystemClock()
         self._work = work
-        self._models: dict[str, Model] = {}
+        self._models: SessionModels | None = None
+        self._credentials: Credentials | None = None
         self._node = platform.node() or "localhost"
         self._live = LocalLive()
         self._store: Store | None = None
@@ -97,12 +106,18 @@ class Runtime:
         self._operations: Operations | None = None
 
     async def __aenter__(self) -> Self:
-        if self._work:
-            self._model(None)
+        if self._work and self._given_model is None:
+            self.models.check_default()
+        sealer = self._sealer()
         store: Store = await SqliteStore.open(
-            self.config.database_path, node=self._node, tools=self._registry.names(), clock=self._clock
+            self.config.database_path,
+            node=self._node,
+            tools=self._registry.names(),
+            secret_key=sealer.name if sealer is not None else "",
+            clock=self._clock,
         )
         self._store = store
+        self._credentials = Credentials(store, sealer=sealer, wake=self._live.announce)
         self._operations = Operations(
             store=store,
             live=self._live,
@@ -135,10 +150,8 @@ class Runtime:
             await asyncio.gather(self._hearing, return_exceptions=True)
         store, self._store = self._store, None
         await store.close()
-        for model in self._models.values():
-            closing = getattr(model, "close", None)
-            if closing is not None:
-                await closing()
+        if self._models is not None:
+            await self._models.close()
 
     @property
     def operations(self) -> Operations:
@@ -159,6 +172,19 @@ class Runtime:
     @property
     def owner(self) -> Owner:
         return Owner(self.config.owner)
+
+    @property
+    def instructions(self) -> str:
+        return self._instructions
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The tools that are run here, in the order in which a model is offered them."""
+        return tuple(spec.name for spec in self._registry.offered(None, ()))
 
     async def session(self, session_id: str | None = None, **options: Any) -> "Session":
         """The session of that id, made now if there is none. For the options see `SessionOptions`."""
@@ -204,25 +230,51 @@ class Runtime:
             node=self._node,
             registry=self._registry,
             models=self._model,
+            credentials=self.credentials,
             instructions=self._instructions,
         )
 
-    def _model(self, name: str | None) -> Model:
-        """The model of that name, opened once. None is the configured one."""
-        if self._given_model is not None and name in (None, self._given_model.name):
-            return self._given_model
-        wanted = name or self.config.model
-        if wanted not in self._models:
-            from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
+    async def _model(self, choice: ModelChoice) -> Model:
+        """What a session chose; the model that this runtime was given is known by its name, as any other."""
+        given = self._given_model
+        if given is not None and choice.provider is None and choice.name in (None, given.name):
+            return given
+        return await self.models.model(choice, self.credentials)
+
+    @property
+    def models(self) -> "SessionModels":
+        """Every model that is known by a name, or that a session brought along."""
+        if self._models is None:
+            from holdfast.models.session_models import SessionModels  # deferred: HTTP takes a while to import
 
             key = self.config.model_api_key
-            self._models[wanted] = open_model(
-                wanted,
+            self._models = SessionModels(
+                default=self.config.model,
                 base_url=self.config.model_base_url,
                 api_key=key.reveal() if key else None,
-                environ=os.environ,
+                environ=self._environ,
             )
-        return self._models[wanted]
+        return self._models
+
+    @property
+    def credentials(self) -> Credentials:
+        """What clients entrusted to their sessions."""
+        if self._credentials is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._credentials
+
+    def _sealer(self) -> "Sealer | None":
+        if self.config.secret_key is None:
+            return None
+        try:
+            from holdfast.models.sealing import Sealer  # deferred: few need it, and not everybody has it
+        except ImportError:
+            raise ConfigError(
+                "HOLDFAST_SECRET_KEY",
+                "is set, but the package `cryptography` is not here",
+                allowed="with it (pip install 'holdfast[secrets]'), or not set",
+            ) from None
+        return Sealer(self.config.secret_key.reveal())
 
 
 class Session:

@@ -28,7 +28,6 @@ RESERVED: Final = frozenset(
         "HOLDFAST_ON_LAST_DISCONNECT",
         "HOLDFAST_PORT",
         "HOLDFAST_REDIS",
-        "HOLDFAST_SECRET_KEY",
     }
 )
 """Variables that mean something to a server or a cluster. They may be set here, and change nothing."""
@@ -38,6 +37,10 @@ MAX_NUMBER: Final = 1_000_000_000
 
 MAX_NAME_CHARACTERS: Final = 64
 """An owner is a part of every key in the database."""
+
+
+MIN_SECRET_KEY_CHARACTERS: Final = 16
+"""A shorter key would be guessed by whoever has a copy of the database."""
 
 
 class ConfigError(Exception):
@@ -89,6 +92,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Where the model's API is, if not at its provider."""
     model_api_key: Secret | None = None
     """The key for that API. It is never logged, stored or shown. There is no option: others can read a command line."""
+    secret_key: Secret | None = None
+    """Seals what clients entrust to sessions, for all processes with this key. It needs `holdfast[secrets]`."""
     owner: str = "local"
     """Whose sessions these are. A session of another owner is the same as none."""
     lease_ttl_seconds: float = 15.0
@@ -207,6 +212,14 @@ def _read_secret(given: Given, environ: Mapping[str, str]) -> Secret:
         # The value itself is not shown, wrong as it is.
         raise ConfigError(given.source, "can't be sent as a key", allowed="printable ASCII characters without spaces")
     return Secret(text)
+
+
+def _read_secret_key(given: Given, environ: Mapping[str, str]) -> Secret:
+    secret = _read_secret(given, environ)
+    if len(secret.reveal()) < MIN_SECRET_KEY_CHARACTERS:
+        allowed = f"{MIN_SECRET_KEY_CHARACTERS} or more printable ASCII characters without spaces"
+        raise ConfigError(given.source, "is too short to seal anything", allowed=allowed)
+    return secret
 
 
 def _number_reader(kind: type[int] | type[float], *, zero_allowed: bool) -> "Reader":
@@ -329,6 +342,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(name="model_base_url", option="--model-base-url", default="", read=_read_url),
     Setting(name="model_api_key", option=None, default="", read=_read_secret),
+    Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="owner", option=None, default="local", read=_read_name),
     *_numbers(Config),
     *_numbers(Bounds),

@@ -11,7 +11,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Fence, Position
 from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import AssistantMessage
-from holdfast.events.session import Truncated
+from holdfast.events.session import SettingsChanged
 from holdfast.events.turn import Claimed, StepStarted
 from holdfast.testing.evidence import Evidence, collect
 from holdfast.testing.invariants import check
@@ -65,7 +65,9 @@ def take_over_in_the_middle(evidence: Evidence) -> Evidence:
 
 
 def change_what_was_sent(evidence: Evidence) -> Evidence:
-    return with_event(evidence, Truncated(kept=Position(0)), before=where(evidence, StepStarted, 2))
+    """As if what the model is told could change without anybody having asked for it."""
+    changed = SettingsChanged(system_message="Something else.")
+    return with_event(evidence, changed, before=where(evidence, StepStarted, 2))
 
 
 def answer_again(evidence: Evidence) -> Evidence:

@@ -12,7 +12,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import PROGRESS, RECORDS
 
 BODIES: tuple[type[Body], ...] = (*RECORDS, *PROGRESS)
-ITEMS: tuple[type[inbox.Payload], ...] = (inbox.Message, inbox.Answer, inbox.Stop)
+ITEMS: tuple[type[inbox.Payload], ...] = (inbox.Message, inbox.Answer, inbox.Stop, inbox.Rewind)
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["", "\0", "\u2028\u2029", "𝄞 é", '{"a": 1}', "<user_follow_up>"])
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -21,6 +21,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     bytes: st.binary(max_size=20),
     type(None): st.none(),
+    msgspec.UnsetType: st.just(msgspec.UNSET),
     Any: TEXTS | st.integers(-9, 9) | st.none() | st.lists(TEXTS, max_size=2),
 }
 

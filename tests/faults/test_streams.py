@@ -9,8 +9,16 @@ import pytest
 
 from holdfast.app import Session
 from holdfast.events.event import PROGRESS, RECORDS, Event, type_of
-from holdfast.events.ids import Key, Position, ToolCallId
-from holdfast.events.session import ClientTool, SessionInfo
+from holdfast.events.ids import Key, Position, RequestId, ToolCallId
+from holdfast.events.session import (
+    ClientTool,
+    ModeChanged,
+    PlanChanged,
+    SessionInfo,
+    SessionShutdown,
+    SettingsChanged,
+    ToolDelivered,
+)
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Advanced, Changed, Delta, Hint, Progress
 from holdfast.live.local import MAX_HINTS, LocalLive
@@ -75,7 +83,7 @@ class LossyLive(LocalLive):
 async def test_fault_39_lost_and_doubled_hints_are_repaired_from_the_log(
     database: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = " ".join(f"word{number} ü{number}" for number in range(20))
+    words = " ".join(f"word{number} ü{number}" for number in range(40))
     model = scripted(call("look"), Reply(reasoning=words, text=words, chunk_size=3, chunk_delay_ms=1))
     live = LossyLive(seed)
     monkeypatch.setattr("holdfast.app.LocalLive", lambda: live)
@@ -85,7 +93,7 @@ async def test_fault_39_lost_and_doubled_hints_are_repaired_from_the_log(
         reading = asyncio.create_task(collected(session.events(), readings))
         await session.send("Hello")
         await reading
-        assert live.lost > 20
+        assert live.lost > 5
         assert whole(readings) == await reloaded(session)
 
 
@@ -185,6 +193,16 @@ async def live_through_everything(session: Session, gate: Gate) -> int:
     return 5
 
 
+RECORDED = (
+    SessionInfo(info_type="note", message="hello"),
+    SettingsChanged(client_name="a client"),
+    ModeChanged(new_mode="plan", previous_mode="interactive"),
+    PlanChanged(operation="create"),
+    ToolDelivered(request_id=RequestId("none"), tool_call_id=ToolCallId("none")),
+    SessionShutdown(shutdown_type="routine"),
+)
+
+
 async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reloaded(database: Path) -> None:
     gate = Gate(at=-1)
     model = ScriptedModel(script_of_everything(), gate=gate)
@@ -194,7 +212,7 @@ async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reload
         readings: list[Reading] = []
         reading = asyncio.create_task(collected(session.events(), readings, endings=5))
         await runtime.operations.change_model(session.key, "scripted")
-        await runtime.operations._record(session.key, SessionInfo(info_type="note", message="hello"))
+        await runtime.operations.record(session.key, *RECORDED)
         await live_through_everything(session, gate)
         await reading
         live = whole(readings)

@@ -48,8 +48,8 @@ class RawServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         while head := await _head(reader):
-            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            self.requests.append(head + await reader.readexactly(int(length.split(b":")[1])))
+            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            self.requests.append(head + await reader.readexactly(sum(int(line.split(b":")[1]) for line in lengths)))
             self.asked.set()
             for data in self._writes:
                 writer.write(data)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.events.ids import ToolCallId
-from holdfast.models.chat_request import encode_request
+from holdfast.events.message import Image
+from holdfast.models.chat_request import TOOL_IMAGES, encode_request
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
@@ -28,6 +29,16 @@ messages: st.SearchStrategy[ContextMessage] = st.one_of(
     st.builds(AssistantTurn, any_text, st.lists(tool_uses, max_size=3).map(tuple)),
     st.builds(ToolOutcome, any_text.map(ToolCallId), any_text),
 )
+images = st.lists(st.builds(Image, media_type=any_text, data=st.binary(max_size=5)), max_size=2).map(tuple)
+outcomes = st.builds(ToolOutcome, any_text.map(ToolCallId), any_text, images)
+exchanges: st.SearchStrategy[list[ContextMessage]] = st.builds(
+    lambda said, answered, results: [said, answered, *results],
+    st.builds(UserText, any_text, images),
+    st.builds(AssistantTurn, any_text, st.lists(tool_uses, max_size=3).map(tuple)),
+    st.lists(outcomes, max_size=3),
+)
+PNG = Image(media_type="image/png", data=b"\x89PNG")
+GIF = Image(media_type="image/gif", data=b"GIF8")
 
 
 def sent(request: ModelRequest) -> Any:
@@ -37,6 +48,87 @@ def sent(request: ModelRequest) -> Any:
 @given(st.lists(messages, min_size=1, max_size=6), st.lists(messages, max_size=4))
 def test_what_was_sent_is_the_beginning_of_what_is_sent_next(earlier: list[Any], later: list[Any]) -> None:
     assert encode_messages(earlier + later).startswith(encode_messages(earlier)[:-1])
+
+
+@given(st.lists(exchanges, min_size=1, max_size=3), st.lists(exchanges, min_size=1, max_size=3))
+def test_so_it_is_with_images_from_one_step_to_the_next(earlier: list[Any], later: list[Any]) -> None:
+    before = [message for exchange in earlier for message in exchange]
+    after = [message for exchange in later for message in exchange]
+    assert encode_messages(before + after).startswith(encode_messages(before)[:-1])
+
+
+def test_a_call_without_images_effort_and_headers_has_the_bytes_that_it_always_had() -> None:
+    use = ToolUse(ToolCallId("c1"), "view", '{ "path" : "a"}')
+    request = ModelRequest(
+        messages=(
+            SystemText("s"),
+            UserText("u é\n"),
+            AssistantTurn("", (use,)),
+            ToolOutcome(ToolCallId("c1"), "r"),
+            AssistantTurn("done"),
+        ),
+        tools=(ToolSpec("view", "Look.", {"type": "object"}),),
+        max_tokens=9,
+    )
+    assert encode_request(request, model="gpt-x", max_tokens_field="max_tokens") == (
+        b'{"model":"gpt-x","stream":true,"stream_options":{"include_usage":true},"max_tokens":9,"tools":[{"type":"function",'
+        b'"function":{"name":"view","description":"Look.","parameters":{"type":"object"}}}],"messages":[{"role":"system",'
+        b'"content":"s"},{"role":"user","content":"u \xc3\xa9\\n"},{"role":"assistant","content":null,"tool_calls":[{'
+        b'"type":"function","id":"c1","function":{"name":"view","arguments":"{ \\"path\\" : \\"a\\"}"}}]},{'
+        b'"role":"tool","tool_call_id":"c1","content":"r"},{"role":"assistant","content":"done"}]}'
+    )
+
+
+def test_headers_are_no_part_of_the_body() -> None:
+    plain, with_headers = (ModelRequest(messages=(UserText("u"),), headers=h) for h in ({}, {"x-a": "b"}))
+    assert sent(plain) == sent(with_headers)
+
+
+def test_what_headers_hold_is_not_shown() -> None:
+    assert "hush" not in repr(ModelRequest(messages=(UserText("u"),), headers={"x-a": "hush"}))
+
+
+def test_the_effort_to_reason_with_is_sent_when_it_is_given() -> None:
+    assert sent(ModelRequest(messages=(UserText("u"),), reasoning_effort="high"))["reasoning_effort"] == "high"
+    assert "reasoning_effort" not in sent(ModelRequest(messages=(UserText("u"),)))
+
+
+def part(image: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": image}}
+
+
+def test_images_of_a_message_follow_its_text() -> None:
+    assert json.loads(encode_messages([UserText("look", (PNG, GIF))])) == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "look"},
+                part("data:image/png;base64,iVBORw=="),
+                part("data:image/gif;base64,R0lGOA=="),
+            ],
+        }
+    ]
+
+
+def test_images_of_tools_follow_all_results_of_their_step_in_one_message() -> None:
+    uses = tuple(ToolUse(ToolCallId(name), "view", "{}") for name in "abc")
+    conversation = (
+        AssistantTurn("", uses),
+        ToolOutcome(ToolCallId("a"), "A", (PNG,)),
+        ToolOutcome(ToolCallId("b"), "B"),
+        ToolOutcome(ToolCallId("c"), "C", (GIF,)),
+        UserText("and now?"),
+    )
+    written = json.loads(encode_messages(conversation))
+    assert [message["role"] for message in written] == ["assistant", "tool", "tool", "tool", "user", "user"]
+    assert [message["content"] for message in written[1:4]] == ["A", "B", "C"]
+    assert written[4]["content"] == [
+        {"type": "text", "text": TOOL_IMAGES},
+        part("data:image/png;base64,iVBORw=="),
+        part("data:image/gif;base64,R0lGOA=="),
+    ]
+    assert written[5]["content"] == "and now?"
+    assert json.loads(encode_messages(conversation[:-1])) == written[:-1]
 
 
 def test_each_role_is_written_as_providers_know_it() -> None:

@@ -1,6 +1,7 @@
 """A provider over real HTTP: the scripted model's server for what is usual, raw bytes for what should never happen."""
 
 import asyncio
+import gc
 import gzip
 import json
 import logging
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
@@ -96,6 +98,76 @@ async def test_the_request_names_the_model_and_carries_key_and_headers() -> None
     assert f"authorization: bearer {KEY}" in lines
     assert {"x-title: test", "user-agent: mine", "accept-encoding: identity"} < set(lines)
     assert json.loads(body)["model"] == "m"
+
+
+def along(**headers: str) -> Any:
+    return msgspec.structs.replace(asking("hi"), headers={name.replace("_", "-"): v for name, v in headers.items()})
+
+
+async def test_headers_of_a_call_go_over_those_of_the_model_and_only_with_that_call() -> None:
+    async with ModelServer(only(RICH)) as server, model_at(server.url, headers={"X-Title": "ours"}) as model:
+        await answer_of(model, along(x_title="theirs", X_Trace="7"))
+        await answer_of(model, asking())
+        first, second = server.headers
+    assert (first["x-title"], first["x-trace"], first["authorization"]) == ("theirs", "7", f"Bearer {KEY}")
+    assert (second["x-title"], second.get("x-trace")) == ("ours", None)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "api-key", "HOST", "content-length", "Content-Type"])
+async def test_a_header_of_a_call_can_not_change_what_is_sent_as_whom_and_where(name: str) -> None:
+    async with ModelServer(only(RICH)) as server, model_at(server.url) as model:
+        _, error = await failed_answer_of(model, along(**{name: "hush-hush"}))
+        assert not server.requests
+    assert (error.code, error.retryable) == ("model_refused", False)
+    assert name in error.message
+    assert "hush-hush" not in error.message
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7fb", "é"])
+async def test_a_header_of_a_call_can_not_begin_another(value: str) -> None:
+    async with ModelServer(only(RICH)) as server, model_at(server.url) as model:
+        _, error = await failed_answer_of(model, along(x_a=value))
+        assert not server.requests
+    assert error.code == "model_refused"
+    assert value not in error.message
+
+
+async def test_what_a_header_of_a_call_held_is_not_quoted() -> None:
+    said = 'who are you, hush "hush"?'
+    refusal = http(json.dumps({"error": {"why": said}}).encode(), status="400 Bad")
+    async with RawServer([refusal], keep=True) as server, model_at(server.url) as model:
+        _, error = await failed_answer_of(model, along(x_session='hush "hush"'))
+        assert "hush" not in error.message
+        assert "who are you, [redacted]" in error.message
+        _, error = await failed_answer_of(model, asking())
+        assert "hush" in error.message
+
+
+async def test_a_retired_model_ends_its_calls_and_then_its_connections() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def gate(index: int) -> None:
+        asked.set()
+        await go.wait()
+
+    async with ModelServer(only(Reply(text="hi")), gate=gate) as server:
+        model = model_at(server.url)
+        call = asyncio.create_task(answer_of(model, asking()))
+        await asked.wait()
+        await model.retire()
+        go.set()
+        assert text_of(await call) == "hi"
+        assert text_of(await answer_of(model, asking())) == "hi"
+        # Were a connection left open, this would warn of it, and warnings are errors.
+        del model, call
+        gc.collect()
+
+
+async def test_what_is_there_besides_calls_can_be_asked_for() -> None:
+    async with ModelServer(only(RICH), api_key=KEY) as server, model_at(server.url) as model:
+        assert json.loads(await model.get("/models"))["data"][0]["id"] == "scripted"
+        with pytest.raises(ModelError, match="status 404"):
+            await model.get("/nothing")
 
 
 async def test_without_a_key_no_authorization_is_sent() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.events.ids import ToolCallId
+from holdfast.events.message import Image
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
@@ -88,6 +89,24 @@ async def test_without_a_catch_all_an_earlier_rule_goes_on() -> None:
 async def test_a_note_may_have_a_rule_of_its_own() -> None:
     script = Script((Rule((Reply(text="again"),), when="reply was interrupted"), *SCRIPT.rules))
     assert await said(script, UserText("file"), AssistantTurn("fi"), NOTE) == "again"
+
+
+async def test_a_rule_may_want_an_image_with_the_text_or_from_a_tool_after_it() -> None:
+    seen = Rule((Reply(text="I see it"),), when="look", has_image=True)
+    any_image = Rule((Reply(text="An image"),), has_image=True)
+    unseen = Rule((Reply(text="Where?", tool_calls=(ScriptedCall("view"),)), Reply(text="Still nothing")), when="look")
+    script = Script((seen, any_image, unseen, Rule((Reply(text="Yes?"),))))
+    image = (Image(media_type="image/png", data=b"x"),)
+    use, outcome = (
+        AssistantTurn("", (ToolUse(ToolCallId("c"), "view", "{}"),)),
+        ToolOutcome(ToolCallId("c"), "r", image),
+    )
+    assert await said(script, UserText("Look here", image)) == "I see it"
+    assert await said(script, UserText("Look here")) == "Where?"
+    assert await said(script, UserText("Look here"), use, outcome) == "I see it"
+    assert await said(script, UserText("Look here"), *ROUND) == "Still nothing"
+    assert await said(script, UserText("hello", image)) == "An image"
+    assert await said(script, UserText("hello")) == "Yes?"
 
 
 async def test_placeholders_are_filled_once() -> None:

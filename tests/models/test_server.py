@@ -8,8 +8,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.models.scripted import Failure, Reply, Rule, Script
+from holdfast.events.ids import ToolCallId
+from holdfast.events.message import Image
+from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
+from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
+from tests.models.answers import answer_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -50,6 +55,56 @@ async def test_a_body_that_is_no_call_is_refused() -> None:
         response = await client.post(f"{server.url}/chat/completions", data=b"{")
         assert response.status == 400
         assert "error" in await response.json()
+
+
+async def test_models_are_listed_as_they_are_given() -> None:
+    listed: list[dict[str, Any]] = [{"id": "big", "capabilities": {"limits": {}}}, {"id": "small"}]
+    async with ModelServer(HI, models=listed) as server, aiohttp.ClientSession() as client:
+        response = await client.get(f"{server.url}/models")
+        assert (await response.json())["data"] == listed
+
+
+async def test_the_headers_of_a_request_can_be_looked_at() -> None:
+    async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
+        await client.post(f"{server.url}/chat/completions", json=CALL, headers={"X-Trace": "7"})
+        assert server.headers[0]["x-trace"] == "7"
+
+
+IMAGE = (Image(media_type="image/png", data=b"\x89PNG"),)
+USE = AssistantTurn("", (ToolUse(ToolCallId("c"), "view", "{}"),))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [UserText("look", IMAGE)],
+        [UserText("look")],
+        [UserText("look"), USE, ToolOutcome(ToolCallId("c"), "seen", IMAGE)],
+        [UserText("look"), USE, ToolOutcome(ToolCallId("c"), "nothing")],
+        [UserText("hello"), USE, ToolOutcome(ToolCallId("c"), "seen", IMAGE), UserText("so?")],
+    ],
+)
+async def test_an_image_means_the_same_over_http_as_in_process(messages: list[ContextMessage]) -> None:
+    script = Script(
+        (
+            Rule((Reply(text="{user}: I see it"),), has_image=True),
+            Rule((Reply(text="Where?", tool_calls=(ScriptedCall("view"),)), Reply(text="{user}: none")), when="look"),
+        )
+    )
+    request = ModelRequest(messages=tuple(messages))
+    in_process = text_of(await answer_of(ScriptedModel(script), request))
+    async with ModelServer(script) as server, OpenAICompatible(base_url=server.url, model="m", name="m") as model:
+        assert text_of(await answer_of(model, request)) == in_process
+
+
+@pytest.mark.parametrize("url", ["https://example.org/a.png", "data:image/png;base64,%%%", 7])
+async def test_an_image_that_can_not_be_read_is_an_image_all_the_same(url: object) -> None:
+    script = Script((Rule((Reply(text="I see it"),), has_image=True), Rule((Reply(text="Where?"),))))
+    content = [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": url}}]
+    call = {"model": "any", "messages": [{"role": "user", "content": content}]}
+    async with ModelServer(script) as server, aiohttp.ClientSession() as client:
+        response = await client.post(f"{server.url}/chat/completions", json=call)
+        assert (await response.json())["choices"][0]["message"]["content"] == "I see it"
 
 
 async def test_stopping_does_not_wait_for_an_answer_that_hangs() -> None:

@@ -140,8 +140,8 @@ def test_an_answer_before_a_stop_counts_and_the_approved_call_is_not_run() -> No
     assert kinds(first) == ["PermissionCompleted"]
     state = after(state, first)
     then = appended(state, deciding(inbox=inbox[1:], facts={"c1": ASKS}))
-    assert kinds(then) == ["ToolCompleted", "Aborted", "StepEnded", "TurnEnded"]
-    interrupted = then.events[0]
+    assert kinds(then) == ["Aborted", "ToolCompleted", "StepEnded", "TurnEnded"]
+    interrupted = then.events[1]
     assert isinstance(interrupted, tool.ToolCompleted)
     assert (interrupted.content, interrupted.error) == (INTERRUPTED, "interrupted")
     assert then.promotes == [Promoted(2, "stopped")]
@@ -150,7 +150,7 @@ def test_an_answer_before_a_stop_counts_and_the_approved_call_is_not_run() -> No
 def test_an_answer_after_a_stop_does_not_count() -> None:
     inbox = put(stops(), answers(APPROVED))
     stopped = appended(waiting_for(PERMISSION), deciding(inbox=inbox))
-    closed = stopped.events[0]
+    closed = stopped.events[1]
     assert isinstance(closed, request.PermissionCompleted)
     assert closed.decision == "cancelled"
     assert stopped.closes == [R1]
@@ -178,29 +178,29 @@ def test_a_stop_interrupts_what_runs_before_it_writes() -> None:
     ("log", "shown", "written"),
     [
         ([], (), ["Aborted", "StepEnded", "TurnEnded"]),
-        ([], (text("Half"),), ["AssistantMessage", "Aborted", "StepEnded", "TurnEnded"]),
+        ([], (text("Half"),), ["Aborted", "AssistantMessage", "StepEnded", "TurnEnded"]),
         (
             [],
             (text("Half"), call("c9")),
-            ["AssistantMessage", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+            ["Aborted", "AssistantMessage", "ToolCompleted", "StepEnded", "TurnEnded"],
         ),
         ([said(text("Whole."))], (), ["Aborted", "StepEnded", "TurnEnded"]),
-        ([said(call())], (), ["ToolCompleted", "Aborted", "StepEnded", "TurnEnded"]),
+        ([said(call())], (), ["Aborted", "ToolCompleted", "StepEnded", "TurnEnded"]),
         ([said(call()), result()], (), ["Aborted", "StepEnded", "TurnEnded"]),
         (
             [said(call()), PERMISSION, WAITING],
             (),
-            ["PermissionCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+            ["Aborted", "PermissionCompleted", "ToolCompleted", "StepEnded", "TurnEnded"],
         ),
         (
             [said(call()), CLIENT, WAITING],
             (),
-            ["ExternalToolCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+            ["Aborted", "ExternalToolCompleted", "ToolCompleted", "StepEnded", "TurnEnded"],
         ),
         (
             [said(call()), QUESTION, WAITING],
             (),
-            ["UserInputCompleted", "ToolCompleted", "Aborted", "StepEnded", "TurnEnded"],
+            ["Aborted", "UserInputCompleted", "ToolCompleted", "StepEnded", "TurnEnded"],
         ),
         ([said(text("Done.")), step_ended(1)], (), ["Aborted", "TurnEnded"]),
     ],
@@ -223,12 +223,12 @@ def test_a_stop_ends_the_turn_in_any_phase_and_leaves_nothing_open(
 def test_what_was_shown_before_a_stop_is_kept_as_it_was() -> None:
     blocks = (text("Half a sen"), call("c9", "write", '{"a'))
     stopped = appended(state_of(*begun()), deciding(inbox=put(stops()), shown=blocks))
-    assert stopped.events[0] == said(*blocks, interrupted=True)
+    assert stopped.events[1] == said(*blocks, interrupted=True)
 
 
 def test_a_call_that_had_begun_when_it_was_stopped_has_an_unknown_outcome() -> None:
     state = state_of(*begun(), said(call()), attempted())
-    completed = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})).events[0]
+    completed = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})).events[1]
     assert isinstance(completed, tool.ToolCompleted)
     assert completed.content == UNKNOWN_OUTCOME
 

@@ -287,8 +287,8 @@ def test_the_same_call_once_more_than_allowed_warns_the_model() -> None:
 def test_the_same_call_after_the_warning_ends_the_turn_and_is_not_run() -> None:
     bounds = Bounds(max_same_calls=2)
     written = appended(repeated(4, warned=True), deciding(bounds=bounds, facts={"c4": HERE}))
-    assert kinds(written) == ["ToolCompleted", "SessionError", "StepEnded", "TurnEnded"]
-    error = written.events[1]
+    assert kinds(written) == ["ToolCompleted", "StepEnded", "SessionError", "TurnEnded"]
+    error = written.events[2]
     assert isinstance(error, session.SessionError)
     assert error.error_type == "repeated_call"
     interrupting = deciding(bounds=bounds, facts={"c4": HERE}, running=["c4"])

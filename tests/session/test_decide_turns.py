@@ -322,8 +322,8 @@ def test_a_provider_that_asks_for_a_pause_gets_it() -> None:
 def test_a_call_that_can_not_succeed_ends_the_turn_with_its_error(failures: list[message.CallFailed]) -> None:
     state = state_of(*begun(), *failures)
     written = appended(state)
-    assert kinds(written) == ["SessionError", "StepEnded", "TurnEnded"]
-    error, ended = written.events[0], written.events[-1]
+    assert kinds(written) == ["StepEnded", "SessionError", "TurnEnded"]
+    error, ended = written.events[1], written.events[-1]
     assert isinstance(error, session.SessionError)
     assert isinstance(ended, turn.TurnEnded)
     assert (error.error_type, error.message) == ("model_unavailable", "Not now.")
@@ -334,7 +334,7 @@ def test_a_call_that_can_not_succeed_ends_the_turn_with_its_error(failures: list
 def test_partial_work_is_kept_and_closed_when_the_retries_end() -> None:
     shown = (text("Half"), call("c9"))
     written = appended(state_of(*begun(), failed(retryable=False)), deciding(shown=shown))
-    assert kinds(written) == ["AssistantMessage", "ToolCompleted", "SessionError", "StepEnded", "TurnEnded"]
+    assert kinds(written) == ["AssistantMessage", "ToolCompleted", "StepEnded", "SessionError", "TurnEnded"]
     assert written.events[0] == said(*shown, interrupted=True)
     assert written.drops_segments
 
@@ -365,7 +365,7 @@ def test_sealing_does_not_forget_how_often_the_call_failed() -> None:
     assert (action.attempt, action.delay_seconds) == (2, 1.0)
     fail_again = failed(attempt=2, id="n1")
     state = after(state, Append(events=[fail_again]))
-    assert kinds(appended(state, deciding(bounds=bounds)))[0] == "SessionError"
+    assert kinds(appended(state, deciding(bounds=bounds)))[1] == "SessionError"
 
 
 def test_a_crash_after_a_failure_does_not_blame_the_provider() -> None:

@@ -19,9 +19,14 @@ class TestSqlite(StoreConformance):
         opened: list[SqliteStore] = []
 
         async def open_one(
-            *, node: str = "here", tools: frozenset[str] = frozenset(), clock: Clock | None = None
+            *,
+            node: str = "here",
+            tools: frozenset[str] = frozenset(),
+            secret_key: str = "",
+            clock: Clock | None = None,
         ) -> Store:
-            opened.append(await SqliteStore.open(tmp_path / "holdfast.db", node=node, tools=tools, clock=clock))
+            path = tmp_path / "holdfast.db"
+            opened.append(await SqliteStore.open(path, node=node, tools=tools, secret_key=secret_key, clock=clock))
             return opened[-1]
 
         yield open_one

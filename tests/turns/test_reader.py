@@ -160,7 +160,7 @@ async def test_a_reader_that_fell_behind_is_told_and_repairs_it_from_the_store(t
             read.take([reading])
             if isinstance(reading, Event) and getattr(reading.body, "title", "") == "Title 1099":
                 break
-        await following.aclose()  # type: ignore[attr-defined]
+        await following.aclose()
         assert read == Read().take(await rest(found))
         assert not found.live.listening()
 

@@ -12,6 +12,8 @@ from holdfast.events.ids import Key, Owner
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Changed
 from holdfast.live.local import LocalLive
+from holdfast.models.choice import ModelChoice
+from holdfast.models.model import Model
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.session.bounds import Bounds
@@ -40,6 +42,10 @@ class ReleaseWatched(SqliteStore):
         return released
 
 
+async def always(choice: ModelChoice) -> Model:
+    return MODEL
+
+
 @asynccontextmanager
 async def working(path: Path, *, max_sessions: int = 10) -> AsyncIterator[tuple[ReleaseWatched, Operations]]:
     clock, bounds, live = SystemClock(), Bounds(), LocalLive()
@@ -52,7 +58,7 @@ async def working(path: Path, *, max_sessions: int = 10) -> AsyncIterator[tuple[
         pace=Pace(claim_every_seconds=3600, listen_every_seconds=3600, max_sessions=max_sessions),
         node="here",
         registry=Registry(),
-        models=lambda name: MODEL,
+        models=always,
     )
     operations = Operations(
         store=store, live=live, clock=clock, bounds=bounds, node="here", host=None, producer="a test"

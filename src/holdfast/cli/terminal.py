@@ -285,5 +285,7 @@ def _decision_line(decision: Decision, feedback: str, by: str) -> tuple[Style, s
             return "good", f"✓ Approved for the rest of the session{who}."
         case "denied-interactively-by-user":
             return "bad", f"✗ Denied{who}{f': {one_line(feedback)}' if feedback else '.'}"
+        case "denied-no-approval-rule-and-could-not-request-from-user":
+            return "bad", "✗ Denied: nobody was there to be asked."
         case "cancelled":
             return "note", "· The request was withdrawn."

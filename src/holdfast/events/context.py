@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.events.ids import ToolCallId
+from holdfast.events.message import Image
 
 
 class SystemText(msgspec.Struct, frozen=True, tag="system"):
@@ -13,6 +14,7 @@ class SystemText(msgspec.Struct, frozen=True, tag="system"):
 
 class UserText(msgspec.Struct, frozen=True, tag="user"):
     text: str
+    images: tuple[Image, ...] = ()
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -29,6 +31,7 @@ class AssistantTurn(msgspec.Struct, frozen=True, tag="assistant"):
 class ToolOutcome(msgspec.Struct, frozen=True, tag="tool"):
     tool_call_id: ToolCallId
     text: str
+    images: tuple[Image, ...] = ()
 
 
 ContextMessage = SystemText | UserText | AssistantTurn | ToolOutcome

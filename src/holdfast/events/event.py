@@ -12,6 +12,11 @@ RECORDS: tuple[type[Body], ...] = (
     session.TitleChanged,
     session.ModelChanged,
     session.SessionInfo,
+    session.SettingsChanged,
+    session.ModeChanged,
+    session.PlanChanged,
+    session.ToolDelivered,
+    session.SessionShutdown,
 )
 """May be appended by any operation without a lease; they take effect at the holder's next step."""
 

@@ -1,12 +1,14 @@
 """What may be put into a session's inbox. An item is durable from the moment it is accepted, and changes
 nothing until the holder of the lease promotes it into the log."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from holdfast.events.ids import MessageId, RequestId, TurnId
+from holdfast.events.ids import MessageId, Position, RequestId, TurnId
+from holdfast.events.message import Image
 from holdfast.events.request import Decision
+from holdfast.events.tool import ToolError
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="kind"):
@@ -19,18 +21,26 @@ class Message(Payload, frozen=True, tag="message"):
     message_id: MessageId
     text: str
     delivery: Literal["steer", "enqueue"] = "steer"
+    model_text: str = ""
     added: str = ""
     unattended: bool = False
+    images: tuple[Image, ...] = ()
+    attachments: tuple[dict[str, Any], ...] = ()
+    agent_mode: str = ""
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):
     decision: Decision
     feedback: str = ""
+    rules: tuple[str, ...] = ()
+    """What is approved beyond this once, if not the rule that the request names."""
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="client_tool"):
     content: str
     success: bool = True
+    error: ToolError | None = None
+    images: tuple[Image, ...] = ()
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="question"):
@@ -47,16 +57,28 @@ class Answer(Payload, frozen=True, tag="answer"):
     answered_by: str = ""
 
 
+StopCause = Literal["stopped", "suspended", "not continued"]
+"""Somebody stopped the turn; or left it on purpose; or came back and did not want to go on with what was pending."""
+
+
 class Stop(Payload, frozen=True, tag="stop"):
     """Ends the turn that was running when it was accepted, and no other."""
 
     stop_id: str
     keep_queued: bool = False
+    cause: StopCause = "stopped"
     turn_id: TurnId | None = None
     """Set by the store as it accepts the stop: the turn that it ends. None: nothing was running."""
 
 
-Item = Message | Answer | Stop
+class Rewind(Payload, frozen=True, tag="rewind"):
+    """Let the conversation go on from an earlier place. Only an idle session does that."""
+
+    rewind_id: str
+    kept: Position
+
+
+Item = Message | Answer | Stop | Rewind
 
 ItemState = Literal["accepted", "promoted", "removed", "refused"]
 

@@ -1,6 +1,6 @@
 """Events about messages: what people typed, what the model answered, and what became of the call."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,13 @@ Block = TextBlock | ReasoningBlock | ToolCallBlock
 BlockKind = Literal["text", "reasoning", "tool_call"]
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A picture that the model is shown."""
+
+    media_type: str
+    data: bytes
+
+
 class UserMessage(Body, frozen=True, tag="user.message"):
     """What a person typed. `added` is what the model gets before it (date, files, context); readers never see it."""
 
@@ -40,7 +47,14 @@ class UserMessage(Body, frozen=True, tag="user.message"):
     turn_id: TurnId
     content: str
     delivery: Delivery
+    model_text: str = ""
+    """What the model is told instead of `content`, where people are shown something shorter."""
     added: str = ""
+    images: tuple[Image, ...] = ()
+    attachments: tuple[dict[str, Any], ...] = ()
+    """What was attached, as the client described it, without its bytes; what the model gets of it is in `added` and
+    `images`."""
+    agent_mode: str = ""
 
 
 class AssistantMessage(Body, frozen=True, tag="assistant.message"):

@@ -1,6 +1,6 @@
 """Events about requests: what a session asks of people and clients, and how each was answered."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,7 +11,13 @@ RequestKind = Literal["permission", "client_tool", "question"]
 
 PermissionKind = Literal["read", "write", "shell", "custom-tool"]
 
-Decision = Literal["approved", "approved-for-session", "denied-interactively-by-user", "cancelled"]
+Decision = Literal[
+    "approved",
+    "approved-for-session",
+    "denied-interactively-by-user",
+    "denied-no-approval-rule-and-could-not-request-from-user",
+    "cancelled",
+]
 
 
 class PermissionAsk(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +28,8 @@ class PermissionAsk(msgspec.Struct, frozen=True, kw_only=True):
     """The path, the command or the tool that it would happen to."""
     inside: bool = True
     """It stays within the session's working directory."""
+    details: dict[str, Any] = {}
+    """What people are shown beside it (the diff, the whole command, the arguments), as the wire names it."""
 
 
 class PermissionRequested(Body, frozen=True, tag="permission.requested"):
@@ -32,6 +40,7 @@ class PermissionRequested(Body, frozen=True, tag="permission.requested"):
     subject: str
     rule: str
     """The rule that approving for the session would grant."""
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class PermissionCompleted(Body, frozen=True, tag="permission.completed"):
@@ -40,6 +49,8 @@ class PermissionCompleted(Body, frozen=True, tag="permission.completed"):
     decision: Decision
     feedback: str = ""
     answered_by: str = ""
+    rules: tuple[str, ...] = ()
+    """Granted with it; none: the rule of the request."""
 
 
 class ExternalToolRequested(Body, frozen=True, tag="external_tool.requested"):
@@ -54,6 +65,8 @@ class ExternalToolCompleted(Body, frozen=True, tag="external_tool.completed"):
 
     request_id: RequestId
     answered_by: str = ""
+    cancelled: bool = False
+    """Its turn ended without an answer."""
 
 
 class UserInputRequested(Body, frozen=True, tag="user_input.requested"):

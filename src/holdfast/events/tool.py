@@ -4,6 +4,7 @@ from typing import Literal
 
 from holdfast.events.body import Body
 from holdfast.events.ids import ToolCallId
+from holdfast.events.message import Image
 
 ToolError = Literal[
     "failed", "denied", "rejected", "interrupted", "unknown_tool", "invalid_arguments", "timeout", "too_large"
@@ -34,6 +35,10 @@ class ToolCompleted(Body, frozen=True, tag="tool.execution_complete"):
     """What the model is sent of it, when the whole is too long."""
     error: ToolError | None = None
     binary: bytes | None = None
+    images: tuple[Image, ...] = ()
+    """Pictures that the model is shown with the result."""
+    details: str = ""
+    """For people: more than the model is told, such as a diff."""
     simulated: bool = False
     """A dry run: nothing was done."""
     duration_ms: int = 0

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from holdfast.models.chat_request import MaxTokensField
+from holdfast.models.copilot_endpoint import PREFIX, URL_VARIABLE, CopilotEndpoint
 from holdfast.models.demo import demo_model
 from holdfast.models.errors import ModelKeyMissing, UnknownModel
 from holdfast.models.openai_compatible import OpenAICompatible
@@ -30,13 +32,16 @@ _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example ope
 def open_model(
     name: str, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
 ) -> OpenAICompatible | ScriptedModel:
-    """The model of this name. Without a key given, the provider's usual variable is looked up in `environ`.
+    """The model of this name. Without a key given, the provider's usual variable is looked up in `environ`. What is
+    given is not for `copilot/NAME`, whose address and token are in `environ` alone.
 
     Nothing is called yet. Raises `ModelNotUsable` with a sentence that says what to change.
     """
     if name == "demo":
         return demo_model()
     prefix, _, model = name.partition("/")
+    if prefix == PREFIX and model:
+        return _open_copilot(name, model, environ)
     provider = PROVIDERS.get(prefix)
     if provider is None or not model:
         raise UnknownModel(name, _why_unknown(name, prefix, model))
@@ -57,9 +62,20 @@ def _open(
         model=model,
         name=name,
         api_key=api_key or None,
-        # OpenAI's own newer models refuse the field that all others know.
-        max_tokens_field="max_completion_tokens" if url.startswith("https://api.openai.com/") else "max_tokens",
+        max_tokens_field=max_tokens_field(url),
     )
+
+
+def _open_copilot(name: str, model: str, environ: Mapping[str, str]) -> OpenAICompatible:
+    endpoint = CopilotEndpoint.from_environ(environ)
+    if endpoint is None:
+        raise UnknownModel(name, f"The model {name} is behind {URL_VARIABLE}, which is not set. {_POSSIBLE}")
+    return endpoint.open(model)
+
+
+def max_tokens_field(base_url: str) -> MaxTokensField:
+    """OpenAI's own newer models refuse the field that all others know."""
+    return "max_completion_tokens" if base_url.startswith("https://api.openai.com/") else "max_tokens"
 
 
 def _why_unknown(name: str, prefix: str, model: str) -> str:

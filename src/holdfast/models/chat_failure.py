@@ -30,12 +30,28 @@ _STATUS_OF_CODE = {
 }
 
 
+MIN_SECRET_CHARACTERS = 4
+"""Shorter ones are not kept out of what is quoted: they protect nothing, and every other word has them in it."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where an endpoint's address and key come from: what to look at when they are wrong."""
+
+    url: str = "--model-base-url"
+    key: str = "the provider's key variable, such as OPENAI_API_KEY or OPENROUTER_API_KEY"
+
+
 class Endpoint:
     """The other end of a call: its name for people, and the secrets that must not come back from it."""
 
-    def __init__(self, *, host: str, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, *, host: str, secrets: Iterable[str] = (), origin: Origin | None = None) -> None:
         self.host = host
-        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+        self._origin = origin or Origin()
+        self._secrets = sorted(_written_ways(secrets), key=len, reverse=True)
+
+    def hiding(self, secrets: Iterable[str]) -> "Endpoint":
+        """The same endpoint for a call that carries more secrets."""
+        return Endpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin)
 
     def quote(self, text: str) -> str:
         """Text from the other end, fit to be shown."""
@@ -45,7 +61,8 @@ class Endpoint:
         return text if len(text) <= MAX_QUOTE_CHARACTERS else text[: MAX_QUOTE_CHARACTERS - 1] + "…"
 
     def unreachable(self, reason: str) -> ModelError:
-        message = f"Can't reach the model at {self.host} ({self.quote(reason)}): is it running? check --model-base-url."
+        said = f"Can't reach the model at {self.host} ({self.quote(reason)})"
+        message = f"{said}: is it running? check {self._origin.url}."
         return ModelError("model_unreachable", message, retryable=True)
 
     def connect_timeout(self, seconds: float) -> ModelError:
@@ -61,7 +78,7 @@ class Endpoint:
         return ModelError("model_cut", message, retryable=True)
 
     def garbage(self, what: str, *, status: int | None = None) -> ModelError:
-        message = f"The model at {self.host} answered with {what}: check that --model-base-url is the API's address."
+        message = f"The model at {self.host} answered with {what}: check that {self._origin.url} is the API's address."
         return ModelError("model_garbage", message, retryable=True, status=status)
 
     def from_status(self, status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ModelError:
@@ -98,18 +115,23 @@ class Endpoint:
 
     def _unauthorized(self, status: int) -> ModelError:
         """Providers like to quote a part of the key here, so their own words are left out."""
-        message = (
-            f"The model at {self.host} does not accept the key (status {status}): "
-            f"check the provider's key variable, such as OPENAI_API_KEY or OPENROUTER_API_KEY."
-        )
+        message = f"The model at {self.host} does not accept the key (status {status}): check {self._origin.key}."
         return ModelError("model_unauthorized", message, retryable=False, status=status)
 
     def _redirected(self, status: int) -> ModelError:
         message = (
             f"The model at {self.host} redirects to another address (status {status}), which is not followed "
-            f"because the key would travel along: set --model-base-url to the final address."
+            f"because the key would travel along: set {self._origin.url} to the final address."
         )
         return ModelError("model_refused", message, retryable=False, status=status)
+
+
+def _written_ways(secrets: Iterable[str]) -> set[str]:
+    """Each secret as it may come back: as it is, trimmed, without the word before it, and as JSON writes it."""
+    found = {secret.strip() for secret in secrets}
+    found |= {secret.removeprefix("Bearer ").strip() for secret in found}
+    found |= {json.dumps(secret)[1:-1] for secret in found}
+    return {secret for secret in found if len(secret) >= MIN_SECRET_CHARACTERS}
 
 
 def retry_after_seconds(headers: Mapping[str, str], *, now: float) -> float | None:

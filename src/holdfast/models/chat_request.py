@@ -4,12 +4,14 @@ The messages come last and are prefix-stable: what was sent at one step is, byte
 bracket, the beginning of what is sent at the next.
 """
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from holdfast.events.codec import to_bytes
+from holdfast.events.message import Image
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
@@ -23,13 +25,28 @@ from holdfast.models.model import (
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
+TOOL_IMAGES: Final = "The images of the tool results above, in order."
+"""What stands before the images that tools gave: the message of a tool takes text only, so a user's has them."""
+
+
+class _Text(msgspec.Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class _Url(msgspec.Struct):
+    url: str
+
+
+class _Picture(msgspec.Struct, tag_field="type", tag="image_url"):
+    image_url: _Url
+
 
 class _System(msgspec.Struct, tag_field="role", tag="system"):
     content: str
 
 
 class _User(msgspec.Struct, tag_field="role", tag="user"):
-    content: str
+    content: str | list[_Text | _Picture]
 
 
 class _Function(msgspec.Struct):
@@ -53,8 +70,10 @@ class _ToolResult(msgspec.Struct, tag_field="role", tag="tool"):
 
 
 def encode_messages(messages: Iterable[ContextMessage]) -> bytes:
-    """The conversation as a JSON array. Pure, and the same message has the same bytes wherever it stands."""
-    return to_bytes([_message(message) for message in messages])
+    """The conversation as a JSON array. Pure, and the same message has the same bytes wherever it stands.
+
+    The images of tools follow the last result of their step: cut between two results, it would begin otherwise."""
+    return to_bytes(list(_written(messages)))
 
 
 def encode_request(request: ModelRequest, *, model: str, max_tokens_field: MaxTokensField) -> bytes:
@@ -64,23 +83,48 @@ def encode_request(request: ModelRequest, *, model: str, max_tokens_field: MaxTo
         head |= {"stream": True, "stream_options": {"include_usage": True}}
     if request.max_tokens is not None:
         head[max_tokens_field] = request.max_tokens
+    if request.reasoning_effort is not None:
+        head["reasoning_effort"] = request.reasoning_effort
     if request.tools:
         head["tools"] = [_tool(tool) for tool in request.tools]
     return b'%b,"messages":%b}' % (to_bytes(head)[:-1], encode_messages(request.messages))
+
+
+def _written(messages: Iterable[ContextMessage]) -> Iterator[_System | _User | _Assistant | _ToolResult]:
+    given: list[Image] = []
+    for message in messages:
+        if isinstance(message, ToolOutcome):
+            given += message.images
+        elif given:
+            yield _User(_parts(TOOL_IMAGES, given))
+            given = []
+        yield _message(message)
+    if given:
+        yield _User(_parts(TOOL_IMAGES, given))
 
 
 def _message(message: ContextMessage) -> _System | _User | _Assistant | _ToolResult:
     match message:
         case SystemText(text):
             return _System(text)
-        case UserText(text):
+        case UserText(text, ()):
             return _User(text)
+        case UserText(text, images):
+            return _User(_parts(text, images))
         case AssistantTurn(text, ()):
             return _Assistant(text)
         case AssistantTurn(text, tool_calls):
             return _Assistant(text or None, [_tool_call(use) for use in tool_calls])
         case ToolOutcome(tool_call_id, text):
             return _ToolResult(tool_call_id, text)
+
+
+def _parts(text: str, images: Sequence[Image]) -> list[_Text | _Picture]:
+    return [_Text(text), *(_Picture(_Url(_data_url(image))) for image in images)]
+
+
+def _data_url(image: Image) -> str:
+    return f"data:{image.media_type};base64,{b64encode(image.data).decode()}"
 
 
 def _tool_call(use: ToolUse) -> _ToolCall:

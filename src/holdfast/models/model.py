@@ -24,6 +24,12 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     stream: bool = True
+    reasoning_effort: str | None = None
+    headers: dict[str, str] = {}
+    """Sent along with this call alone. They may hold secrets."""
+
+    def __repr__(self) -> str:
+        return f"ModelRequest(messages={len(self.messages)}, tools={len(self.tools)}, headers={sorted(self.headers)})"
 
 
 class TextDelta(msgspec.Struct, frozen=True):

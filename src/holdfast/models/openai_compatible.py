@@ -12,15 +12,17 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode
 
 import aiohttp
 from multidict import CIMultiDict
 
-from holdfast.models.chat_failure import Endpoint, retry_after_seconds
+from holdfast.models.address import host_of
+from holdfast.models.chat_failure import Endpoint, Origin, retry_after_seconds
 from holdfast.models.chat_request import MaxTokensField, encode_messages, encode_request
 from holdfast.models.chat_stream import ChatStream
-from holdfast.models.errors import BadBaseUrl, ModelNotUsable
+from holdfast.models.errors import BadHeader
+from holdfast.models.headers import check_headers, is_sendable
 from holdfast.models.model import Chunk, ModelError, ModelRequest
 
 __all__ = ["OpenAICompatible", "encode_messages"]
@@ -37,8 +39,6 @@ KEEP_ALIVE_SECONDS = 30.0
 END_GRACE_SECONDS = 0.1
 """How long the end of a whole answer is awaited, so that its connection can be used again."""
 
-_SECRET_HEADER_WORDS = ("authorization", "key", "token", "secret", "cookie")
-
 
 class OpenAICompatible:
     """A model behind a chat completions API. Use it as a context manager, or `close` it."""
@@ -51,19 +51,25 @@ class OpenAICompatible:
         name: str,
         api_key: str | None = None,
         headers: Mapping[str, str] = {},
+        query: Mapping[str, str] = {},
+        origin: Origin | None = None,
         connect_timeout_seconds: float = 10.0,
         read_timeout_seconds: float = 120.0,
         max_tokens_field: MaxTokensField = "max_tokens",
     ) -> None:
         self._name = name
         self._model = model
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._base_url = base_url.rstrip("/")
+        self._query = f"?{urlencode(query)}" if query else ""
         self._headers = _headers(api_key, headers)
-        self._endpoint = Endpoint(host=_host(base_url), secrets=_secrets(api_key, headers))
+        secrets = (api_key or "", *headers.values())
+        self._endpoint = Endpoint(host=host_of(base_url), secrets=secrets, origin=origin)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._read_timeout_seconds = read_timeout_seconds
         self._max_tokens_field = max_tokens_field
         self._session: aiohttp.ClientSession | None = None
+        self._calls = 0
+        self._is_retired = False
 
     def __repr__(self) -> str:
         return f"OpenAICompatible(name={self._name!r}, host={self._endpoint.host!r})"
@@ -86,15 +92,25 @@ class OpenAICompatible:
         if session is not None:
             await session.close()
 
+    async def retire(self) -> None:
+        """Close every connection, as soon as no call needs it. A call that is made later still works."""
+        self._is_retired = True
+        if not self._calls:
+            await self.close()
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Make the call: one batch for each network read. A whole answer ends with its usage and `Finished`."""
+        endpoint = self._endpoint_of(request)
         body = encode_request(request, model=self._model, max_tokens_field=self._max_tokens_field)
-        answer = ChatStream(self._endpoint)
+        url = f"{self._base_url}/chat/completions{self._query}"
+        answer = ChatStream(endpoint)
+        self._calls += 1
         try:
-            async with self._opened().post(self._url, data=body, allow_redirects=False) as response:
-                await self._refuse_failure(response)
+            sending = self._opened().post(url, data=body, headers=request.headers or None, allow_redirects=False)
+            async with sending as response:
+                await _refuse_failure(response, endpoint)
                 if not request.stream or _is_json(response):
-                    yield self._whole(answer, await _read_all(response, MAX_ANSWER_BYTES))
+                    yield _whole(answer, await _read_all(response, MAX_ANSWER_BYTES), endpoint)
                 while not answer.over:
                     data = await response.content.readany()
                     if chunks := answer.feed(data) if data else answer.end():
@@ -102,12 +118,34 @@ class OpenAICompatible:
                 await _reach_end(response)
         except (aiohttp.ClientError, OSError) as error:
             if not answer.finished:
-                raise self._failure_of(error) from None
+                raise self._failure_of(error, endpoint) from None
+        finally:
+            self._calls -= 1
+            if self._is_retired:
+                await self.retire()
         if not answer.over:
             # The connection broke, but all of the answer was here.
             yield answer.end()
         if answer.failure is not None:
             raise answer.failure
+
+    async def get(self, path: str) -> bytes:
+        """What the API has at that path; asked for, and failing, as a call is."""
+        try:
+            async with self._opened().get(f"{self._base_url}{path}{self._query}", allow_redirects=False) as response:
+                await _refuse_failure(response, self._endpoint)
+                return await _read_all(response, MAX_ANSWER_BYTES)
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failure_of(error, self._endpoint) from None
+
+    def _endpoint_of(self, request: ModelRequest) -> Endpoint:
+        if not request.headers:
+            return self._endpoint
+        try:
+            check_headers(request.headers)
+        except BadHeader as error:
+            raise ModelError("model_refused", error.message, retryable=False) from None
+        return self._endpoint.hiding(request.headers.values())
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -125,33 +163,35 @@ class OpenAICompatible:
             )
         return self._session
 
-    async def _refuse_failure(self, response: aiohttp.ClientResponse) -> None:
-        if response.status != 200:
-            body = await _read_all(response, MAX_ERROR_BYTES)
-            wait = retry_after_seconds(response.headers, now=time.time())
-            raise self._endpoint.from_status(response.status, body, retry_after_seconds=wait)
-        if "html" in response.content_type:
-            raise self._endpoint.garbage("a web page", status=200)
-
-    def _whole(self, answer: ChatStream, body: bytes) -> list[Chunk]:
-        if len(body) >= MAX_ANSWER_BYTES:
-            raise self._endpoint.garbage("an answer that is too long")
-        return answer.whole(body)
-
-    def _failure_of(self, error: aiohttp.ClientError | OSError) -> ModelError:
+    def _failure_of(self, error: aiohttp.ClientError | OSError, endpoint: Endpoint) -> ModelError:
         match error:
             case aiohttp.ConnectionTimeoutError():
-                return self._endpoint.connect_timeout(self._connect_timeout_seconds)
+                return endpoint.connect_timeout(self._connect_timeout_seconds)
             case TimeoutError():
-                return self._endpoint.read_timeout(self._read_timeout_seconds)
+                return endpoint.read_timeout(self._read_timeout_seconds)
             case aiohttp.ClientConnectorCertificateError():
-                return self._endpoint.unreachable("its certificate is not trusted")
+                return endpoint.unreachable("its certificate is not trusted")
             case aiohttp.ClientConnectorError():
-                return self._endpoint.unreachable(error.os_error.strerror or str(error.os_error))
+                return endpoint.unreachable(error.os_error.strerror or str(error.os_error))
             case aiohttp.ClientResponseError():
-                return self._endpoint.garbage("something that is not HTTP")
+                return endpoint.garbage("something that is not HTTP")
             case _:
-                return self._endpoint.cut()
+                return endpoint.cut()
+
+
+async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
+    if response.status != 200:
+        body = await _read_all(response, MAX_ERROR_BYTES)
+        wait = retry_after_seconds(response.headers, now=time.time())
+        raise endpoint.from_status(response.status, body, retry_after_seconds=wait)
+    if "html" in response.content_type:
+        raise endpoint.garbage("a web page", status=200)
+
+
+def _whole(answer: ChatStream, body: bytes, endpoint: Endpoint) -> list[Chunk]:
+    if len(body) >= MAX_ANSWER_BYTES:
+        raise endpoint.garbage("an answer that is too long")
+    return answer.whole(body)
 
 
 async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -175,22 +215,6 @@ def _is_json(response: aiohttp.ClientResponse) -> bool:
     return response.content_type == "application/json"
 
 
-def _host(base_url: str) -> str:
-    """The host (and port) of a base URL, without a user name or password that it may carry."""
-    try:
-        parts = urlsplit(base_url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not host:
-        raise BadBaseUrl("it must look like http://127.0.0.1:11434/v1 or https://api.openai.com/v1")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise BadBaseUrl("it must have no user name, password, query or fragment")
-    host = f"[{host}]" if ":" in host else host
-    return host if port is None else f"{host}:{port}"
-
-
 def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str]:
     sent = CIMultiDict(
         {
@@ -203,12 +227,8 @@ def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str
     )
     if api_key:
         sent["Authorization"] = f"Bearer {api_key}"
+    check_headers(headers, may_authorize=True)
     sent.update(headers)
-    if not all(value.isascii() and value.isprintable() for value in sent.values()):
-        raise ModelNotUsable("The model's key, or one of its headers, has a character that can't be in a header.")
+    if not all(map(is_sendable, sent.values())):
+        raise BadHeader("its key has a character that can't be in a header")
     return sent
-
-
-def _secrets(api_key: str | None, headers: Mapping[str, str]) -> list[str]:
-    secrets = [value for name, value in headers.items() if any(word in name.lower() for word in _SECRET_HEADER_WORDS)]
-    return [*secrets, *(value.removeprefix("Bearer ") for value in secrets), api_key or ""]

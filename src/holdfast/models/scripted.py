@@ -6,7 +6,7 @@ script asks for failures, for `texts` that take turns, or for answers that are `
 The reply is chosen like this. The last user text that contains a rule's `when` decides, and the reply is the one after
 as many tool rounds as followed it (the last reply stays). A text that fits no such rule, being a note from the runtime
 or a remark steered into the turn, leaves the turn on its course; when it opens a new turn, after a finished answer,
-the rule with an empty `when` has it.
+the rule with an empty `when` has it. A rule that wants an image is tried like one with a `when`.
 """
 
 import asyncio
@@ -83,6 +83,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     replies: tuple[Reply, ...]
     when: str = ""
+    has_image: bool = False
+    """It fits only a text that an image came with, or was given by a tool after it."""
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -204,6 +206,7 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
     opening_rounds = 0
     user: str | None = None
     cut_follows = False
+    image_follows = False
     catch_all = _catch_all(script)
     for message in reversed(messages):
         match message:
@@ -214,16 +217,18 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
                 break  # The turn before this one had its answer.
             case AssistantTurn():
                 cut_follows = False
-            case UserText(text):
+            case UserText(text, images):
                 is_note = text.startswith(script.notes)
                 if user is None and not is_note:
                     user = text
-                rule = _rule_for(script, text)
+                rule = _rule_for(script, text, has_image=bool(images) or image_follows)
                 if rule is not None:
                     return Cue(rule, rounds, user if user is not None else text)
                 cut_follows = is_note
                 opening_rounds = opening_rounds if is_note else rounds
-            case SystemText() | ToolOutcome():
+            case ToolOutcome(images=images):
+                image_follows = image_follows or bool(images)
+            case SystemText():
                 pass
     return Cue(catch_all, opening_rounds, user or "")
 
@@ -258,14 +263,15 @@ async def _fail(failure: Failure | None) -> None:
     raise to_error(failure)
 
 
-def _rule_for(script: Script, text: str) -> int | None:
+def _rule_for(script: Script, text: str, *, has_image: bool) -> int | None:
     folded = text.casefold()
-    fits = (i for i, rule in enumerate(script.rules) if rule.when and rule.when.casefold() in folded)
+    wanting = ((i, rule) for i, rule in enumerate(script.rules) if rule.when or rule.has_image)
+    fits = (i for i, rule in wanting if rule.when.casefold() in folded and (has_image or not rule.has_image))
     return next(fits, None)
 
 
 def _catch_all(script: Script) -> int | None:
-    return next((i for i, rule in enumerate(script.rules) if not rule.when), None)
+    return next((i for i, rule in enumerate(script.rules) if not rule.when and not rule.has_image), None)
 
 
 def _reply_at(script: Script, cue: Cue) -> Reply:

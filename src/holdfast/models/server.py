@@ -4,10 +4,11 @@ Failures are real ones: statuses with their headers, a chunk that is not JSON, a
 """
 
 import asyncio
+import base64
 import hmac
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +17,8 @@ import msgspec
 from aiohttp import web
 
 from holdfast.events.ids import ToolCallId
+from holdfast.events.message import Image
+from holdfast.models.chat_request import TOOL_IMAGES
 from holdfast.models.model import (
     AssistantTurn,
     Chunk,
@@ -72,7 +75,8 @@ class _Call(msgspec.Struct):
 
 
 class ModelServer:
-    """Serves a script while it is open. Port 0 takes a free one; `url` is the base URL to call."""
+    """Serves a script while it is open. Port 0 takes a free one; `url` is the base URL to call. `models` is what it
+    lists, if not the scripted model alone; each of them answers from the same script."""
 
     def __init__(
         self,
@@ -82,12 +86,16 @@ class ModelServer:
         *,
         api_key: str | None = None,
         gate: Gate | None = None,
+        models: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.requests: deque[bytes] = deque(maxlen=MAX_KEPT_REQUESTS)
+        self.headers: deque[dict[str, str]] = deque(maxlen=MAX_KEPT_REQUESTS)
+        """Those that came with each of the requests, by their names in lower case."""
         self._model = ScriptedModel(script, gate=gate)
         self._host = host
         self._port = port
         self._api_key = api_key
+        self._listed = list(models) or [{"id": "scripted", "object": "model", "owned_by": "holdfast"}]
         self._runner: web.AppRunner | None = None
 
     @property
@@ -129,18 +137,19 @@ class ModelServer:
     async def _models(self, request: web.Request) -> web.StreamResponse:
         if not self._allows(request):
             return _error(401, "invalid_api_key", "The key is not accepted.")
-        return _json({"object": "list", "data": [{"id": self._model.name, "object": "model", "owned_by": "holdfast"}]})
+        return _json({"object": "list", "data": self._listed})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         if not self._allows(request):
             return _error(401, "invalid_api_key", "The key is not accepted.")
         body = await request.read()
         self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
         try:
             call = msgspec.json.decode(body, type=_Call)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _error(400, "invalid_request_error", f"The body is not a chat completion call: {error}")
-        answer = self._model.answer(tuple(map(_context_message, call.messages)))
+        answer = self._model.answer(_conversation(call.messages))
         if answer.delay_seconds > 0:
             await asyncio.sleep(answer.delay_seconds)
         if answer.failure is not None and answer.refused:
@@ -206,9 +215,23 @@ async def _break_off(request: web.Request, failure: Failure) -> web.StreamRespon
     return web.Response()
 
 
+def _conversation(messages: Iterable[_Message]) -> tuple[ContextMessage, ...]:
+    """As the model in process would see it: the images of tools stand with their results."""
+    told: list[ContextMessage] = []
+    for message in map(_context_message, messages):
+        last = told[-1] if told else None
+        if isinstance(message, UserText) and message.text == TOOL_IMAGES and isinstance(last, ToolOutcome):
+            told[-1] = msgspec.structs.replace(last, images=message.images)
+        else:
+            told.append(message)
+    return tuple(told)
+
+
 def _context_message(message: _Message) -> ContextMessage:
     content = message.content
+    images: tuple[Image, ...] = ()
     if isinstance(content, list):
+        images = tuple(_image(part) for part in content if part.get("type") == "image_url")
         content = "".join(part["text"] for part in content if isinstance(part.get("text"), str))
     text = content or ""
     match message.role:
@@ -221,7 +244,24 @@ def _context_message(message: _Message) -> ContextMessage:
         case "tool":
             return ToolOutcome(ToolCallId(message.tool_call_id), text)
         case _:
-            return UserText(text)
+            return UserText(text, images)
+
+
+def _image(part: dict[str, Any]) -> Image:
+    """One that is not in a data URL, which nobody fetches here, is an image without bytes."""
+    match part.get("image_url"):
+        case {"url": str(url)} | str(url) if url.startswith("data:"):
+            media_type, _, data = url.removeprefix("data:").partition(";base64,")
+            return Image(media_type=media_type, data=_bytes(data))
+        case _:
+            return Image(media_type="", data=b"")
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return base64.b64decode(data)
+    except ValueError:
+        return b""
 
 
 @lru_cache(maxsize=256)

@@ -5,22 +5,38 @@ A surface never talks to a worker: it puts into the inbox, and whoever holds the
 
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.events import inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, random_id
-from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, ToolAnswer
+from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, StopCause, ToolAnswer
+from holdfast.events.message import Image
 from holdfast.events.request import Decision, PermissionKind, RequestKind
-from holdfast.events.session import ClientTool, ModelChanged, SessionResumed, SessionStarted, TitleChanged
+from holdfast.events.session import (
+    ClientTool,
+    Conventions,
+    ModelChanged,
+    Provider,
+    SessionResumed,
+    SessionStarted,
+    SettingsChanged,
+    TitleChanged,
+)
+from holdfast.events.tool import ToolError
 from holdfast.live.live import Advanced, Changed, Live
+from holdfast.models.choice import OWN_MODEL, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
+from holdfast.session.fold import FOLD_VERSION, fold, restore
 from holdfast.session.permissions import BadRule, check_rule
+from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.store import (
     Accepted,
@@ -59,6 +75,12 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     parent: SessionId | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    conventions: Conventions = "holdfast"
+    client_name: str = ""
+    own_token: bool = False
+    """Its client gave it a token of its own to ask the model with."""
+    settings: SettingsChanged | None = None
+    """Whatever else a surface lets a client choose."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +137,11 @@ class Operations:
     async def create(self, owner: Owner, options: SessionOptions, session_id: SessionId | None = None) -> SessionId:
         """Make a session, durable on return. One's own existing id returns that session as it is."""
         made = SessionId(self._new_id()) if session_id is None else session_id
+        await self.create_if_missing(owner, options, made)
+        return made
+
+    async def create_if_missing(self, owner: Owner, options: SessionOptions, made: SessionId) -> bool:
+        """Whether it was made just now."""
         self._check_id("session", made)
         self._check_options(options)
         self._check_tools(options.client_tools)
@@ -132,14 +159,19 @@ class Operations:
             dry_run=options.dry_run,
             parent=options.parent,
             metadata=options.metadata,
+            conventions=options.conventions,
+            process=self.store.process if options.conventions == "copilot" else "",
+            client_name=options.client_name,
         )
         bodies: list[Body] = [started]
+        if options.settings is not None:
+            bodies.append(options.settings)
         if options.title:
-            bodies.append(TitleChanged(title=options.title))
+            bodies.append(TitleChanged(title=options.title, chosen=True))
         new = NewSession(
             host=self._host if options.working_directory else None,
             tools=options.tools or (),
-            model=options.model,
+            model=row_model(options.model, _provider_in(options.settings), own_token=options.own_token),
             parent=options.parent,
             created_at=self._clock.now_ms(),
         )
@@ -147,7 +179,14 @@ class Operations:
         outcome = await self.store.commit(unit)
         if not isinstance(outcome, Committed) and await self.store.row(key) is None:
             raise Conflict("session_deleted", f"The session {made} was deleted; its id is not used again.")
-        return made
+        return isinstance(outcome, Committed)
+
+    async def state(self, key: Key) -> State:
+        """The session, folded: what its holder would decide on."""
+        loaded = await self.store.load(key, fold_version=FOLD_VERSION)
+        if loaded is None:
+            raise self._not_found(key)
+        return fold(loaded.events, restore(loaded.snapshot.state) if loaded.snapshot else None)
 
     async def session(self, key: Key) -> Row:
         found = await self.store.row(key)
@@ -165,19 +204,37 @@ class Operations:
         self.live.publish(key, Changed())
         self.live.lose_all()
 
-    async def rename(self, key: Key, title: str) -> None:
+    async def rename(self, key: Key, title: str, *, chosen: bool = True) -> None:
+        """Give it a name. One that nobody chose, but that was made up for it, may be replaced by the next."""
         self._check_size("A title", title, self._bounds.max_name_characters)
-        await self._record(key, TitleChanged(title=title), title=title)
+        await self._record(key, TitleChanged(title=title, chosen=chosen), title=title)
 
-    async def change_model(self, key: Key, model: str) -> None:
-        """From the next step on."""
+    async def change_model(
+        self, key: Key, model: str, *, previous: str | None = None, settings: SettingsChanged | None = None
+    ) -> None:
+        """From the next step on, together with what else changes with it."""
         self._check_model(model)
-        await self._record(key, ModelChanged(new_model=model), model=model)
+        bodies: list[Body] = [ModelChanged(new_model=model, previous_model=previous)]
+        provider = (await self.state(key)).provider
+        if settings is not None:
+            self._check_settings(settings)
+            bodies.insert(0, settings)
+            provider = _provider_in(settings) or provider
+        await self._record(key, *bodies, model=row_model(model, provider))
 
     async def resumed(self, key: Key) -> None:
         """Note that a client came back."""
         row = await self.session(key)
         await self._record(key, SessionResumed(resume_time=self._clock.now_ms(), event_count=row.head))
+
+    async def record(self, key: Key, *bodies: Body) -> Event:
+        """Append records that say what was done beside the conversation; the last of them."""
+        model = None
+        for body in bodies:
+            if isinstance(body, SettingsChanged):
+                self._check_settings(body)
+                model = OWN_MODEL if _provider_in(body) is not None else model
+        return await self._record(key, *bodies, model=model)
 
     # Sending
 
@@ -190,18 +247,28 @@ class Operations:
         delivery: DeliveryChoice = "steer",
         added: str = "",
         unattended: bool = False,
+        images: tuple[Image, ...] = (),
+        attachments: tuple[dict[str, Any], ...] = (),
+        agent_mode: str = "",
+        model_text: str = "",
     ) -> Sent:
         """Accept a message. The same id again gives the same receipt, and never a second run."""
         made = MessageId(self._new_id()) if message_id is None else message_id
         self._check_id("message", made)
         self._check_text(text)
         self._check_size("What is added to a message", added, self._bounds.max_instructions_characters)
+        self._check_images(images)
+        self._check_size("What the model is told", model_text, self._bounds.max_message_characters)
         item = inbox.Message(
             message_id=made,
             text=text,
+            model_text=model_text,
             delivery="enqueue" if delivery == "enqueue" else "steer",
             added=added,
             unattended=unattended,
+            images=images,
+            attachments=attachments,
+            agent_mode=agent_mode,
         )
         accepted = await self._put(
             key,
@@ -245,11 +312,13 @@ class Operations:
 
     # Stopping and answering
 
-    async def stop(self, key: Key, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
+    async def stop(
+        self, key: Key, *, stop_id: str | None = None, keep_queued: bool = False, cause: StopCause = "stopped"
+    ) -> Stopped:
         """End the running turn, and no other. Waiting messages come back, unless they are to be kept."""
         made = self._new_id() if stop_id is None else stop_id
         self._check_id("stop", made)
-        item = inbox.Stop(stop_id=made, keep_queued=keep_queued)
+        item = inbox.Stop(stop_id=made, keep_queued=keep_queued, cause=cause)
         accepted = await self._put(key, item, f"stop:{made}")
         said = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
         return Stopped(
@@ -257,6 +326,19 @@ class Operations:
             outcome=msgspec.convert(said, _STOP_OUTCOME),
             returned=_texts(accepted.removed),
         )
+
+    async def rewind(self, key: Key, kept: Position) -> None:
+        """Let the conversation go on from there as if nothing after it had been said. Returns when it does."""
+        item_key = f"rewind:{self._new_id()}"
+        position = (await self.session(key)).head
+        accepted = await self._put(key, inbox.Rewind(rewind_id=item_key, kept=kept), item_key)
+        receipt: InboxItem | None = accepted.item
+        async with aclosing(self.read(key, Cursor(position)).follow()) as readings:
+            while receipt is not None and receipt.state == "accepted":
+                await anext(readings)
+                receipt = await self.store.receipt(key, item_key)
+        if receipt is None or receipt.state == "refused":
+            raise Conflict("busy", "The session is busy. Wait until it is idle, then try again.")
 
     async def requests(self, key: Key) -> tuple[RequestRow, ...]:
         await self.session(key)
@@ -269,10 +351,12 @@ class Operations:
         decision: Decision,
         *,
         feedback: str = "",
+        rules: tuple[str, ...] = (),
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
-        content = PermissionAnswer(decision=decision, feedback=feedback)
+        self._check_rules(rules)
+        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
     async def answer_tool(
@@ -282,10 +366,14 @@ class Operations:
         content: str,
         *,
         success: bool = True,
+        error: ToolError | None = None,
+        images: tuple[Image, ...] = (),
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
-        return await self._answer(key, request_id, ToolAnswer(content=content, success=success), answer_id, answered_by)
+        self._check_images(images)
+        given = ToolAnswer(content=content, success=success, error=error, images=images)
+        return await self._answer(key, request_id, given, answer_id, answered_by)
 
     async def answer_question(
         self,
@@ -311,12 +399,22 @@ class Operations:
     # Presence
 
     async def attach(
-        self, key: Key, attachment_id: str, *, capabilities: tuple[str, ...] = (), ttl_seconds: float = 60
+        self,
+        key: Key,
+        attachment_id: str,
+        *,
+        tools: tuple[str, ...] = (),
+        capabilities: tuple[str, ...] = (),
+        ttl_seconds: float = 60,
     ) -> None:
-        """Say that a client is present, and what it can answer. To be repeated before the time is over."""
+        """Say that a client is present, and what it can run and answer. To be repeated before the time is over."""
         self._check_id("attachment", attachment_id)
-        found = Attachment(attachment_id=attachment_id, key=key, node=self._node, capabilities=capabilities)
-        await self.store.attach(found, ttl_seconds=ttl_seconds)
+        found = Attachment(
+            attachment_id=attachment_id, key=key, node=self._node, tools=tools, capabilities=capabilities
+        )
+        clash = await self.store.attach(found, ttl_seconds=ttl_seconds)
+        if clash is not None:
+            raise Conflict("tool_clash", f"External tool name clash: {clash} already registered by another connection")
 
     async def detach(self, key: Key, attachment_id: str) -> None:
         await self.store.detach(key, attachment_id)
@@ -373,14 +471,17 @@ class Operations:
         self.live.publish(key, Changed(tail=outcome.item.sequence))
         return outcome
 
-    async def _record(self, key: Key, body: Body, *, title: str | None = None, model: str | None = None) -> None:
-        events = self._events([body])
+    async def _record(self, key: Key, *bodies: Body, title: str | None = None, model: str | None = None) -> Event:
+        events = self._events(bodies)
         outcome = await self.store.commit(Unit(key=key, fence=None, events=events, title=title, model=model))
         if not isinstance(outcome, Committed):
             raise self._not_found(key)
-        self.live.publish(key, Advanced((events[0].at(outcome.head),)))
+        first = outcome.head - len(events) + 1
+        placed = tuple(event.at(Position(first + index)) for index, event in enumerate(events))
+        self.live.publish(key, Advanced(placed))
+        return placed[-1]
 
-    def _events(self, bodies: list[Body]) -> tuple[Event, ...]:
+    def _events(self, bodies: Sequence[Body]) -> tuple[Event, ...]:
         now = self._clock.now_ms()
         return tuple(Event(Position(0), EventId(self._new_id()), now, body) for body in bodies)
 
@@ -403,6 +504,20 @@ class Operations:
             limit = self._bounds.max_message_characters
             raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")
 
+    def _check_images(self, images: Sequence[Image]) -> None:
+        size, limit = sum(len(image.data) for image in images), self._bounds.max_attachment_bytes
+        if size > limit:
+            raise Invalid("attachment_too_large", f"Pictures have at most {limit:,} bytes together; these {size:,}.")
+
+    def _check_settings(self, settings: SettingsChanged) -> None:
+        if settings.allow is not UNSET:
+            self._check_rules(settings.allow)
+        if settings.client_tools is not UNSET:
+            self._check_tools(settings.client_tools)
+        if settings.system_message is not UNSET:
+            limit = self._bounds.max_instructions_characters
+            self._check_size("A system message", settings.system_message or "", limit)
+
     def _check_tools(self, tools: Sequence[ClientTool]) -> None:
         for found in tools:
             if found.name in typing.get_args(PermissionKind):
@@ -411,6 +526,8 @@ class Operations:
 
     def _check_options(self, options: SessionOptions) -> None:
         self._check_rules(options.allow)
+        if options.settings is not None:
+            self._check_settings(options.settings)
         self._check_size("A title", options.title or "", self._bounds.max_name_characters)
         if options.model is not None:
             self._check_model(options.model)
@@ -454,3 +571,7 @@ _STOP_OUTCOME = Literal["stopping", "stopped", "dequeued", "nothing_running", "t
 
 def _texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
     return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
+
+
+def _provider_in(settings: SettingsChanged | None) -> Provider | None:
+    return settings.provider if settings is not None and isinstance(settings.provider, Provider) else None

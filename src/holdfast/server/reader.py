@@ -4,7 +4,7 @@ Subscribe first, catch up from the store, then follow the hints and drop what th
 not fit on (one was lost, or another process wrote) sends the reader back to the store.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
@@ -45,7 +45,7 @@ class Reader:
             if not caught.more:
                 return
 
-    async def follow(self) -> AsyncIterator[Reading]:
+    async def follow(self) -> AsyncGenerator[Reading, None]:
         """All there is, and then what comes, without end. Raises `NotFound` when the session is deleted."""
         subscription = self._live.subscribe(self._key)
         try:

@@ -14,7 +14,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
 from holdfast.events.request import PermissionCompleted
-from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted
+from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Operations
 from holdfast.session.bounds import Bounds
@@ -119,8 +119,10 @@ def _harmless(body: Body, session_id: SessionId) -> Body:
             )
         case ModelChanged():
             return SessionInfo(info_type="model", message=f"The model was {body.new_model[:200]}.")
+        case SettingsChanged():
+            return SessionInfo(info_type="settings", message="The settings of the session were changed.")
         case PermissionCompleted(decision="approved-for-session"):
-            return msgspec.structs.replace(body, decision="approved")
+            return msgspec.structs.replace(body, decision="approved", rules=())
         case _:
             return body
 
@@ -155,7 +157,7 @@ def _closing(events: list[Event]) -> list[Event]:
     bodies: list[Body] = []
     if state.turn is not None:
         inputs = Inputs(new_id=lambda: str(uuid.uuid4()), now=now, bounds=Bounds())
-        bodies += end_early(state, inputs, state.turn, "interrupted", []).events
+        bodies += end_early(state, inputs, state.turn, "interrupted").events
     bodies.append(SessionInfo(info_type="imported", message="This session was imported."))
     start = len(events) + 1
     return [

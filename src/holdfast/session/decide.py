@@ -13,7 +13,17 @@ import msgspec
 from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Fence, MessageId, RequestId, ToolCallId, TurnId
-from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, QuestionAnswer, Stop, ToolAnswer
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Message,
+    PermissionAnswer,
+    QuestionAnswer,
+    Rewind,
+    Stop,
+    StopCause,
+    ToolAnswer,
+)
 from holdfast.events.message import Block, Delivery, SealCause
 from holdfast.events.request import PermissionAsk, RequestKind
 from holdfast.session.bounds import Bounds
@@ -146,7 +156,7 @@ def decide(state: State, inputs: Inputs) -> Action:
 
 
 def _decide(state: State, inputs: Inputs) -> Action:
-    if action := _answers(state, inputs) or _stop(state, inputs):
+    if action := _answers(state, inputs) or _stop(state, inputs) or _rewind(state, inputs):
         return action
     if not inputs.eligible:
         return _for_another(state, inputs)
@@ -175,7 +185,7 @@ def _answers(state: State, inputs: Inputs) -> Append | None:
                 break
             case Answer() as answer:
                 _answer(state, inputs, item, answer, found)
-            case Message():
+            case Message() | Rewind():
                 continue
     return found if found.promotes else None
 
@@ -189,7 +199,7 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
     found.closes.append(opened.request_id)
     by = answer.answered_by
     match answer.content:
-        case PermissionAnswer(decision=decision, feedback=feedback):
+        case PermissionAnswer(decision=decision, feedback=feedback, rules=rules):
             found.events.append(
                 request.PermissionCompleted(
                     request_id=opened.request_id,
@@ -197,12 +207,15 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                     decision=decision,
                     feedback=feedback,
                     answered_by=by,
+                    rules=rules,
                 )
             )
-            if decision not in ("approved", "approved-for-session"):
+            if decision == "denied-no-approval-rule-and-could-not-request-from-user":
+                found.events.append(_refusal(opened.tool_call_id, DENIED, "denied"))
+            elif decision not in ("approved", "approved-for-session"):
                 text = f"{REJECTED} {feedback}".strip()
                 found.events.append(_refusal(opened.tool_call_id, text, "rejected"))
-        case ToolAnswer(content=content, success=success):
+        case ToolAnswer(content=content, success=success, error=error, images=images):
             found.events.append(request.ExternalToolCompleted(request_id=opened.request_id, answered_by=by))
             found.events.append(
                 tool.ToolCompleted(
@@ -210,7 +223,8 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                     success=success,
                     content=content,
                     preview=preview(content, inputs.bounds.max_tool_characters, opened.tool_call_id),
-                    error=None if success else "failed",
+                    error=None if success else error or "failed",
+                    images=images,
                 )
             )
         case QuestionAnswer(answer=text, was_freeform=freeform):
@@ -233,9 +247,31 @@ def _stop(state: State, inputs: Inputs) -> Append | Interrupt | None:
         return Append(promotes=[Promoted(found.sequence, "turn_ended_before")])
     if inputs.running:
         return Interrupt()
-    ending = end_early(state, inputs, state.turn, "stopped", [turn.Aborted(reason="user_initiated")])
+    ending = _ended_by(state, inputs, state.turn, found.item.cause)
     ending.promotes.append(Promoted(found.sequence, "stopped"))
     return ending
+
+
+def _rewind(state: State, inputs: Inputs) -> Append | None:
+    found = next((item for item in inputs.inbox if isinstance(item.item, Rewind)), None)
+    if found is None:
+        return None
+    assert isinstance(found.item, Rewind)
+    if state.turn is not None:
+        return Append(promotes=[Promoted(found.sequence, "busy", refused=True)])
+    kept = min(found.item.kept, state.head)
+    return Append(events=[session.Truncated(kept=kept)], promotes=[Promoted(found.sequence, "rewound")])
+
+
+def _ended_by(state: State, inputs: Inputs, current: Turn, cause: StopCause) -> Append:
+    match cause:
+        case "stopped":
+            aborted = turn.Aborted(reason="user_initiated")
+            return end_early(state, inputs, current, "stopped", first=[aborted], why="Session aborted")
+        case "suspended":
+            return end_early(state, inputs, current, "stopped", why="Session suspended")
+        case "not continued":
+            return end_early(state, inputs, current, "interrupted", why="The session was resumed without it")
 
 
 def _for_another(state: State, inputs: Inputs) -> Action:
@@ -266,7 +302,7 @@ def _start_turn(state: State, inputs: Inputs) -> Append | Release:
         begun.events.append(_user_message(sent, turn_id, delivery))
         begun.promotes.append(Promoted(item.sequence, delivery))
     if not state.title:
-        begun.events.append(session.TitleChanged(title=title_from(first[1].text)))
+        begun.events.append(session.TitleChanged(title=_title(state, inputs, first[1].text)))
     begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=_new(MessageId, inputs)))
     return begun
 
@@ -278,23 +314,33 @@ def _poisoned(state: State, inputs: Inputs, current: Turn) -> Append:
         "failed while they ran it. What was done so far is kept; send a message to go on.",
         retryable=True,
     )
-    return end_early(state, inputs, current, "error", [error])
+    return end_early(state, inputs, current, "error", last=[error])
 
 
-def end_early(state: State, inputs: Inputs, current: Turn, reason: turn.EndReason, cause: list[Body]) -> Append:
-    """End a turn wherever it is: what was shown is kept, and everything open is closed."""
-    ending = Append(drops_segments=True)
+def end_early(
+    state: State,
+    inputs: Inputs,
+    current: Turn,
+    reason: turn.EndReason,
+    *,
+    first: Iterable[Body] = (),
+    last: Iterable[Body] = (),
+    why: str = "",
+) -> Append:
+    """End a turn wherever it is: what was shown is kept, and everything open is closed. What ended it stands `first`,
+    or, where it is the outcome, `last`; `why` is told to whoever was asked something."""
+    ending = Append(drops_segments=True, events=list(first))
     if state.phase is Phase.CALLING_MODEL and inputs.shown:
         ending.events.extend(cut_message(current.message_id, inputs.shown))
     for opened in state.requests.values():
-        ending.events.append(_cancelled(opened.request_id, opened.kind, opened.tool_call_id))
+        ending.events.append(_cancelled(opened.request_id, opened.kind, opened.tool_call_id, why))
         ending.closes.append(opened.request_id)
     reply = state.reply()
     for call in reply.unfinished() if reply else ():
         ending.events.append(_interrupted(call))
-    ending.events.extend(cause)
     if state.phase is not Phase.BETWEEN_STEPS:
         ending.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
+    ending.events.extend(last)
     ending.events.append(_turn_ended(inputs, current, reason))
     return ending
 
@@ -328,12 +374,14 @@ def _interrupted(call: Call) -> Body:
     return _refusal(call.tool_call_id, text, "interrupted")
 
 
-def _cancelled(request_id: RequestId, kind: RequestKind, tool_call_id: ToolCallId) -> Body:
+def _cancelled(request_id: RequestId, kind: RequestKind, tool_call_id: ToolCallId, why: str) -> Body:
     match kind:
         case "permission":
-            return request.PermissionCompleted(request_id=request_id, tool_call_id=tool_call_id, decision="cancelled")
+            return request.PermissionCompleted(
+                request_id=request_id, tool_call_id=tool_call_id, decision="cancelled", feedback=why
+            )
         case "client_tool":
-            return request.ExternalToolCompleted(request_id=request_id)
+            return request.ExternalToolCompleted(request_id=request_id, cancelled=True)
         case "question":
             return request.UserInputCompleted(request_id=request_id, cancelled=True)
 
@@ -346,8 +394,13 @@ def _call_model(state: State, inputs: Inputs, current: Turn) -> Action:
         return Pause()
     failure = current.failure
     if failure and _gives_up(current, inputs.bounds):
-        error = session.SessionError(error_type=failure.code, message=failure.message, retryable=failure.retryable)
-        return end_early(state, inputs, current, "error", [error])
+        error = session.SessionError(
+            error_type=failure.code,
+            message=failure.message,
+            retryable=failure.retryable,
+            status_code=failure.status_code,
+        )
+        return end_early(state, inputs, current, "error", last=[error])
     if inputs.shown:
         failed = failure is not None and failure.message_id == current.message_id
         cause: SealCause = "provider error" if failed else "crash"
@@ -375,7 +428,7 @@ def _pause_before_retry(current: Turn, bounds: Bounds) -> float:
 def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list[Body]:
     """What follows an answer that calls no tools: the end of the turn, unless more is to be said."""
     ended = turn.StepEnded(turn_id=current.turn_id, step=current.step)
-    if not text.strip():
+    if not text.strip() and state.conventions == "holdfast":
         if "empty answer" in current.notes or current.last_step:
             return [ended, *_closing_line(inputs, current), _turn_ended(inputs, current, "completed")]
         return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *_step(state, inputs, current)]
@@ -502,7 +555,8 @@ def _ask(
     written: Append,
     startable: list[Call],
 ) -> None:
-    match judge(ask, tool_name=call.name, allow=state.allow, unattended=current.unattended):
+    asks_always = state.conventions == "copilot"
+    match judge(ask, tool_name=call.name, allow=state.allow, unattended=current.unattended, asks_always=asks_always):
         case "allow":
             _hand_out(inputs, call, facts, written, startable)
         case "deny":
@@ -516,6 +570,7 @@ def _ask(
                 kind=ask.kind,
                 subject=ask.subject,
                 rule=session_rule(ask, call.name),
+                details=ask.details,
             )
             _open(written, asked, Opened(request_id, "permission", call.tool_call_id, f"{ask.kind} {ask.subject}"))
 
@@ -560,7 +615,7 @@ def _repeated(state: State, inputs: Inputs, current: Turn) -> Action:
         "Say what you want done differently.",
         retryable=True,
     )
-    return end_early(state, inputs, current, "error", [error])
+    return end_early(state, inputs, current, "error", last=[error])
 
 
 # Small words
@@ -579,6 +634,10 @@ def preview(text: str, limit: int, tool_call_id: ToolCallId) -> str | None:
     return text[:head] + marker + text[len(text) - tail :]
 
 
+def _title(state: State, inputs: Inputs, text: str) -> str:
+    return text[: inputs.bounds.max_name_characters] if state.conventions == "copilot" else title_from(text)
+
+
 def title_from(text: str) -> str:
     """The first words of a message, as a title."""
     words = " ".join(text.split())
@@ -593,7 +652,15 @@ def _refusal(tool_call_id: ToolCallId, text: str, code: tool.ToolError) -> tool.
 
 def _user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:
     return message.UserMessage(
-        message_id=sent.message_id, turn_id=turn_id, content=sent.text, delivery=delivery, added=sent.added
+        message_id=sent.message_id,
+        turn_id=turn_id,
+        content=sent.text,
+        delivery=delivery,
+        model_text=sent.model_text,
+        added=sent.added,
+        images=sent.images,
+        attachments=sent.attachments,
+        agent_mode=sent.agent_mode,
     )
 
 

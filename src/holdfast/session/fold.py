@@ -6,6 +6,7 @@ Every log can be folded: an event that makes no sense where it stands changes wh
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
@@ -28,7 +29,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -69,9 +70,17 @@ def _take(state: State, body: Body, event: Event) -> None:
         case session.SessionStarted():
             _session_started(state, body)
         case session.TitleChanged():
-            state.title = body.title
+            state.title, state.title_chosen = body.title, body.chosen
         case session.ModelChanged():
             state.model = body.new_model
+        case session.ModeChanged():
+            state.mode = body.new_mode
+        case session.SettingsChanged():
+            _settings_changed(state, body)
+        case session.SessionShutdown():
+            state.attached_process = ""
+        case session.SessionResumed():
+            state.attached_process = body.process or state.attached_process
         case session.SessionInfo(info_type=info_type):
             state.no_worker_noted = state.no_worker_noted or info_type == NO_WORKER
         case session.Truncated():
@@ -84,7 +93,9 @@ def _take(state: State, body: Body, event: Event) -> None:
             state.requests = {}
             _close_calls(state)
         case message.UserMessage():
-            state.history.append(Person(event.position, body.content, body.added))
+            state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images))
+            if state.turn:
+                state.turn.message_ids.append(body.message_id)
         case message.Noted():
             state.history.append(Note(event.position, body.text))
             if state.turn:
@@ -104,7 +115,18 @@ def _session_started(state: State, body: session.SessionStarted) -> None:
     state.tools = body.tools
     state.client_tools = body.client_tools
     state.dry_run = body.dry_run
+    state.conventions = body.conventions
+    state.client_name = body.client_name
+    state.attached_process = body.process
+    state.started_at = body.start_time
     state.allow = list(body.allow)
+
+
+def _settings_changed(state: State, body: session.SettingsChanged) -> None:
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        if value is not UNSET:
+            setattr(state, name, list(value) if name == "allow" else value)
 
 
 def _take_in_turn(state: State, current: Turn, body: Body) -> None:
@@ -121,7 +143,13 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
         case message.CallFailed():
             current.failures_since_answer += 1
             current.failure = Failure(
-                body.message_id, body.attempt, body.error_code, body.message, body.retryable, body.retry_after_ms
+                body.message_id,
+                body.attempt,
+                body.error_code,
+                body.message,
+                body.retryable,
+                body.retry_after_ms,
+                body.status_code,
             )
         case tool.ToolAttempted():
             if call := _call(state, body.tool_call_id):
@@ -129,6 +157,7 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
         case tool.ToolCompleted():
             if (call := _call(state, body.tool_call_id)) and call.result is None:
                 call.result = body.content if body.preview is None else body.preview
+                call.images = body.images
         case turn.StepEnded():
             _close_calls(state)
         case _:
@@ -146,8 +175,8 @@ def _take_request(state: State, body: Body) -> None:
             _opened(state, OpenRequest(body.request_id, "question", body.tool_call_id))
         case request.PermissionCompleted():
             found = _closed(state, body.request_id)
-            if found and body.decision == "approved-for-session" and found.rule not in state.allow:
-                state.allow.append(found.rule)
+            if found and body.decision == "approved-for-session":
+                state.allow.extend(rule for rule in body.rules or (found.rule,) if rule not in state.allow)
             approved = body.decision in ("approved", "approved-for-session")
             if found and approved and (call := _call(state, found.tool_call_id)):
                 call.approved_for = found.asked_for

@@ -16,17 +16,28 @@ RULES = (
 
 def context(state: State, instructions: str = "") -> tuple[ContextMessage, ...]:
     """The messages of the next model call. `instructions` is the product's own system text."""
-    system = "\n\n".join(part for part in (state.system_message or instructions, RULES) if part)
-    messages: list[ContextMessage] = [SystemText(system)]
+    messages: list[ContextMessage] = [SystemText(system_text(state, instructions))]
     for item in state.history:
         messages.extend(_told(item))
     return tuple(messages)
 
 
+def system_text(state: State, instructions: str = "") -> str:
+    """The first message of every call: the product's instructions and what the session's own client said."""
+    return "\n\n".join(part for part in _system(state, instructions) if part)
+
+
+def _system(state: State, instructions: str) -> tuple[str, ...]:
+    said = state.system_message or ""
+    if state.conventions == "copilot":
+        return (said,) if said and state.system_mode == "replace" else (instructions, said)
+    return said or instructions, RULES
+
+
 def _told(item: HistoryItem) -> list[ContextMessage]:
     match item:
-        case Person(added=added, text=text):
-            return [UserText(f"{added}\n\n{text}" if added else text)]
+        case Person(added=added, text=text, images=images):
+            return [UserText(f"{added}\n\n{text}" if added else text, images)]
         case Note(text=text):
             return [UserText(text)]
         case Reply(interrupted=True):
@@ -40,6 +51,7 @@ def _answer_with_results(reply: Reply) -> list[ContextMessage]:
         return []
     uses = tuple(ToolUse(call.tool_call_id, call.name, call.arguments) for call in reply.calls)
     results = [
-        ToolOutcome(call.tool_call_id, INTERRUPTED if call.result is None else call.result) for call in reply.calls
+        ToolOutcome(call.tool_call_id, INTERRUPTED if call.result is None else call.result, call.images)
+        for call in reply.calls
     ]
     return [AssistantTurn(reply.text, uses), *results]

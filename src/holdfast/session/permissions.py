@@ -38,10 +38,15 @@ def check_rule(rule: str) -> str:
     return rule
 
 
-def judge(ask: PermissionAsk, *, tool_name: str, allow: list[str], unattended: bool) -> Verdict:
-    """What becomes of a call. With nobody there to be asked, what would ask is denied."""
+def judge(
+    ask: PermissionAsk, *, tool_name: str, allow: list[str], unattended: bool, asks_always: bool = False
+) -> Verdict:
+    """What becomes of a call. With nobody there to be asked, what would ask is denied. `asks_always`: whoever is
+    there is asked of everything, also to read, and about what lies outside."""
     if any(_grants(rule, ask, tool_name) for rule in allow):
         return "allow"
+    if asks_always and not unattended:
+        return "ask"
     if not ask.inside:
         return "deny"
     if ask.kind == "read":
@@ -53,8 +58,8 @@ def session_rule(ask: PermissionAsk, tool_name: str) -> str:
     """The rule that approving for the rest of the session grants."""
     if ask.kind == "custom-tool":
         return tool_name
-    if ask.kind == "shell":
-        return f"shell({escape(ask.subject)})"
+    if ask.kind == "shell" or not ask.inside:
+        return f"{ask.kind}({escape(ask.subject)})"
     return ask.kind
 
 

@@ -20,9 +20,9 @@ from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, ToolCallId, TurnId
-from holdfast.events.message import ToolCallBlock
+from holdfast.events.message import Image, ToolCallBlock
 from holdfast.events.request import RequestKind
-from holdfast.events.session import ClientTool
+from holdfast.events.session import ClientTool, Conventions, Mode, Provider
 
 
 class Phase(StrEnum):
@@ -105,6 +105,7 @@ class Call(msgspec.Struct):
     name: str
     arguments: str
     result: str | None = None
+    images: tuple[Image, ...] = ()
     attempts: int = 0
     approved_for: str | None = None
     """What was approved: the kind and the subject of the permission, as they were asked about."""
@@ -117,6 +118,7 @@ class Person(msgspec.Struct, tag="person"):
     position: Position
     text: str
     added: str = ""
+    images: tuple[Image, ...] = ()
 
 
 class Note(msgspec.Struct, tag="note"):
@@ -162,6 +164,7 @@ class Failure(msgspec.Struct):
     message: str
     retryable: bool
     retry_after_ms: int | None
+    status_code: int | None = None
 
 
 class Turn(msgspec.Struct):
@@ -173,6 +176,8 @@ class Turn(msgspec.Struct):
     step: int = 0
     last_step: bool = False
     message_id: MessageId = MessageId("")
+    message_ids: list[MessageId] = []
+    """What people sent that is in it."""
     failure: Failure | None = None
     failures_since_answer: int = 0
     notes: list[Literal["interrupted", "empty answer", "repeated call", "last round"]] = []
@@ -187,12 +192,24 @@ class State(msgspec.Struct):
     phase: Phase = Phase.IDLE
     session_id: SessionId = SessionId("")
     title: str = ""
+    title_chosen: bool = False
+    """Somebody gave that name: none that is made up replaces it."""
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
     tools: tuple[str, ...] | None = None
     client_tools: tuple[ClientTool, ...] = ()
     dry_run: bool = False
+    conventions: Conventions = "holdfast"
+    system_mode: Literal["append", "replace"] = "append"
+    mode: Mode = "interactive"
+    provider: Provider | None = None
+    reasoning_effort: str | None = None
+    stream: bool = True
+    client_name: str = ""
+    attached_process: str = ""
+    """Where the client that came last is, or was, attached; empty where nobody said."""
+    started_at: int = 0
     allow: list[str] = []
     history: list[HistoryItem] = []
     turn: Turn | None = None

@@ -17,6 +17,11 @@ VERBS: Final = (
     "reorder_items",
     "attach",
     "detach",
+    "decline",
+    "grant",
+    "keep_secret",
+    "lose_secret",
+    "drop_secret",
     "renew",
     "delete",
 )

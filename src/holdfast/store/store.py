@@ -254,7 +254,12 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
     node: str
     tools: tuple[str, ...] = ()
+    """Client tools that it runs, and no other attachment of the session does."""
     capabilities: tuple[str, ...] = ()
+    process: str = ""
+    """The process that it is connected to, set by the store: it ends with that one, however that ends."""
+    declined: tuple[RequestId, ...] = ()
+    """Requests that it was shown and nobody there could answer."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -292,8 +297,9 @@ class Store(Protocol):
     ) -> list[Claim]:
         """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
 
-        Those that use one of `without_models` are for other processes to run. With a `fold_version`, short ones are
-        loaded in the same transaction, which saves a way to the database and back."""
+        Those that use one of `without_models` are for other processes to run, and so are those whose secrets are not
+        with this one. With a `fold_version`, short ones are loaded in the same transaction, which saves a way to the
+        database and back."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
@@ -339,17 +345,54 @@ class Store(Protocol):
 
     # Presence
 
-    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> None: ...
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> str | None:
+        """Note a client, or renew it. The name of a tool that another one has already: then nothing was noted."""
+        ...
+
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
+        """Nobody at this client can answer the request."""
+        ...
 
     async def detach(self, key: Key, attachment_id: str) -> None: ...
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
+
+    # What people granted beyond one session
+
+    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None: ...
+
+    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
+        """The rules that hold in that place, those that hold everywhere (granted for the empty place) included."""
+        ...
+
+    # What clients entrusted to their sessions
+
+    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
+        """Note that the process of that token, or whoever has the key of that name, has what a client gave to the
+        session, and `sealed` for the latter. Nobody else claims it to run it from now on. False: no such session."""
+        ...
+
+    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
+        """Note that nobody has what the session needs, if it is noted like this, or nothing is. `sealed` stays."""
+        ...
+
+    async def drop_secret(self, key: Key) -> None:
+        """The session needs nothing of the kind: whoever else may run it may."""
+        ...
+
+    async def secret(self, key: Key) -> tuple[str, bytes] | None:
+        """The keeper, and what is sealed for it."""
+        ...
 
     # The process
 
     @property
     def process(self) -> str:
         """The random token of this process start: what its leases are held under."""
+        ...
+
+    async def is_alive(self, process: str) -> bool:
+        """Whether the process of that token has not ended."""
         ...
 
     async def renew(self, *, ttl_seconds: float) -> bool:

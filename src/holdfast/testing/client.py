@@ -5,14 +5,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.events import message, turn
+from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, RequestId
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.session import SettingsChanged
 from holdfast.live.live import Delta
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
+from holdfast.server.presence import Arrival, Presence
+from holdfast.store.clock import SystemClock
 from holdfast.store.store import Cursor
 from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown
+
+SECRET_KEY = "key:campaign"
+SEALED = b"sealed"
+"""What a client entrusts to its session. All processes of a campaign have the key."""
 
 LOOK_SECONDS = 0.003
 """Between two looks at whether the session has come to rest."""
@@ -23,6 +31,7 @@ class Client:
 
     def __init__(self, operations: Operations, key: Key, journal: Journal, before: tuple[AnyEntry, ...]) -> None:
         self.operations = operations
+        self._presence = Presence(operations, operations.store, SystemClock())
         self.key = key
         self.events: list[Event] = []
         self.shown_of: set[MessageId] = set()
@@ -114,6 +123,9 @@ class Client:
         wanted = [MessageId(found) for found in message_ids]
         await self._once(f"reorder {' '.join(wanted)}", lambda: self.operations.reorder_queue(self.key, wanted))
 
+    async def record(self, name: str, *bodies: Body) -> None:
+        await self._once(f"record {name}", lambda: self.operations.record(self.key, *bodies))
+
     async def rename(self, title: str) -> None:
         await self._once(f"rename {title}", lambda: self.operations.rename(self.key, title))
 
@@ -125,6 +137,52 @@ class Client:
 
     async def detach(self, attachment_id: str) -> None:
         await self._once(f"detach {attachment_id}", lambda: self.operations.detach(self.key, attachment_id))
+
+    async def decline(self, attachment_id: str) -> None:
+        """Be there, as the only one who could decide, and be unable to."""
+        asked = await self.request(PermissionRequested)
+
+        async def decline() -> bool:
+            await self._presence.arrive(self.key, Arrival(attachment_id=attachment_id, capabilities=("permission",)))
+            return await self._presence.decline(self.key, attachment_id, asked)
+
+        await self._once(f"decline {attachment_id}", decline, about=asked)
+
+    async def come_back_without_pending_work(self, attachment_id: str) -> None:
+        """Resume the session in a process that knows nothing of it, and let what was pending be."""
+
+        async def resume() -> bool:
+            arrival = Arrival(attachment_id=attachment_id)
+            settings = SettingsChanged(client_name="campaign")
+            found = await self._presence.resume(self.key, arrival, continue_pending_work=False, settings=settings)
+            return found.interrupted
+
+        await self._once(f"come back {attachment_id}", resume)
+
+    async def suspend(self, stop_id: str) -> None:
+        async def suspend() -> str:
+            return (await self.operations.stop(self.key, stop_id=stop_id, keep_queued=True, cause="suspended")).outcome
+
+        await self._once(f"suspend {stop_id}", suspend)
+
+    async def rewind_to_end_of(self, number: int) -> None:
+        ends = [event.position for event in self.events if isinstance(event.body, turn.TurnEnded)]
+        await self._once(f"rewind {number}", lambda: self.operations.rewind(self.key, ends[number - 1]))
+
+    async def grant(self, rule: str) -> None:
+        await self._once(f"grant {rule}", lambda: self.operations.store.grant(self.key.owner, "", [rule]))
+
+    async def entrust(self) -> None:
+        """Give the session something to keep, in every process anew, as a client does that resumes."""
+        keep = self.operations.store.keep_secret
+        await self._ask("entrust", lambda: keep(self.key, keeper=SECRET_KEY, sealed=SEALED))
+
+    async def lose_secret(self) -> None:
+        lose = self.operations.store.lose_secret
+        await self._once("lose", lambda: lose(self.key, keeper=SECRET_KEY, sealed=SEALED))
+
+    async def take_back(self) -> None:
+        await self._once("take back", lambda: self.operations.store.drop_secret(self.key))
 
     async def delete(self) -> None:
         await self._once("delete", lambda: self.operations.delete(self.key))

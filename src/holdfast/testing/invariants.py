@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
-from holdfast.events import inbox, message, request, tool, turn
+from holdfast.events import inbox, message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolOutcome
 from holdfast.events.event import RECORDS, Event, type_of
@@ -275,6 +275,8 @@ def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
     before: tuple[ContextMessage, ...] = ()
     for event in evidence.events:
         folding.apply(state, event)
+        if isinstance(event.body, session.Truncated):
+            before = ()
         if not isinstance(event.body, turn.StepStarted | message.Noted):
             continue
         sent = context(state)
@@ -302,8 +304,12 @@ def a_stop_ends_its_own_turn(evidence: Evidence) -> Iterator[str]:
     """A stop that was accepted ended the turn that it was meant for, unless that ended first, and no other."""
     reasons = {body.turn_id: body.reason for body in _of(evidence, turn.TurnEnded)}
     stops = [(item, item.item) for item in evidence.inbox if isinstance(item.item, inbox.Stop)]
-    ended = {stop.turn_id for item, stop in stops if item.outcome == "stopped" and stop.turn_id}
-    stopped = {turn_id for turn_id, reason in reasons.items() if reason == "stopped"}
+    ended = {
+        (stop.turn_id, "interrupted" if stop.cause == "not continued" else "stopped")
+        for item, stop in stops
+        if item.outcome == "stopped" and stop.turn_id
+    }
+    stopped = {(turn_id, reason) for turn_id, reason in reasons.items() if reason in ("stopped", "interrupted")}
     if ended != stopped:
         yield f"stops ended the turns {sorted(ended)}; stopped are {sorted(stopped)}"
     receipts = {stop.stop_id: item for item, stop in stops}

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from holdfast.events.session import ClientTool
+from holdfast.events.ids import RequestId, ToolCallId
+from holdfast.events.request import ExternalToolRequested
+from holdfast.events.session import ClientTool, ModeChanged, PlanChanged, SessionShutdown, ToolDelivered
 from holdfast.events.tool import ToolAttempted
 from holdfast.models.model import ContextMessage, ReasoningDelta, TextDelta, TokenUsage
 from holdfast.models.scripted import Answer, Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
@@ -285,9 +287,57 @@ async def _records(client: Client) -> None:
     await client.turn_shows(1)
     await client.rename("A title")
     await client.change_model("scripted")
+    await client.record("mode", ModeChanged(new_mode="plan", previous_mode="interactive"))
+    await client.record("plan", PlanChanged(operation="create"))
+    await client.record("again", ToolDelivered(request_id=RequestId("r0"), tool_call_id=ToolCallId("t0")))
     client.open("hold")
     await client.turns_end(1)
+    await client.record("shutdown", SessionShutdown(shutdown_type="routine"))
     await client.detach("c1")
+
+
+async def _entrusted(client: Client) -> None:
+    await client.entrust()
+    await client.send("m1", "first")
+    await client.turns_end(1)
+    await client.lose_secret()
+    await client.take_back()
+
+
+async def _nobody_can_decide(client: Client) -> None:
+    await client.grant("read")
+    await client.decline("c1")
+    await client.turns_end(1)
+
+
+async def _until_handed_out(client: Client) -> None:
+    await client.send("m1", "first")
+    await client.request(ExternalToolRequested)
+    await client.released()
+
+
+async def _not_continued(client: Client) -> None:
+    await client.come_back_without_pending_work("c2")
+    await client.turns_end(1)
+    await client.send("m2", "second")
+    await client.turns_end(2)
+
+
+async def _suspended(client: Client) -> None:
+    await client.suspend("s1")
+    await client.turns_end(1)
+    await client.send("m2", "second")
+    await client.turns_end(2)
+
+
+async def _rewound(client: Client) -> None:
+    await client.send("m1", "first")
+    await client.turns_end(1)
+    await client.send("m2", "second")
+    await client.turns_end(2)
+    await client.rewind_to_end_of(1)
+    await client.send("m3", "third")
+    await client.turns_end(3)
 
 
 # The scenarios
@@ -453,6 +503,42 @@ SCENARIOS: tuple[Scenario, ...] = (
         rules=(_rule("first", _says("One hold two.", "append_line"), DONE),),
         says=_M1,
         ends={"m1": _COMPLETED},
+    ),
+    Scenario(
+        name="entrusted",
+        stages=(_entrusted,),
+        rules=(_rule("first", _says("I will.", "append_line"), DONE),),
+        says=_M1,
+        ends={"m1": _COMPLETED},
+    ),
+    Scenario(
+        name="declined",
+        stages=(_until_asked, _nobody_can_decide),
+        rules=(_rule("first", _says("May I?", "guarded_line"), DONE),),
+        says=_M1,
+        ends={"m1": _COMPLETED},
+    ),
+    Scenario(
+        name="not-continued",
+        stages=(_until_handed_out, _not_continued),
+        rules=(_rule("first", _says("Let me see.", "lookup"), DONE), _rule("second", DONE)),
+        says=_M1_M2,
+        ends={"m1": ("interrupted",), "m2": _COMPLETED},
+        options=SessionOptions(client_tools=(_LOOKUP,), conventions="copilot"),
+    ),
+    Scenario(
+        name="suspended",
+        stages=(_until_asked, _suspended),
+        rules=(_rule("first", _says("May I?", "guarded_line"), DONE), _rule("second", DONE)),
+        says=_M1_M2,
+        ends={"m1": ("stopped",), "m2": _COMPLETED},
+    ),
+    Scenario(
+        name="rewound",
+        stages=(_rewound,),
+        rules=(_rule("first", DONE), _rule("second", DONE), _rule("third", DONE)),
+        says=(*_M1_M2, ("m3", "third")),
+        ends={"m1": _COMPLETED, "m2": _COMPLETED, "m3": _COMPLETED},
     ),
     Scenario(
         name="poison",

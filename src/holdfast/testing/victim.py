@@ -17,6 +17,7 @@ import msgspec
 from holdfast import event_loop
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.live.local import LocalLive
+from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
 from holdfast.models.scripted import Script
 from holdfast.server.operations import Operations
@@ -25,7 +26,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import defects
-from holdfast.testing.client import Client
+from holdfast.testing.client import SECRET_KEY, Client
 from holdfast.testing.journal import Died, Failed, Journal, Passed, read
 from holdfast.testing.scenarios import Scenario, StagedModel, tools_for
 from holdfast.tools.registry import Registry
@@ -130,7 +131,7 @@ async def _play(part: Part, journal: Journal) -> None:
 
     crash_points.install(visit)
     live, clock = LocalLive(), SystemClock()
-    store = await SqliteStore.open(part.folder / "holdfast.db", node=NODE, clock=clock)
+    store = await SqliteStore.open(part.folder / "holdfast.db", node=NODE, secret_key=SECRET_KEY, clock=clock)
     operations = Operations(
         store=store, live=live, clock=clock, bounds=BOUNDS, node=NODE, host=None, producer="campaign"
     )
@@ -156,6 +157,10 @@ class Stuck(Exception):
 def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client) -> Worker:
     script = Script(part.scenario.rules, varied=True)
     model: Model = StagedModel(script, client, part.process)
+
+    async def always(choice: ModelChoice) -> Model:
+        return model
+
     return Worker(
         store=store,
         live=live,
@@ -164,7 +169,7 @@ def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client) -> 
         pace=HASTY if part.is_hasty else PATIENT,
         node=NODE,
         registry=Registry(tools_for(client, Journal(part.folder / "effects", part.process))),
-        models=lambda name: model,
+        models=always,
     )
 
 

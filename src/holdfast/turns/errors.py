@@ -16,8 +16,9 @@ class LeaseLost(Exception):
 
 
 class ModelUnusableHere(Exception):
-    """The session must be run by another process, or by this one once it is configured for it."""
+    """The session must be run by another process, or by this one once it is configured for it. Without a `model` it is
+    this session alone, and the store knows who may run it."""
 
-    def __init__(self, model: str, reason: str) -> None:
+    def __init__(self, model: str | None, reason: str) -> None:
         super().__init__(reason)
         self.model = model

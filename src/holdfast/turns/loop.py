@@ -5,11 +5,13 @@ happens in `Holding.commit`; everything slow happens in an activity beside the l
 follow-up is heard while it runs.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.events.ids import Fence
-from holdfast.models.errors import ModelNotUsable
+from holdfast.models.choice import ModelChoice
+from holdfast.models.credentials import Credentials
+from holdfast.models.errors import ModelNotUsable, SecretsUnknown
 from holdfast.models.model import Model, ModelRequest
 from holdfast.session.decide import (
     MODEL,
@@ -32,8 +34,11 @@ from holdfast.turns.model_call import call_model
 from holdfast.turns.tool_call import facts_of, run_tool
 from holdfast.turns.waiting import Activities, linger
 
-Models = Callable[[str | None], Model]
-"""From a session's choice of model, or None, to the model; raises `ModelNotUsable`."""
+Models = Callable[[ModelChoice], Awaitable[Model]]
+"""From a session's choice of model to the model; raises `ModelNotUsable`."""
+
+UNNAMED = "(configured)"
+"""The model of a session that names none, when it can't be used."""
 
 
 class Loop:
@@ -46,6 +51,7 @@ class Loop:
         *,
         node: str,
         models: Models,
+        credentials: Credentials | None = None,
         registry: Registry,
         instructions: str = "",
         stream: bool = True,
@@ -56,6 +62,7 @@ class Loop:
         self._takeover: tuple[Fence, str] | None = (claim.lease.fence, node)
         self._claims = claim.claims_without_progress
         self._models = models
+        self._credentials = credentials
         self._registry = registry
         self._instructions = instructions
         self._stream = stream
@@ -65,12 +72,14 @@ class Loop:
         """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
         what the store raised: then drop it all."""
         if self._claim.eligible:
-            self._model()
+            await self._model()
         try:
             while not await self._turn_of_the_loop():
                 pass
         finally:
             await self._activities.cancel()
+            if self._credentials is not None and self.holding.state.turn is None:
+                self._credentials.turn_ended(self.holding.key)
 
     async def _turn_of_the_loop(self) -> bool:
         self.holding.woken.clear()
@@ -92,7 +101,7 @@ class Loop:
             case CallModel() | RunTools() if self.draining and not self._activities.running:
                 return await self._let_go("handed_over")
             case CallModel() as call:
-                self._start_model(call)
+                await self._start_model(call)
             case RunTools(calls=calls):
                 for tool_call in calls:
                     self._start_tool(tool_call)
@@ -118,22 +127,34 @@ class Loop:
             takeover=self._takeover,
         )
 
-    def _start_model(self, call: CallModel) -> None:
+    async def _start_model(self, call: CallModel) -> None:
+        model = await self._model()
         state = self.holding.state
         without_tools = state.turn is not None and state.turn.last_step
         request = ModelRequest(
             messages=context(state, self._instructions),
             tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
-            stream=self._stream,
+            stream=self._stream and state.stream,
+            reasoning_effort=state.reasoning_effort,
+            headers=self._headers(),
         )
-        self._start(MODEL, call_model(self.holding, call, self._model(), request))
+        self._start(MODEL, call_model(self.holding, call, model, request))
 
-    def _model(self) -> Model:
-        name = self.holding.state.model
+    async def _model(self) -> Model:
+        state = self.holding.state
+        choice = ModelChoice(key=self.holding.key, name=state.model, provider=state.provider)
         try:
-            return self._models(name)
+            return await self._models(choice)
+        except SecretsUnknown as error:
+            raise ModelUnusableHere(None, str(error)) from error
         except ModelNotUsable as error:
-            raise ModelUnusableHere(name or "", str(error)) from error
+            raise ModelUnusableHere(choice.name or UNNAMED, str(error)) from error
+
+    def _headers(self) -> dict[str, str]:
+        turn = self.holding.state.turn
+        if self._credentials is None or turn is None:
+            return {}
+        return self._credentials.headers(self.holding.key, turn.message_ids)
 
     def _start_tool(self, call: Call) -> None:
         tool = self._registry.get(call.name)

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.ids import Position, ToolCallId
+from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import ClientTool
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
@@ -51,7 +52,7 @@ def facts_of(
 def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
     client = next((found for found in state.client_tools if found.name == call.name), None)
     if client is not None:
-        return _client_facts(client)
+        return _client_facts(client, call)
     found = registry.get(call.name)
     if found is None or not (state.tools is None or call.name in state.tools):
         offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
@@ -72,9 +73,20 @@ def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
     return CallFacts(where="here", ask=ask, repeatable=found.after_crash == "repeat")
 
 
-def _client_facts(client: ClientTool) -> CallFacts:
-    ask = PermissionAsk(kind="custom-tool", subject=client.name) if client.asks_permission else None
+def _client_facts(client: ClientTool, call: Call) -> CallFacts:
+    ask = None
+    if client.asks_permission:
+        details = {"toolName": client.name, "toolDescription": client.description, "args": as_json(call.arguments)}
+        ask = PermissionAsk(kind="custom-tool", subject=client.name, details=details)
     return CallFacts(where="client", ask=ask, repeatable=True)
+
+
+def as_json(arguments: str) -> Any:
+    """A call's arguments as the model wrote them; those that are not JSON stay text."""
+    try:
+        return msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
 
 
 def _question_facts(arguments: Question) -> CallFacts:
@@ -120,6 +132,8 @@ class Outcome(msgspec.Struct, frozen=True):
     content: str
     error: ToolError | None = None
     binary: bytes | None = None
+    images: tuple[Image, ...] = ()
+    details: str = ""
 
 
 async def _outcome(name: str, work: Awaitable[Any], limit_seconds: float) -> Outcome:
@@ -152,7 +166,7 @@ def _as_outcome(value: Any) -> Outcome:
         case ToolResult():
             said: object = value.content
             content = said if isinstance(said, str) else codec.to_bytes(said).decode()
-            return Outcome(content, None if value.success else "failed", value.binary)
+            return Outcome(content, None if value.success else "failed", value.binary, value.images, value.details)
         case str():
             return Outcome(value)
         case bytes():
@@ -183,6 +197,7 @@ async def _complete(
 ) -> None:
     bounds = holding.bounds
     size = len(outcome.content.encode("utf-8", "surrogatepass")) + len(outcome.binary or b"")
+    size += len(outcome.details.encode("utf-8", "surrogatepass")) + sum(len(image.data) for image in outcome.images)
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
         outcome = Outcome(
@@ -196,6 +211,8 @@ async def _complete(
         preview=preview(content, bounds.max_tool_characters, tool_call_id),
         error=outcome.error,
         binary=outcome.binary,
+        images=outcome.images,
+        details=codec.without_surrogates(outcome.details),
         simulated=simulated,
         duration_ms=duration_ms,
     )

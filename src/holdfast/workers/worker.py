@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Live, Lost
+from holdfast.models.credentials import Credentials
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.store.clock import Clock
@@ -54,6 +55,7 @@ class Worker:
         node: str,
         registry: Registry,
         models: Models,
+        credentials: Credentials | None = None,
         instructions: str = "",
         new_id: Callable[[], str] = random_id,
     ) -> None:
@@ -65,6 +67,7 @@ class Worker:
         self._node = node
         self._registry = registry
         self._models = models
+        self._credentials = credentials
         self._instructions = instructions
         self._new_id = new_id
         self._running: dict[Key, asyncio.Task[None]] = {}
@@ -215,7 +218,8 @@ class Worker:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
             if error.model in self._unusable_models:
                 await self._clock.sleep(self._pace.claim_every_seconds)
-            self._unusable_models.add(error.model)
+            if error.model is not None:
+                self._unusable_models.add(error.model)
             await self._give_back(claim, "handed_over")
         except LeaseLost:
             log.info("lost session %s", key.session)
@@ -253,6 +257,7 @@ class Worker:
             claim,
             node=self._node,
             models=self._models,
+            credentials=self._credentials,
             registry=self._registry,
             instructions=self._instructions,
         )

@@ -6,10 +6,10 @@ Held sessions always have a row in `process` behind their holder: leases are fre
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.events.ids import Fence
+from holdfast.events.ids import Fence, Owner, RequestId
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import Attachment, Claim, Key, Lease, ReleaseKind
@@ -24,11 +24,14 @@ FIRST_TTL_SECONDS: Final = 30.0
 class Leases:
     """The lease writes of one process. Every method runs on the writer's thread, inside its transaction."""
 
-    def __init__(self, liveness: Liveness, *, node: str, tools: frozenset[str], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, liveness: Liveness, *, node: str, tools: frozenset[str], secret_key: str, now_ms: Callable[[], int]
+    ) -> None:
         self._liveness = liveness
         self._me = liveness.token
         self._node = node
         self._tools = json.dumps(sorted(tools))
+        self._secret_key = secret_key or self._me
         self._now_ms = now_ms
         self._boot = boot_id()
 
@@ -99,7 +102,9 @@ class Leases:
         return Claim(lease=Lease(key, Fence(fence)), claims_without_progress=claims, eligible=eligible)
 
     def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[Any, ...]]:
-        return db.execute(SQL["claimable"], (self._node, self._tools, self._now_ms(), limit, without)).fetchall()
+        has = (self._node, self._tools)
+        holds = (self._me, self._secret_key)
+        return db.execute(SQL["claimable"], (*has, self._now_ms(), limit, without, *holds)).fetchall()
 
     def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
         return db.execute(SQL["claimable_to_end"], (self._now_ms() - UNPLACED_MS, limit)).fetchall()
@@ -114,8 +119,21 @@ class Leases:
 
     # Attachments
 
-    def attach(self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float) -> tuple[None, str]:
-        of = (attachment.key.owner, attachment.key.session, attachment.attachment_id, attachment.node)
+    def attach(
+        self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float
+    ) -> tuple[str | None, str | None]:
+        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here."""
+        key = attachment.key
+        taken: set[str] = set()
+        for found, is_there in self._all_attachments(db, key):
+            if not is_there:
+                db.execute(SQL["detach"], (key.owner, key.session, found.attachment_id))
+            elif found.attachment_id != attachment.attachment_id:
+                taken.update(found.tools)
+        for name in attachment.tools:
+            if name in taken:
+                return name, None
+        of = (key.owner, key.session, attachment.attachment_id, self._me, attachment.node)
         can = (json.dumps(attachment.tools), json.dumps(attachment.capabilities))
         db.execute(SQL["attach"], (*of, *can, self._boot, _until(ttl_seconds)))
         return None, "attachment"
@@ -124,19 +142,43 @@ class Leases:
         gone = db.execute(SQL["detach"], (key.owner, key.session, attachment_id)).rowcount == 1
         return None, "attachment" if gone else None
 
+    def decline(
+        self, db: sqlite3.Connection, key: Key, attachment_id: str, request_id: RequestId
+    ) -> tuple[None, str | None]:
+        noted = db.execute(SQL["decline"], (key.owner, key.session, attachment_id, request_id)).rowcount == 1
+        return None, "attachment" if noted else None
 
-def attachments(db: sqlite3.Connection, key: Key) -> tuple[Attachment, ...]:
-    found = db.execute(SQL["attachments"], (key.owner, key.session, boot_id(), boottime_ms()))
-    return tuple(
-        Attachment(
-            attachment_id=id,
-            key=key,
-            node=node,
-            tools=tuple(json.loads(tools)),
-            capabilities=tuple(json.loads(capabilities)),
-        )
-        for id, node, tools, capabilities in found
-    )
+    def attachments(self, db: sqlite3.Connection, key: Key) -> tuple[Attachment, ...]:
+        return tuple(found for found, is_there in self._all_attachments(db, key) if is_there)
+
+    def _all_attachments(self, db: sqlite3.Connection, key: Key) -> list[tuple[Attachment, bool]]:
+        """Each with whether it is still there: its time is not over, and its process lives."""
+        rows = db.execute(SQL["attachments"], (key.owner, key.session, self._boot, boottime_ms())).fetchall()
+        return [
+            (
+                Attachment(
+                    attachment_id=id,
+                    key=key,
+                    node=node,
+                    tools=tuple(json.loads(tools)),
+                    capabilities=tuple(json.loads(capabilities)),
+                    process=process,
+                    declined=tuple(json.loads(declined)),
+                ),
+                bool(in_time) and (process == self._me or not self._liveness.is_dead(process)),
+            )
+            for id, process, node, tools, capabilities, declined, in_time in rows
+        ]
+
+
+def grant(db: sqlite3.Connection, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:
+    for rule in rules:
+        db.execute(SQL["grant"], (owner, place, rule))
+    return None, "rules" if rules else None
+
+
+def granted(db: sqlite3.Connection, owner: Owner, place: str) -> tuple[str, ...]:
+    return tuple(rule for (rule,) in db.execute(SQL["granted"], (owner, place)))
 
 
 def _until(ttl_seconds: float) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.ids import TurnId
-from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop
+from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Rewind, Stop
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item
 from holdfast.store.store import Accepted, Key, Refused
@@ -56,6 +56,10 @@ def _put(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
             return _put_answer(inbox, asked, asked.item)
         case Stop():
             return inbox.stop(asked.item, asked.item_key)
+        case Rewind():
+            item = inbox.add(asked.item, asked.item_key, asked.payload)
+            inbox.wake()
+            return Accepted(item)
 
 
 def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:

@@ -183,14 +183,17 @@ DELETE FROM process WHERE token = ?1;
 UPDATE session SET lease_holder = NULL WHERE runnable = 1 AND lease_holder = ?1;
 
 -- name: claimable
--- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has and a
--- model that it can use.
+-- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has, a
+-- model that it can use, and what their clients entrusted to them.
 SELECT owner, id, since FROM (
   SELECT owner, id, runnable_since AS since FROM session
    WHERE runnable = 1 AND lease_holder IS NULL AND host IS NULL
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
      AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
+     AND NOT EXISTS (
+       SELECT 1 FROM secret
+        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
    ORDER BY runnable_since LIMIT ?4)
 UNION ALL
 SELECT owner, id, since FROM (
@@ -199,6 +202,9 @@ SELECT owner, id, since FROM (
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
      AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
+     AND NOT EXISTS (
+       SELECT 1 FROM secret
+        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
    ORDER BY runnable_since LIMIT ?4)
 UNION ALL
 SELECT owner, id, since FROM (
@@ -207,6 +213,9 @@ SELECT owner, id, since FROM (
      AND (tools = '[]' OR NOT EXISTS (
        SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
      AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
+     AND NOT EXISTS (
+       SELECT 1 FROM secret
+        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
    ORDER BY wake_at LIMIT ?4)
 ORDER BY since LIMIT ?4;
 
@@ -246,19 +255,51 @@ UPDATE session
  WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL;
 
 -- name: attach
-INSERT INTO attachment (owner, session, id, node, tools, capabilities, boot_id, expires_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+INSERT INTO attachment (owner, session, id, process, node, tools, capabilities, declined, boot_id, expires_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, '[]', ?8, ?9
  WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
 ON CONFLICT (owner, session, id) DO UPDATE
-   SET node = excluded.node, tools = excluded.tools, capabilities = excluded.capabilities,
-       boot_id = excluded.boot_id, expires_at = excluded.expires_at;
+   SET process = excluded.process, node = excluded.node, tools = excluded.tools,
+       capabilities = excluded.capabilities, boot_id = excluded.boot_id, expires_at = excluded.expires_at;
 
 -- name: detach
 DELETE FROM attachment WHERE owner = ?1 AND session = ?2 AND id = ?3;
 
+-- name: decline
+UPDATE attachment SET declined = json_insert(declined, '$[#]', ?4)
+ WHERE owner = ?1 AND session = ?2 AND id = ?3
+   AND NOT EXISTS (SELECT 1 FROM json_each(declined) WHERE value = ?4);
+
 -- name: attachments
-SELECT id, node, tools, capabilities FROM attachment
- WHERE owner = ?1 AND session = ?2 AND boot_id = ?3 AND expires_at > ?4 ORDER BY id;
+SELECT id, process, node, tools, capabilities, declined, boot_id = ?3 AND expires_at > ?4 FROM attachment
+ WHERE owner = ?1 AND session = ?2 ORDER BY id;
+
+-- name: grant
+INSERT INTO granted (owner, place, rule) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+
+-- name: granted
+SELECT DISTINCT rule FROM granted WHERE owner = ?1 AND place IN ('', ?2) ORDER BY rule;
+
+-- What clients entrusted to their sessions
+
+-- name: keep_secret
+INSERT INTO secret (owner, session, keeper, sealed)
+SELECT ?1, ?2, ?3, ?4
+ WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
+ON CONFLICT (owner, session) DO UPDATE SET keeper = excluded.keeper, sealed = excluded.sealed;
+
+-- name: lose_secret
+-- Only if nobody was given it meanwhile.
+INSERT INTO secret (owner, session, keeper, sealed)
+SELECT ?1, ?2, '', x''
+ WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
+ON CONFLICT (owner, session) DO UPDATE SET keeper = '' WHERE secret.keeper = ?3 AND secret.sealed = ?4;
+
+-- name: drop_secret
+DELETE FROM secret WHERE owner = ?1 AND session = ?2;
+
+-- name: secret
+SELECT keeper, sealed FROM secret WHERE owner = ?1 AND session = ?2;
 
 -- Deleting
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, SessionId
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId
 from holdfast.events.inbox import InboxItem, Item
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.sqlite import leases, puts, rows
+from holdfast.store.sqlite import leases, puts, rows, secret_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -63,6 +63,7 @@ _DELETES: Final = (
     "delete_requests",
     "delete_snapshot",
     "delete_attachments",
+    "drop_secret",
 )
 
 
@@ -85,13 +86,21 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: Path, *, node: str, tools: frozenset[str] = frozenset(), clock: Clock | None = None
+        cls,
+        path: Path,
+        *,
+        node: str,
+        tools: frozenset[str] = frozenset(),
+        secret_key: str = "",
+        clock: Clock | None = None,
     ) -> Self:
-        """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do."""
+        """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
+
+        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run."""
         clock = clock or SystemClock()
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
-        own = Leases(liveness, node=node, tools=tools, now_ms=clock.now_ms)
+        own = Leases(liveness, node=node, tools=tools, secret_key=secret_key, now_ms=clock.now_ms)
         await asyncio.to_thread(_prepare, path, liveness, own)
         store = cls(path, clock, liveness, own)
         store._checkpoints.start()
@@ -211,20 +220,52 @@ class SqliteStore:
 
     # Presence
 
-    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> None:
-        await self._write("attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), needs_sync=False)
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> str | None:
+        return await self._write(
+            "attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), needs_sync=False
+        )
 
     async def detach(self, key: Key, attachment_id: str) -> None:
         await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), needs_sync=False)
 
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
+        await self._write(
+            "decline", lambda db: self._leases.decline(db, key, attachment_id, request_id), needs_sync=False
+        )
+
     async def attachments(self, key: Key) -> tuple[Attachment, ...]:
-        return await self._read(lambda db: leases.attachments(db, key))
+        return await self._read(lambda db: self._leases.attachments(db, key))
+
+    # What people granted beyond one session
+
+    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None:
+        await self._write("grant", lambda db: leases.grant(db, owner, place, rules))
+
+    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
+        return await self._read(lambda db: leases.granted(db, owner, place))
+
+    # What clients entrusted to their sessions
+
+    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
+        return await self._write("keep_secret", lambda db: secret_rows.keep(db, key, keeper, sealed))
+
+    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
+        await self._write("lose_secret", lambda db: secret_rows.lose(db, key, keeper, sealed))
+
+    async def drop_secret(self, key: Key) -> None:
+        await self._write("drop_secret", lambda db: secret_rows.drop(db, key))
+
+    async def secret(self, key: Key) -> tuple[str, bytes] | None:
+        return await self._read(lambda db: secret_rows.read(db, key))
 
     # The process
 
     @property
     def process(self) -> str:
         return self._liveness.token
+
+    async def is_alive(self, process: str) -> bool:
+        return await asyncio.to_thread(lambda: not self._liveness.is_dead(process))
 
     async def renew(self, *, ttl_seconds: float) -> bool:
         return await self._write("renew", lambda db: self._renew(db, ttl_seconds), needs_sync=False)

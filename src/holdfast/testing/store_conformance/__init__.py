@@ -4,6 +4,7 @@ it the fixture `open_store`: each store that it opens stands for another process
 import pytest
 
 from holdfast.store.store import Store
+from holdfast.testing.store_conformance.entrusting import EntrustingConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
 from holdfast.testing.store_conformance.log import LogConformance
@@ -13,7 +14,7 @@ from holdfast.testing.store_conformance.words import OpenStore
 __all__ = ["OpenStore", "StoreConformance"]
 
 
-class StoreConformance(LogConformance, InboxConformance, LeaseConformance, ReadingConformance):
+class StoreConformance(LogConformance, InboxConformance, LeaseConformance, ReadingConformance, EntrustingConformance):
     """All of it."""
 
     @pytest.fixture

@@ -2,8 +2,12 @@
 
 import asyncio
 
+import msgspec
+
 from holdfast.events.ids import (
     Fence,
+    Owner,
+    RequestId,
     SessionId,
 )
 from holdfast.store.store import (
@@ -231,11 +235,56 @@ class LeaseConformance:
     async def test_an_attachment_is_there_until_it_ends_or_expires(self, store: Store) -> None:
         await create(store)
         client = Attachment(attachment_id="a", key=KEY, node="here", tools=("t",), capabilities=("ask",))
-        await store.attach(client, ttl_seconds=60)
-        assert await store.attachments(KEY) == (client,)
+        assert await store.attach(client, ttl_seconds=60) is None
+        (found,) = await store.attachments(KEY)
+        assert found == msgspec.structs.replace(client, process=store.process)
         assert await store.attachments(OTHER) == ()
         await store.attach(client, ttl_seconds=0)
         assert await store.attachments(KEY) == ()
         await store.attach(client, ttl_seconds=60)
         await store.detach(KEY, "a")
         assert await store.attachments(KEY) == ()
+
+    async def test_an_attachment_ends_with_its_process(self, open_store: OpenStore) -> None:
+        here, there = await open_store(), await open_store()
+        await create(here)
+        await there.attach(Attachment(attachment_id="a", key=KEY, node="there", tools=("t",)), ttl_seconds=1e6)
+        assert len(await here.attachments(KEY)) == 1
+        assert await here.is_alive(there.process)
+        await there.close()
+        assert await here.attachments(KEY) == ()
+        assert not await here.is_alive(there.process)
+        assert await here.is_alive(here.process)
+        again = Attachment(attachment_id="b", key=KEY, node="here", tools=("t",))
+        assert await here.attach(again, ttl_seconds=60) is None
+
+    async def test_a_client_tool_belongs_to_one_attachment_at_a_time(self, store: Store) -> None:
+        await create(store)
+        first = Attachment(attachment_id="a", key=KEY, node="here", tools=("t", "u"))
+        second = Attachment(attachment_id="b", key=KEY, node="here", tools=("v", "u"))
+        assert await store.attach(first, ttl_seconds=60) is None
+        assert await store.attach(second, ttl_seconds=60) == "u"
+        assert [found.attachment_id for found in await store.attachments(KEY)] == ["a"]
+        assert await store.attach(first, ttl_seconds=60) is None, "one is not in one's own way"
+        await store.attach(first, ttl_seconds=0)
+        assert await store.attach(second, ttl_seconds=60) is None
+
+    async def test_what_a_client_declined_is_kept_with_it(self, store: Store) -> None:
+        await create(store)
+        client = Attachment(attachment_id="a", key=KEY, node="here")
+        await store.attach(client, ttl_seconds=60)
+        for request_id in ("r1", "r2", "r1"):
+            await store.decline(KEY, "a", RequestId(request_id))
+        await store.decline(KEY, "nobody", RequestId("r1"))
+        await store.attach(client, ttl_seconds=60)
+        (found,) = await store.attachments(KEY)
+        assert found.declined == ("r1", "r2")
+
+    async def test_rules_are_granted_for_a_place_or_everywhere(self, store: Store) -> None:
+        owner, somebody_else = KEY.owner, Owner("somebody else")
+        await store.grant(owner, "here", ["write", "shell(ls)"])
+        await store.grant(owner, "here", ["write"])
+        await store.grant(owner, "", ["read"])
+        assert await store.granted(owner, "here") == ("read", "shell(ls)", "write")
+        assert await store.granted(owner, "there") == ("read",)
+        assert await store.granted(somebody_else, "here") == ()

@@ -8,6 +8,7 @@ from holdfast.events.ids import (
     MessageId,
     Owner,
     Position,
+    RequestId,
     SessionId,
 )
 from holdfast.events.session import TitleChanged
@@ -253,7 +254,12 @@ class ReadingConformance:
             await store.remove_item(KEY, "m1")
             await store.reorder_items(KEY, ["m3", "m2"])
             await store.attach(Attachment(attachment_id="a", key=KEY, node="here"), ttl_seconds=60)
+            await store.decline(KEY, "a", RequestId("r"))
             await store.detach(KEY, "a")
+            await store.grant(KEY.owner, "here", ["write"])
+            await store.keep_secret(KEY, keeper=store.process)
+            await store.lose_secret(KEY, keeper=store.process)
+            await store.drop_secret(KEY)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None

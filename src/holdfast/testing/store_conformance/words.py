@@ -49,7 +49,12 @@ class OpenStore(Protocol):
     """Opens the database once more, as another process would."""
 
     def __call__(
-        self, *, node: str = "here", tools: frozenset[str] = frozenset(), clock: Clock | None = None
+        self,
+        *,
+        node: str = "here",
+        tools: frozenset[str] = frozenset(),
+        secret_key: str = "",
+        clock: Clock | None = None,
     ) -> Awaitable[Store]: ...
 
 

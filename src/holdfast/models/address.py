@@ -1,0 +1,21 @@
+"""The address of an API: which can be called, and how people are told of it."""
+
+from urllib.parse import urlsplit
+
+from holdfast.models.errors import BadBaseUrl
+
+
+def host_of(base_url: str) -> str:
+    """The host (and port) of a base URL. Raises `BadBaseUrl`, which repeats nothing of it: it may hold a password."""
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not host or not base_url.isprintable() or " " in base_url:
+        raise BadBaseUrl("it must look like http://127.0.0.1:11434/v1 or https://api.openai.com/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise BadBaseUrl("it must have no user name, password, query or fragment")
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"

@@ -1,0 +1,46 @@
+"""A model's endpoint that a session brought along: what of it can be asked, and how it wants to be asked."""
+
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from holdfast.events.session import Provider
+from holdfast.models.address import host_of
+from holdfast.models.chat_failure import Origin
+from holdfast.models.errors import BadBaseUrl, ProviderUnsupported
+
+ORIGIN: Final = Origin(url="the provider's base URL", key="the key that the session's client gave")
+
+MAX_URL_CHARACTERS: Final = 2_000
+"""A base URL is in the log, and a part of every call."""
+
+
+def check_provider(provider: Provider) -> None:
+    """Raises `ProviderUnsupported` or `BadBaseUrl` for one that can never answer: better at once than in its turns."""
+    if provider.type == "anthropic":
+        raise ProviderUnsupported(
+            "A provider of the type anthropic is not supported yet: use an endpoint that speaks chat completions, "
+            "with the type openai."
+        )
+    if provider.wire_api != "completions":
+        raise ProviderUnsupported(
+            f"The wire API {provider.wire_api} is not supported yet: give the provider the wire API completions."
+        )
+    if len(provider.base_url) > MAX_URL_CHARACTERS:
+        raise BadBaseUrl(f"it has more than {MAX_URL_CHARACTERS:,} characters")
+    host_of(provider.base_url)
+
+
+def base_url_of(provider: Provider, model: str) -> str:
+    """Where its chat completions are. Azure has them under each deployment, or, without a version, in one place."""
+    base_url = provider.base_url.rstrip("/")
+    if provider.type != "azure" or "/openai" in urlsplit(base_url).path:
+        return base_url
+    if provider.api_version is None:
+        return f"{base_url}/openai/v1"
+    return f"{base_url}/openai/deployments/{quote(model, safe='')}"
+
+
+def query_of(provider: Provider) -> dict[str, str]:
+    if provider.type != "azure" or provider.api_version is None:
+        return {}
+    return {"api-version": provider.api_version}

@@ -1,0 +1,158 @@
+"""Opens what sessions chose: their own provider before anything else, then a model by its name.
+
+What a client gave goes to the address that it was given for, and no key of ours ever goes to an address that a client
+gave. Models are shared by the sessions that use the same one with the same key, and closed when long unused.
+
+It imports every kind of model, and with them aiohttp (a fifth of a second): import it when a model is wanted.
+"""
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.events.session import Provider
+from holdfast.models import own_provider
+from holdfast.models.catalogue import max_tokens_field, open_model
+from holdfast.models.choice import ModelChoice
+from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
+from holdfast.models.credentials import Credentials, ProviderSecrets
+from holdfast.models.errors import ModelNotUsable
+from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
+from holdfast.models.openai_compatible import OpenAICompatible
+
+MAX_OPEN: Final = 64
+"""Models with connections of their own. Another one costs the one unused for longest its connections."""
+
+_SALT: Final = os.urandom(16)
+
+
+class SessionModels:
+    """One per process. `default` is the model of a session that chose none; the rest is for models by name."""
+
+    def __init__(
+        self,
+        *,
+        default: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        environ: Mapping[str, str],
+    ) -> None:
+        self.copilot = CopilotEndpoint.from_environ(environ)
+        self._default = default
+        self._base_url = base_url
+        self._api_key = api_key
+        self._environ = environ
+        self._open: OrderedDict[tuple[str, ...], Model] = OrderedDict()
+
+    async def model(self, choice: ModelChoice, credentials: Credentials) -> Model:
+        """Raises `ModelNotUsable` for one that this process can't use, though another might."""
+        if choice.provider is not None:
+            return await self._own(choice, choice.provider, credentials)
+        name = choice.name or self._default
+        if name.startswith(f"{PREFIX}/") and self.copilot is not None:
+            token = await credentials.github_token(choice.key)
+            if token is not None:
+                return await self._opened((name, _fingerprint(token)), self._with_token(name, token))
+        return await self._opened((name,), lambda: self._by_name(name))
+
+    def check_default(self) -> None:
+        """Raises `ModelNotUsable` unless the configured model can be used here. Nothing is called yet."""
+        self._by_name(self._default)
+
+    async def list_models(self, *, token: str | None = None) -> list[dict[str, Any]]:
+        """What Copilot's endpoint offers, the default first; nothing without one. Raises `ModelError`."""
+        return [] if self.copilot is None else await self.copilot.list_models(token=token)
+
+    async def close(self) -> None:
+        """Close every connection. Safe to repeat."""
+        while self._open:
+            _, model = self._open.popitem()
+            await _close(model)
+
+    def _by_name(self, name: str) -> Model:
+        return open_model(name, base_url=self._base_url, api_key=self._api_key, environ=self._environ)
+
+    def _with_token(self, name: str, token: str) -> Callable[[], Model]:
+        copilot, model = self.copilot, name.removeprefix(f"{PREFIX}/")
+        assert copilot is not None
+        return lambda: copilot.open(model, token=token)
+
+    async def _own(self, choice: ModelChoice, provider: Provider, credentials: Credentials) -> Model:
+        secrets = await credentials.for_provider(choice.key, provider)
+        name = choice.name or provider.model or ""
+        what = msgspec.json.encode(provider).decode()
+        return await self._opened((what, name, _fingerprint(secrets)), lambda: open_own(provider, name, secrets))
+
+    async def _opened(self, key: tuple[str, ...], open_it: Callable[[], Model]) -> Model:
+        model = self._open.get(key)
+        if model is None:
+            model = self._open[key] = open_it()
+        self._open.move_to_end(key)
+        if len(self._open) > MAX_OPEN:
+            _, unused = self._open.popitem(last=False)
+            if isinstance(unused, OpenAICompatible):
+                await unused.retire()
+        return model
+
+
+def open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
+    """The model of a session's own provider. One that can never be asked says so whenever it is: nobody else could run
+    the session either, and its turns must end."""
+    try:
+        return _open_own(provider, name, secrets)
+    except ModelNotUsable as error:
+        return Refusing(name, error.message)
+
+
+def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
+    own_provider.check_provider(provider)
+    model = provider.model or name
+    if not model:
+        raise ModelNotUsable("The session's own provider needs a model: name one when the session is made.")
+    base_url = own_provider.base_url_of(provider, model)
+    headers = dict(secrets.headers)
+    if provider.type == "azure" and secrets.api_key and not secrets.bearer_token:
+        headers["api-key"] = secrets.api_key
+    return OpenAICompatible(
+        base_url=base_url,
+        model=model,
+        name=name,
+        api_key=secrets.bearer_token or (secrets.api_key if provider.type != "azure" else None),
+        headers=headers,
+        query=own_provider.query_of(provider),
+        origin=own_provider.ORIGIN,
+        max_tokens_field=max_tokens_field(base_url),
+    )
+
+
+class Refusing:
+    """Stands for a model that can't be asked: every call fails, and says why."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self._name = name
+        self._message = message
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        yield self._refused()
+
+    def _refused(self) -> list[Chunk]:
+        raise ModelError("model_refused", self._message, retryable=False)
+
+
+async def _close(model: Model) -> None:
+    closing = getattr(model, "close", None)
+    if closing is not None:
+        await closing()
+
+
+def _fingerprint(secret: str | ProviderSecrets) -> str:
+    """Tells secrets apart without being one."""
+    return hashlib.blake2b(msgspec.json.encode(secret), key=_SALT).hexdigest()

@@ -1,0 +1,178 @@
+"""Clients that come to a session, come back to it, and leave it.
+
+What a client brings (the tools that it runs, what it can answer) belongs to an attachment, which ends with its
+connection or its process. What is asked of clients belongs to the session: it stays, and whoever comes next may answer.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.events.ids import Key, RequestId
+from holdfast.events.session import ClientTool, SessionResumed, SettingsChanged, ToolDelivered
+from holdfast.server.errors import OperationError
+from holdfast.server.operations import Operations
+from holdfast.session.state import OpenRequest, State
+from holdfast.store.clock import Clock
+from holdfast.store.store import Attachment, Store
+
+A_YEAR_SECONDS = 365 * 86_400.0
+"""A client whose connection this process watches needs no renewal: it goes with the connection, or the process."""
+
+ANSWERS_PERMISSIONS = "permission"
+"""The capability of a client that has somebody, or something, to decide permissions."""
+
+NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A client, and what it brings."""
+
+    attachment_id: str
+    tools: tuple[ClientTool, ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session was found by the client that came back to it."""
+
+    state: State
+    """Before anything came of the client's return."""
+    was_active: bool
+    already_in_use: bool
+    interrupted: bool
+    """What was pending is not gone on with."""
+    event: SessionResumed
+
+
+class Presence:
+    """Over the same store as the operations."""
+
+    def __init__(self, operations: Operations, store: Store, clock: Clock) -> None:
+        self._operations = operations
+        self._store = store
+        self._clock = clock
+
+    async def arrive(self, key: Key, arrival: Arrival) -> None:
+        """Attach a client to a session that it just made. Raises `Conflict` when another runs a tool of its."""
+        await self._attach(key, arrival)
+
+    async def resume(
+        self, key: Key, arrival: Arrival, *, continue_pending_work: bool | None, settings: SettingsChanged
+    ) -> Resumed:
+        """Attach a client that came back, and write that down with whatever it changed.
+
+        Where the session is taken up again in another process, and the client does not want to go on with what was
+        pending, that is ended first: a crash in between leaves it ended, and the client to ask again."""
+        state = await self._operations.state(key)
+        others = await self._others(key, arrival.attachment_id)
+        is_warm = bool(state.attached_process) and await self._store.is_alive(state.attached_process)
+        await self._attach(key, arrival)
+        interrupts = bool(state.requests) and not (is_warm or continue_pending_work or others)
+        interrupts = interrupts and state.conventions == "copilot"
+        if interrupts:
+            await self._operations.stop(key, keep_queued=True, cause="not continued")
+        elsewhere = is_warm and state.attached_process != self._store.process
+        resumed = SessionResumed(
+            resume_time=self._clock.now_ms(),
+            event_count=state.head,
+            process=self._store.process,
+            continue_pending_work=continue_pending_work,
+            session_was_active=is_warm and state.turn is not None,
+            already_in_use=elsewhere and bool(others),
+        )
+        tools = await self.tools_with(key, state, arrival)
+        await self._operations.record(key, resumed, msgspec.structs.replace(settings, client_tools=tools))
+        return Resumed(
+            state=state,
+            was_active=resumed.session_was_active,
+            already_in_use=resumed.already_in_use,
+            interrupted=interrupts,
+            event=resumed,
+        )
+
+    async def tools_with(self, key: Key, state: State, arrival: Arrival) -> tuple[ClientTool, ...]:
+        """The session's client tools once this client is there: those of everybody present, and its own."""
+        present = {name for found in await self._others(key, arrival.attachment_id) for name in found.tools}
+        own = {found.name for found in arrival.tools}
+        kept = (found for found in state.client_tools if found.name in present - own)
+        return (*kept, *arrival.tools)
+
+    async def replace_tools(self, key: Key, arrival: Arrival) -> None:
+        """A client that is there changes the tools that it runs."""
+        await self._attach(key, arrival)
+        state = await self._operations.state(key)
+        await self._settle_tools(key, state, await self.tools_with(key, state, arrival))
+
+    async def leave(self, key: Key, attachment_id: str) -> bool:
+        """A client is gone: its tools go with it, unless it was the last. Then they stay on offer, and whoever comes
+        back runs what was asked of them meanwhile. Whether it was the last."""
+        others = await self._others(key, attachment_id)
+        await self._operations.detach(key, attachment_id)
+        if not others:
+            return True
+        present = {name for found in others for name in found.tools}
+        try:
+            state = await self._operations.state(key)
+            await self._settle_tools(key, state, tuple(tool for tool in state.client_tools if tool.name in present))
+            for request in state.requests.values():
+                await self._deny_if_nobody_can(key, request)
+        except OperationError:
+            pass  # It was deleted meanwhile.
+        return False
+
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        """Nobody at this client can decide. Once no other client is left that could, the request is denied; until
+        then it stays as it is. Whether the request was open."""
+        state = await self._operations.state(key)
+        request = state.requests.get(request_id)
+        if request is None:
+            return False
+        await self._store.decline(key, attachment_id, request_id)
+        await self._deny_if_nobody_can(key, request)
+        return True
+
+    def deliverable(self, state: State, tools: Sequence[ClientTool]) -> tuple[OpenRequest, ...]:
+        """The pending calls of these tools that may be given to a client once more."""
+        again = {found.name for found in tools if not found.delivered_once}
+        reply = state.reply()
+        names = {call.tool_call_id: call.name for call in reply.calls} if reply else {}
+        return tuple(
+            request
+            for request in state.requests.values()
+            if request.kind == "client_tool" and names.get(request.tool_call_id) in again
+        )
+
+    async def deliver_again(self, key: Key, request: OpenRequest) -> None:
+        """Write down that a pending call is given to a client once more, before it is."""
+        delivered = ToolDelivered(request_id=request.request_id, tool_call_id=request.tool_call_id)
+        await self._operations.record(key, delivered)
+
+    async def _attach(self, key: Key, arrival: Arrival) -> None:
+        await self._operations.attach(
+            key,
+            arrival.attachment_id,
+            tools=tuple(found.name for found in arrival.tools),
+            capabilities=arrival.capabilities,
+            ttl_seconds=A_YEAR_SECONDS,
+        )
+
+    async def _others(self, key: Key, attachment_id: str) -> tuple[Attachment, ...]:
+        return tuple(found for found in await self._store.attachments(key) if found.attachment_id != attachment_id)
+
+    async def _settle_tools(self, key: Key, state: State, tools: tuple[ClientTool, ...]) -> None:
+        if tools != state.client_tools:
+            await self._operations.record(key, SettingsChanged(client_tools=tools))
+
+    async def _deny_if_nobody_can(self, key: Key, request: OpenRequest) -> None:
+        if request.kind != "permission":
+            return
+        present = [found for found in await self._store.attachments(key) if ANSWERS_PERMISSIONS in found.capabilities]
+        if not any(request.request_id in found.declined for found in present):
+            return
+        if all(request.request_id in found.declined for found in present):
+            try:
+                await self._operations.decide_permission(key, request.request_id, NOBODY_COULD)
+            except OperationError:
+                pass  # Somebody answered meanwhile, or the turn is over.

@@ -1,0 +1,314 @@
+"""What sessions chose: their own provider, with what was given for it, and nothing of ours."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.events.ids import Key
+from holdfast.events.session import Provider
+from holdfast.models.choice import OWN_MODEL, ModelChoice, row_model
+from holdfast.models.credentials import Credentials, ProviderSecrets, Secrets
+from holdfast.models.errors import BadBaseUrl, ModelNotUsable, ProviderUnsupported, SecretsUnknown, UnknownModel
+from holdfast.models.model import Model
+from holdfast.models.own_provider import check_provider
+from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.server import ModelServer
+from holdfast.models.session_models import SessionModels
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.store_conformance.words import KEY, OTHER, create
+from tests.models.answers import answer_of, asking, failed_answer_of, text_of
+from tests.models.raw_server import RawServer, http
+
+pytestmark = pytest.mark.anyio
+
+HI = Script((Rule((Reply(text="hi"),)),))
+ANSWER = http(b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n')
+OURS = "sk-the-servers-own-key"
+VARIABLES = ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "COPILOT_SDK_AUTH_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
+ENVIRON = dict.fromkeys(VARIABLES, OURS)
+
+
+@pytest.fixture
+async def credentials(tmp_path: Path) -> AsyncIterator[Credentials]:
+    store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
+    await create(store)
+    await create(store, OTHER)
+    yield Credentials(store)
+    await store.close()
+
+
+@pytest.fixture
+async def models(credentials: Credentials) -> AsyncIterator[SessionModels]:
+    """With keys of our own in every place where they could be."""
+    found = SessionModels(default="openai/ours", base_url="http://ours.invalid/v1", api_key=OURS, environ=ENVIRON)
+    yield found
+    await found.close()
+
+
+def chose(url: str, *, name: str | None = "gpt-x", key: Key = KEY, **provider: Any) -> ModelChoice:
+    return ModelChoice(key=key, name=name, provider=Provider(base_url=url, **provider))
+
+
+async def say_hi(model: Model) -> None:
+    assert text_of(await answer_of(model, asking())) == "hi"
+
+
+# Their own provider
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (ProviderSecrets(api_key="theirs"), {"authorization": "Bearer theirs"}),
+        (ProviderSecrets(bearer_token="theirs"), {"authorization": "Bearer theirs"}),
+        (ProviderSecrets(api_key="a", bearer_token="b"), {"authorization": "Bearer b"}),
+        (ProviderSecrets(headers={"X-Org": "o"}), {"x-org": "o", "authorization": None}),
+        (ProviderSecrets(headers={"Authorization": "Basic abcd"}), {"authorization": "Basic abcd"}),
+    ],
+)
+async def test_a_sessions_own_provider_is_called_with_what_was_given_for_it(
+    models: SessionModels, credentials: Credentials, given: ProviderSecrets, sent: dict[str, str | None]
+) -> None:
+    async with ModelServer(HI) as server:
+        await credentials.put(KEY, Secrets(providers={server.url: given}))
+        model = await models.model(chose(server.url, has_secrets=True), credentials)
+        assert model.name == "gpt-x"
+        await say_hi(model)
+        assert {name: server.headers[0].get(name) for name in sent} == sent
+
+
+@pytest.mark.parametrize("provider_type", ["openai", "azure"])
+@pytest.mark.parametrize("has_secrets", [True, False])
+async def test_no_key_of_ours_goes_to_an_address_that_a_client_gave(
+    models: SessionModels, credentials: Credentials, provider_type: str, has_secrets: bool
+) -> None:
+    async with RawServer([ANSWER]) as server:
+        await credentials.put(KEY, Secrets(providers={server.url: ProviderSecrets()}, github_token=OURS))
+        await say_hi(await models.model(chose(server.url, type=provider_type, has_secrets=has_secrets), credentials))
+    assert OURS.encode() not in server.requests[0]
+    assert b"authorization" not in server.requests[0].lower()
+    assert b"api-key" not in server.requests[0].lower()
+
+
+async def test_what_was_given_for_one_address_does_not_go_to_another(
+    models: SessionModels, credentials: Credentials
+) -> None:
+    async with RawServer([ANSWER]) as server:
+        await credentials.put(KEY, Secrets(providers={"http://first.example/v1": ProviderSecrets(api_key="first")}))
+        with pytest.raises(SecretsUnknown):
+            await models.model(chose(server.url, has_secrets=True), credentials)
+        await say_hi(await models.model(chose(server.url), credentials))
+    assert b"first" not in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("provider", "given", "line", "headers"),
+    [
+        (
+            {"type": "azure", "api_version": "2024-10-21"},
+            ProviderSecrets(api_key="az"),
+            "POST /openai/deployments/gpt%2Fx%20y/chat/completions?api-version=2024-10-21 HTTP/1.1",
+            ["api-key: az"],
+        ),
+        (
+            {"type": "azure"},
+            ProviderSecrets(api_key="az"),
+            "POST /openai/v1/chat/completions HTTP/1.1",
+            ["api-key: az"],
+        ),
+        (
+            {"type": "azure"},
+            ProviderSecrets(bearer_token="tok", api_key="az"),
+            "POST /openai/v1/chat/completions HTTP/1.1",
+            ["authorization: bearer tok"],
+        ),
+        ({}, ProviderSecrets(api_key="k"), "POST /chat/completions HTTP/1.1", ["authorization: bearer k"]),
+    ],
+)
+async def test_azure_is_asked_as_azure_wants_to_be(
+    models: SessionModels,
+    credentials: Credentials,
+    provider: dict[str, Any],
+    given: ProviderSecrets,
+    line: str,
+    headers: list[str],
+) -> None:
+    async with RawServer([ANSWER]) as server:
+        url = server.url.removesuffix("/v1")
+        await credentials.put(KEY, Secrets(providers={url: given}))
+        choice = chose(url, name="gpt/x y", has_secrets=True, **provider)
+        await say_hi(await models.model(choice, credentials))
+    head = server.requests[0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    assert head[0] == line
+    keys = [found.lower() for found in head if found.lower().startswith(("authorization:", "api-key:"))]
+    assert keys == headers
+
+
+async def test_a_whole_address_of_azure_is_taken_as_it_is(models: SessionModels, credentials: Credentials) -> None:
+    async with RawServer([ANSWER]) as server:
+        url = f"{server.url.removesuffix('/v1')}/openai/deployments/d/"
+        await say_hi(await models.model(chose(url, type="azure", api_version="v"), credentials))
+    assert server.requests[0].startswith(b"POST /openai/deployments/d/chat/completions?api-version=v HTTP/1.1")
+
+
+async def test_the_provider_may_call_the_model_otherwise(models: SessionModels, credentials: Credentials) -> None:
+    async with ModelServer(HI) as server:
+        model = await models.model(chose(server.url, name="fancy", model="plain"), credentials)
+        await say_hi(model)
+        assert b'"model":"plain"' in server.requests[0]
+        assert model.name == "fancy"
+        assert (await models.model(chose(server.url, name=None, model="plain"), credentials)).name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("provider", "why", "error"),
+    [
+        (Provider(base_url="http://x/v1", type="anthropic"), "anthropic is not supported yet", ProviderUnsupported),
+        (Provider(base_url="http://x/v1", wire_api="responses"), "responses is not supported", ProviderUnsupported),
+        (Provider(base_url="x/v1"), "must look like", BadBaseUrl),
+        (Provider(base_url="http://ho st/v1"), "must look like", BadBaseUrl),
+        (Provider(base_url="http://me:hush@x/v1"), "no user name", BadBaseUrl),
+        (Provider(base_url="http://x/v1?key=hush"), "no user name", BadBaseUrl),
+        (Provider(base_url=f"http://{'x' * 3000}/v1"), "2,000 characters", BadBaseUrl),
+    ],
+)
+async def test_a_provider_that_can_never_answer_is_refused_at_once_or_ends_its_turns_with_the_reason(
+    models: SessionModels, credentials: Credentials, provider: Provider, why: str, error: type[ModelNotUsable]
+) -> None:
+    with pytest.raises(error, match=why) as raised:
+        check_provider(provider)
+    assert "hush" not in str(raised.value)
+    model = await models.model(ModelChoice(key=KEY, name="gpt-x", provider=provider), credentials)
+    _, failure = await failed_answer_of(model, asking())
+    assert (failure.code, failure.retryable, failure.message) == ("model_refused", False, raised.value.message)
+
+
+def test_an_unsupported_provider_has_a_code_of_its_own() -> None:
+    assert ProviderUnsupported.code == "provider_unsupported"
+    check_provider(Provider(base_url="https://x.openai.azure.com", type="azure"))
+
+
+async def test_a_provider_without_any_name_of_a_model_says_so(models: SessionModels, credentials: Credentials) -> None:
+    model = await models.model(chose("http://x/v1", name=None), credentials)
+    _, failure = await failed_answer_of(model, asking())
+    assert "needs a model" in failure.message
+
+
+async def test_a_failure_points_to_the_provider_and_shows_none_of_its_secrets(
+    models: SessionModels, credentials: Credentials
+) -> None:
+    refusal = http(b'{"error":"no hush-org, no hush-key"}', status="400 Bad", content_type="application/json")
+    async with RawServer([refusal]) as server:
+        given = ProviderSecrets(api_key="hush-key", headers={"X-Org": "hush-org"})
+        await credentials.put(KEY, Secrets(providers={server.url: given}))
+        model = await models.model(chose(server.url, has_secrets=True), credentials)
+        _, failure = await failed_answer_of(model, asking())
+        assert (failure.status, "hush" in failure.message) == (400, False)
+    assert "hush" not in repr(model)
+    async with ModelServer(HI, api_key="other") as server:
+        _, failure = await failed_answer_of(await models.model(chose(server.url), credentials), asking())
+    assert "check the key that the session's client gave" in failure.message
+    assert failure.status == 401
+
+
+# Shared, and closed
+
+
+async def test_sessions_with_the_same_key_share_a_model_and_others_do_not(
+    models: SessionModels, credentials: Credentials
+) -> None:
+    async def opened(key: Key, secret: str) -> Model:
+        await credentials.put(key, Secrets(providers={"http://x/v1": ProviderSecrets(api_key=secret)}))
+        return await models.model(chose("http://x/v1", key=key, has_secrets=True), credentials)
+
+    first = await opened(KEY, "one")
+    assert await opened(OTHER, "one") is first
+    assert await opened(OTHER, "two") is not first
+    assert await opened(KEY, "one") is first
+
+
+async def test_a_model_that_makes_room_ends_its_calls_first(
+    models: SessionModels, credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.models.session_models.MAX_OPEN", 2)
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def gate(index: int) -> None:
+        asked.set()
+        await go.wait()
+
+    async with ModelServer(HI, gate=gate) as server:
+        first = await models.model(chose(server.url, name="m0"), credentials)
+        call = asyncio.create_task(answer_of(first, asking()))
+        await asked.wait()
+        for number in (1, 2):
+            await models.model(chose(server.url, name=f"m{number}"), credentials)
+        go.set()
+        assert text_of(await call) == "hi"
+        assert await models.model(chose(server.url, name="m0"), credentials) is not first
+        # Were its connection left open, this would warn of it, and warnings are errors.
+        del first, call
+        gc.collect()
+
+
+# By name
+
+
+async def test_a_session_without_a_provider_is_answered_by_name(credentials: Credentials) -> None:
+    async with ModelServer(HI, api_key=OURS) as server:
+        models = SessionModels(default="openai/ours", base_url=server.url, api_key=OURS, environ={})
+        models.check_default()
+        await say_hi(await models.model(ModelChoice(key=KEY), credentials))
+        await say_hi(await models.model(ModelChoice(key=KEY, name="openai/other"), credentials))
+        await models.close()
+        assert [b'"model":"ours"' in body for body in server.requests] == [True, False]
+
+
+async def test_a_name_that_nobody_knows_is_not_usable(models: SessionModels, credentials: Credentials) -> None:
+    with pytest.raises(UnknownModel):
+        await models.model(ModelChoice(key=KEY, name="mistral/x"), credentials)
+    with pytest.raises(UnknownModel):
+        SessionModels(default="nothing", environ={}).check_default()
+
+
+def test_what_a_row_says_of_a_model_is_its_name_unless_the_client_brought_it() -> None:
+    assert row_model("openai/x", None) == "openai/x"
+    assert row_model(None, None) is None
+    assert row_model("openai/x", Provider(base_url="http://x/v1")) == OWN_MODEL
+    assert row_model("copilot/x", None, own_token=True) == OWN_MODEL
+
+
+# Copilot's endpoint
+
+
+async def test_a_sessions_own_token_comes_before_that_of_the_process(credentials: Credentials) -> None:
+    async with ModelServer(HI) as server:
+        environ = {"COPILOT_API_URL": server.url, "GITHUB_TOKEN": "of-the-process"}
+        models = SessionModels(default="demo", base_url="http://ours.invalid/v1", api_key=OURS, environ=environ)
+        await say_hi(await models.model(ModelChoice(key=KEY, name="copilot/gpt-x"), credentials))
+        await credentials.put(KEY, Secrets(github_token="of-the-session"))
+        await say_hi(await models.model(ModelChoice(key=KEY, name="copilot/gpt-x"), credentials))
+        await say_hi(await models.model(ModelChoice(key=OTHER, name="copilot/gpt-x"), credentials))
+        assert [sent["authorization"] for sent in server.headers] == [
+            "Bearer of-the-process",
+            "Bearer of-the-session",
+            "Bearer of-the-process",
+        ]
+        assert b'"model":"gpt-x"' in server.requests[0]
+        await models.close()
+
+
+async def test_a_session_with_a_token_that_is_unknown_here_is_not_run_with_another(credentials: Credentials) -> None:
+    models = SessionModels(default="demo", environ={"COPILOT_API_URL": "http://x/v1", "GITHUB_TOKEN": "ours"})
+    await credentials.put(KEY, Secrets(github_token="theirs"))
+    elsewhere = Credentials(credentials._vault)
+    with pytest.raises(SecretsUnknown):
+        await models.model(ModelChoice(key=KEY, name="copilot/gpt-x"), elsewhere)
+
+
+async def test_without_an_endpoint_nothing_is_listed(models: SessionModels) -> None:
+    assert await models.list_models() == []
