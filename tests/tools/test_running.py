@@ -15,11 +15,11 @@ from holdfast.live.live import Progress
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append
 from holdfast.session.state import Call
-from holdfast.tools.built_in import view
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.tools.tool import tool as make_tool
+from holdfast.tools.viewing import view
 from holdfast.turns.tool_call import facts_of, run_tool
 from tests.turns.recording import KEY, Recording, recording, step_started
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.events.ids import SessionId, ToolCallId
+from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.errors import BadTool, InvalidArguments
 
@@ -33,6 +34,7 @@ class ToolContext:
         working_directory: Path | None,
         report: Callable[[str], None],
         read_output: Callable[[str], Awaitable[str | None]],
+        permitted: PermissionAsk | None = None,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -41,6 +43,8 @@ class ToolContext:
         self.attempt = attempt
         self.working_directory = working_directory
         self.read_output = read_output
+        self.permitted = permitted
+        """What the call was allowed to do, where the tool said what that is: it must not do anything else."""
         self._report = report
         self._cancelled = threading.Event()
 
@@ -63,6 +67,10 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     success: bool = True
     binary: bytes | None = None
+    images: tuple[Image, ...] = ()
+    """Pictures that the model is shown with it."""
+    details: str = ""
+    """For people: more than the model is told."""
 
 
 Asker = Callable[[Any, Path | None], PermissionAsk | None]
@@ -198,6 +206,15 @@ def _runner(
         if inspect.iscoroutinefunction(function):
             return await function(**given)
         return await _in_thread(function, given)
+
+    return run
+
+
+def in_thread(function: Callable[[Any, ToolContext], Any]) -> Callable[[Any, ToolContext], Awaitable[Any]]:
+    """How a tool that is made by hand runs a plain function."""
+
+    async def run(arguments: Any, context: ToolContext) -> Any:
+        return await _in_thread(function, {"arguments": arguments, "context": context})
 
     return run
 

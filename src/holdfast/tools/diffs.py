@@ -1,0 +1,76 @@
+"""What a change to a file looks like to people: a unified diff of one hunk, which stays cheap and short whatever the
+texts are."""
+
+import difflib
+import io
+
+CONTEXT_LINES = 3
+
+MAX_COMPARED = 40_000
+"""Lines that were taken away times lines that were added. Matching more of them up takes too long."""
+
+MAX_TEXT_CHARACTERS = 400_000
+MAX_TEXT_LINES = 20_000
+"""Of both texts together. For more there is no diff: it is made while everything else waits."""
+
+MAX_DIFF_CHARACTERS = 50_000
+"""It is stored with the request and with the result, and people read the beginning."""
+
+
+def unified(before: str, after: str, name: str) -> str:
+    """Nothing if the texts are the same."""
+    if before == after:
+        return ""
+    if len(before) + len(after) > MAX_TEXT_CHARACTERS or before.count("\n") + after.count("\n") > MAX_TEXT_LINES:
+        return f"(too much to be shown: {len(before):,} characters become {len(after):,})"
+    old, new = _lines(before), _lines(after)
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    first = max(0, start - CONTEXT_LINES)
+    behind = min(end, CONTEXT_LINES)
+    changed = [
+        *(" " + line for line in old[first:start]),
+        *_changes(old[start : len(old) - end], new[start : len(new) - end]),
+        *(" " + line for line in old[len(old) - end : len(old) - end + behind]),
+    ]
+    old_count, new_count = len(old) - end + behind - first, len(new) - end + behind - first
+    head = f"--- a/{name}\n+++ b/{name}\n@@ -{_range(first, old_count)} +{_range(first, new_count)} @@\n"
+    return _shortened(head + "".join(map(_ended, changed)))
+
+
+def _lines(text: str) -> list[str]:
+    """Only a line feed ends a line, here as in every tool that numbers lines."""
+    return list(io.StringIO(text, newline="\n"))
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _changes(old: list[str], new: list[str]) -> list[str]:
+    if len(old) * len(new) > MAX_COMPARED:
+        return ["-" + line for line in old] + ["+" + line for line in new]
+    found: list[str] = []
+    for kind, old_start, old_end, new_start, new_end in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
+        if kind == "equal":
+            found += (" " + line for line in old[old_start:old_end])
+        else:
+            found += ("-" + line for line in old[old_start:old_end])
+            found += ("+" + line for line in new[new_start:new_end])
+    return found
+
+
+def _range(first: int, count: int) -> str:
+    """As `patch` counts: lines from 1 on, and an empty range by the line before it."""
+    return f"{first + 1 if count else first},{count}"
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+
+
+def _shortened(diff: str) -> str:
+    if len(diff) <= MAX_DIFF_CHARACTERS:
+        return diff
+    return f"{diff[:MAX_DIFF_CHARACTERS]}\n(… and more)\n"

@@ -1,0 +1,123 @@
+"""Where a path really leads, and how to open just that: a link that is put in the way later is not followed."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.events.request import PermissionAsk
+from holdfast.tools.errors import ToolFailure
+from holdfast.tools.tool import ToolContext
+
+MAX_PATH_CHARACTERS = 4096
+"""No file system has longer ones, and following one takes time for each of its parts."""
+
+_PASSING = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+"""To go through a directory, which with O_PATH needs no right to list it."""
+
+_ARRIVING = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""To open what was led to: a pipe that nobody writes into is not waited for."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a path led when somebody looked, every link on the way followed."""
+
+    given: str
+    """The path as the model wrote it, which is what it is told about."""
+    root: Path
+    found: Path
+
+    @property
+    def inside(self) -> bool:
+        return self.found.is_relative_to(self.root)
+
+    @property
+    def subject(self) -> str:
+        """What permission rules are matched with: relative inside the working directory, absolute elsewhere."""
+        return str(self.found.relative_to(self.root)) if self.inside else str(self.found)
+
+
+def place_of(path: str, working_directory: Path | None) -> Place:
+    """Follow a path. What it leads to need not exist."""
+    if working_directory is None:
+        raise ToolFailure("This session has no working directory, so it has no files")
+    if "\0" in path:
+        raise ToolFailure("A path can't contain a NUL character")
+    if len(path) > MAX_PATH_CHARACTERS:
+        raise ToolFailure(f"A path has at most {MAX_PATH_CHARACTERS:,} characters; this one has {len(path):,}")
+    try:
+        root = working_directory.resolve()
+        return Place(path, root, (root / Path(path).expanduser()).resolve())
+    except (OSError, RuntimeError) as error:  # Links in a circle, or the home of a user that there is not.
+        raise ToolFailure(f"{path} can't be followed: {_reason(error)}") from error
+
+
+def permitted_place(path: str, context: ToolContext) -> Place:
+    """Follow a path once more as the tool runs. One that leads elsewhere by now is not what was permitted."""
+    place = place_of(path, context.working_directory)
+    asked = context.permitted
+    if asked is not None and (asked.subject, asked.inside) != (place.subject, place.inside):
+        raise ToolFailure(f"{path} leads elsewhere than it did when this was permitted; nothing was done")
+    return place
+
+
+def read_ask(path: str, working_directory: Path | None, intention: str) -> PermissionAsk:
+    """What reading a file or below a directory asks for."""
+    place = place_of(path, working_directory)
+    details = {"intention": intention, "path": str(place.found)}
+    return PermissionAsk(kind="read", subject=place.subject, inside=place.inside, details=details)
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[int]:
+    """The file or directory itself, for reading. Raises `OSError`, or `ToolFailure` for what is neither."""
+    with parent_of(place) as parent:
+        # Opening a device can have effects of its own, so look before.
+        _check_kind(place, os.stat(place.found.name or ".", dir_fd=parent, follow_symlinks=False))
+        descriptor = os.open(place.found.name or ".", os.O_RDONLY | _ARRIVING, dir_fd=parent)
+    try:
+        _check_kind(place, os.fstat(descriptor))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def parent_of(place: Place, *, create: bool = False) -> Iterator[int]:
+    """The directory that holds it, gone to step by step without following a link."""
+    start = place.root if place.inside and place.found != place.root else Path("/")
+    steps = place.found.parent.relative_to(start).parts
+    directory = os.open(start, _PASSING & ~os.O_NOFOLLOW)
+    try:
+        for step in steps:
+            directory = _next(directory, step, create=create)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _next(directory: int, step: str, *, create: bool) -> int:
+    try:
+        found = os.open(step, _PASSING, dir_fd=directory)
+    except FileNotFoundError:
+        if not create:
+            raise
+        try:
+            os.mkdir(step, dir_fd=directory)
+        except FileExistsError:
+            pass  # Somebody else made it in between.
+        found = os.open(step, _PASSING, dir_fd=directory)
+    os.close(directory)
+    return found
+
+
+def _check_kind(place: Place, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise ToolFailure(f"{place.given} is not a file")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,180 @@
+"""Programs that tools start: each in a session and process group of its own, ended with everything that it started.
+
+What a program writes comes through a pipe of ours and not through the event loop's: those wait until nobody holds the
+other end any more, and a child that was left in the background may hold it for ever.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+GRACE_SECONDS = 0.5
+"""From the signal that asks a group to end to the one that it can't refuse. A stop waits a second for all of it."""
+
+KILLED_SECONDS = 0.25
+"""How long to wait for what was killed. What has ended counts until whoever inherited it has noticed, which can take a
+while, and one that hangs in the kernel takes for ever; neither can do anything more."""
+
+CHUNK_BYTES = 65_536
+
+_WATCH = 'read -r group || exit 0; read -r word || kill -s KILL -- "-$group"'
+"""The first line names a group, the second sets it free. The end of the input without it: whoever wrote has died."""
+
+
+class Output:
+    """The end of a pipe that we read from."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_blocking(descriptor, False)
+
+    async def read(self) -> bytes:
+        """What there is, as soon as there is something; nothing at the end."""
+        while True:
+            try:
+                return os.read(self._descriptor, CHUNK_BYTES)
+            except BlockingIOError:
+                await self._readable()
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+
+
+class Program:
+    """A program that runs, and the group of all that it starts."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: Output) -> None:
+        self._process = process
+        self.output = output
+        self.group = process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
+
+    async def exit_code(self) -> int:
+        """Wait for its end. One that a signal ended has 128 and the signal's number, as shells say."""
+        code = await self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    async def end(self) -> None:
+        """End it and all of its group: ask, wait a moment, then kill."""
+        self._signal(signal.SIGTERM)
+        if not await self._gone_within(GRACE_SECONDS):
+            self._signal(signal.SIGKILL)
+            await self._gone_within(KILLED_SECONDS)
+
+    def _signal(self, number: int) -> bool:
+        """Whether anybody is left in the group. As long as there is, its number is not given to another."""
+        try:
+            os.killpg(self.group, number)
+        except (ProcessLookupError, PermissionError):
+            return False  # Refused, on macOS: those that are left have ended, and were not yet waited for.
+        return True
+
+    async def _gone_within(self, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        pause = 0.002
+        while not self.has_ended or self._signal(0):
+            if loop.time() > deadline:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return True
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    directory: Path | None = None,
+    keeps_open: Sequence[int] = (),
+) -> AsyncIterator[Program]:
+    """Start a program: nothing to read, and all that it writes in one pipe, errors too. Whoever leaves before it has
+    ended ends it. Raises `OSError` if it can't be started."""
+    reading, writing = os.pipe()
+    try:
+        try:
+            starting = asyncio.create_subprocess_exec(
+                *command,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                cwd=directory,
+                env=environment,
+                pass_fds=keeps_open,
+                start_new_session=True,
+            )
+            program = Program(await _unless_cancelled(asyncio.ensure_future(starting)), Output(reading))
+        finally:
+            os.close(writing)
+        try:
+            yield program
+        finally:
+            if not program.has_ended:
+                # A second cancellation must not leave it half ended.
+                await asyncio.shield(program.end())
+    finally:
+        os.close(reading)
+
+
+async def _unless_cancelled(starting: asyncio.Future[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
+    """A stop that comes while a program is being started finds it there, and ends it."""
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait([starting])
+        if not starting.exception():
+            starting.result().kill()
+        raise
+
+
+@asynccontextmanager
+async def watcher() -> AsyncIterator[Callable[[int], None]]:
+    """A process that outlives us by a moment: should we be killed, it kills the group that it was given.
+
+    Otherwise a command would go on alone, while the model is told that nobody knows what became of it, and may well
+    start it once more.
+    """
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            _WATCH,
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    try:
+        yield lambda group: _tell(writing, f"{group}\n")
+    finally:
+        _tell(writing, "\n")
+        os.close(writing)
+        await asyncio.shield(process.wait())
+
+
+def _tell(descriptor: int, line: str) -> None:
+    try:
+        os.write(descriptor, line.encode())
+    except BrokenPipeError:
+        pass  # Somebody ended it. Then nobody watches, and that is all.
