@@ -1,0 +1,379 @@
+"""`holdfast-copilot`: the runtime that Copilot SDK clients start over stdio, or connect to over TCP.
+
+Whoever started us waits for the first answer, so nothing is imported here before it is known to be needed.
+"""
+
+import argparse
+import asyncio
+import errno
+import logging
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.app import Runtime
+    from holdfast.config import Config
+    from holdfast.models.model import Model
+    from holdfast.server.copilot.listener import Listener
+    from holdfast.server.copilot.peer import Handler, Peer
+
+log = logging.getLogger(__name__)
+
+CONNECTION_TOKEN: Final = "COPILOT_CONNECTION_TOKEN"
+HOME: Final = "COPILOT_HOME"
+ON_LAST_DISCONNECT: Final = "HOLDFAST_ON_LAST_DISCONNECT"
+WHEN_ALL_HAVE_LEFT: Final = ("keep", "close")
+
+LOOPBACK: Final = "localhost"
+LOOPBACKS: Final = (LOOPBACK, "127.0.0.1", "::1")
+
+FAREWELL_SECONDS: Final = 0.05
+"""Between the answer to `runtime.shutdown` and the end: the client's two threads stumble when both come together."""
+
+QUIET_SECONDS: Final = 1.0
+"""After the start: a process that is started, asked something and ended does not wait for what it never used."""
+
+LOG_LEVELS: Final[dict[str, int | None]] = {
+    "none": None,
+    "error": logging.ERROR,
+    "warning": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+    "all": logging.DEBUG,
+}
+
+HELP: Final = """\
+The Holdfast runtime for the GitHub Copilot SDK. Point a client at it and its sessions survive crashes:
+
+  CopilotClient(connection=RuntimeConnection.for_stdio(path="holdfast-copilot"))      the client starts it itself
+  holdfast-copilot --port 8123                                                        a server for many clients
+  CopilotClient(connection=RuntimeConnection.for_uri("localhost:8123"))               one of them
+
+Without --stdio it listens on the loopback addresses and prints the port. Clients must show COPILOT_CONNECTION_TOKEN
+if that is set; on any other address it has to be. Sessions are kept in $COPILOT_HOME/holdfast.db (COPILOT_HOME is
+~/.copilot by default), the log in $COPILOT_HOME/logs. Every setting of Holdfast (HOLDFAST_MODEL, ...) applies."""
+
+
+class Service(Protocol):
+    """The surface behind the connections."""
+
+    def connected(self, peer: "Peer") -> "Handler":
+        """Called for every connection that got through the gate."""
+
+    async def close(self) -> None:
+        """Let go of what every connection holds. Connections may be open still; they end later."""
+
+
+ServiceMaker = Callable[["Runtime", argparse.Namespace, Mapping[str, str]], Service]
+
+
+def _service(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[str, str]) -> Service:
+    from holdfast.server.copilot.model_names import ModelNames
+    from holdfast.server.copilot.service import Service as CopilotService
+    from holdfast.server.copilot.service import Settings
+    from holdfast.server.copilot.surface import Surface
+
+    async def listed() -> list[dict[str, Any]]:
+        return await runtime.models.list_models() if environ.get("COPILOT_API_URL", "").strip() else []
+
+    settings = Settings(
+        home=_home(environ),
+        directory=Path.cwd(),
+        owner=runtime.owner,
+        built_in=runtime.tool_names,
+        instructions=runtime.instructions,
+        on_last_disconnect=options.on_last_disconnect,
+        token_given=bool(environ.get(options.auth_token_env or "")),
+    )
+    return Surface(
+        CopilotService(
+            operations=runtime.operations,
+            clock=runtime.clock,
+            settings=settings,
+            models=ModelNames(runtime.config.model, listed),
+            credentials=runtime.credentials,
+        )
+    )
+
+
+def main() -> int:
+    return run(sys.argv[1:], os.environ, _service)
+
+
+def run(arguments: list[str], environ: MutableMapping[str, str], service: ServiceMaker) -> int:
+    """From the command line to the exit status."""
+    _open_what_is_closed()
+    logging.getLogger().addHandler(logging.NullHandler())  # until there is a file, nothing is logged anywhere
+    try:
+        options = _parsed(arguments, environ)
+        given = dict(environ)
+        # Programs that the runtime starts must not be able to connect and answer in a person's name.
+        for name in {CONNECTION_TOKEN, options.auth_token_env} & set(environ):
+            del environ[name]
+        return _serve(options, given, service)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from holdfast.cli.errors import report
+
+        log.error("Ended by an error", exc_info=error)
+        return report(error)
+
+
+def _open_what_is_closed() -> None:
+    """A process started without one of its streams would get the database's file under that number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+
+
+# The command line
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line. Whoever started us quotes it to a person."""
+        print(f"holdfast-copilot: {message}. See holdfast-copilot --help. [usage]", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="holdfast-copilot",
+        usage="holdfast-copilot [--stdio | --port N] [options]",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast-copilot {__version__}")
+    where = parser.add_argument_group("where clients connect").add_argument
+    where("--stdio", action="store_true", help="serve the process that started this one, over its pipes")
+    where("--port", type=_port, default=0, metavar="N", help="the TCP port; 0, the default, takes a free one")
+    where("--host", default=LOOPBACK, help="the address to listen on (default: both loopback addresses)")
+    what = parser.add_argument_group("what it runs").add_argument
+    what("--database", metavar="URL", help="sqlite:///relative.db or sqlite:////absolute.db")
+    what("--data-dir", metavar="DIR", help="where the database is kept instead of $COPILOT_HOME")
+    what("--model", metavar="NAME", help="the model of sessions that name none")
+    what("--model-base-url", metavar="URL", help="where that model's API is, if not at its provider")
+    what(
+        "--on-last-disconnect",
+        choices=WHEN_ALL_HAVE_LEFT,
+        help=f"what becomes of a session that its last client leaves (default: keep; also {ON_LAST_DISCONNECT})",
+    )
+    what("--log-level", choices=LOG_LEVELS, default="info", help="how much the log tells (default: info)")
+    sdk = parser.add_argument_group("what clients add by themselves").add_argument
+    sdk("--auth-token-env", metavar="NAME", help="the variable that holds the client's token for the model")
+    sdk("--session-idle-timeout", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
+    for flag in ("--headless", "--no-auto-update", "--no-auto-login", "--remote"):
+        sdk(flag, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+def _parsed(arguments: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    """The options, with `unknown`: a client that is newer than we are may pass more, and must still be served."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    options.unknown = unknown
+    if unknown and not unknown[0].startswith("-"):
+        parser.error(f"{unknown[0][:40]!r} means nothing here")
+    if options.on_last_disconnect is None:
+        options.on_last_disconnect = environ.get(ON_LAST_DISCONNECT) or WHEN_ALL_HAVE_LEFT[0]
+        if options.on_last_disconnect not in WHEN_ALL_HAVE_LEFT:
+            parser.error(f"{ON_LAST_DISCONNECT} must be one of {', '.join(WHEN_ALL_HAVE_LEFT)}")
+    if not options.stdio and options.host not in LOOPBACKS and not environ.get(CONNECTION_TOKEN):
+        parser.error(f"--host {options.host[:80]} is open to other machines, so {CONNECTION_TOKEN} must be set")
+    return options
+
+
+# What the options and the environment come to
+
+
+def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path) -> "Config":
+    from holdfast.cli.opening import DEBUG
+    from holdfast.config import load
+
+    keeps_elsewhere = options.data_dir is not None or environ.get("HOLDFAST_DATA_DIR", "").strip()
+    given = {
+        "data_dir": options.data_dir if keeps_elsewhere else home,
+        "database": options.database,
+        "model": options.model,
+        "model_base_url": options.model_base_url,
+    }
+    return load(given, {name: value for name, value in environ.items() if name not in (DEBUG, CONNECTION_TOKEN)})
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    try:
+        return Path(environ.get(HOME) or "~/.copilot").expanduser().absolute()
+    except RuntimeError:
+        from holdfast.config import ConfigError
+
+        raise ConfigError(HOME, "has no default, because this user has no home", allowed="a path") from None
+
+
+def _log_to_file(folder: Path, level: int | None) -> None:
+    """The log goes there and nowhere else: over TCP nobody reads what we print. No log is no reason not to run."""
+    from logging.handlers import RotatingFileHandler
+
+    from holdfast.cli.opening import LOG_BYTES, LOG_FILES
+
+    root = logging.getLogger()
+    if level is None:
+        logging.disable()
+        return
+    path = folder / "holdfast-copilot.log"
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
+    except OSError:
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(level)
+
+
+# Serving
+
+
+def _serve(options: argparse.Namespace, environ: Mapping[str, str], service: ServiceMaker) -> int:
+    home = _home(environ)
+    config = _config(options, environ, home)
+    _log_to_file(home / "logs", LOG_LEVELS[options.log_level])
+    for word in options.unknown:
+        log.info("Not known here, and ignored: %s", word.partition("=")[0])
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    from holdfast import event_loop
+
+    return event_loop.run(_Process(options, environ, config).serve(service))
+
+
+class _Process:
+    """The one life of this process: open, serve, put away. Whatever ends it, it ends the same way."""
+
+    def __init__(self, options: argparse.Namespace, environ: Mapping[str, str], config: "Config") -> None:
+        self._options = options
+        self._environ = environ
+        self._config = config
+        self._stop = asyncio.Event()
+        self._putting_away: asyncio.Task[None] | None = None
+        self._runtime: Runtime
+        self._service: Service
+        self._listener: Listener
+
+    async def serve(self, service: ServiceMaker) -> int:
+        from holdfast.app import Runtime
+        from holdfast.server.copilot.gate import Terms
+        from holdfast.server.copilot.listener import Listener, take_standard_streams
+
+        streams = take_standard_streams() if self._options.stdio else None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
+        async with Runtime(
+            config=self._config, model=_demo(self._config), environ=_with_token(self._options, self._environ)
+        ) as self._runtime:
+            self._service = service(self._runtime, self._options, self._environ)
+            terms = Terms(behind=self._service.connected, version=__version__, shut_down=self._shut_down)
+            self._listener = Listener(terms)
+            if streams is None:
+                await self._listen()
+            else:
+                peer = await self._listener.attach(*streams)
+                gone = asyncio.create_task(peer.finished())
+                gone.add_done_callback(lambda _: self._stop.set())
+            importing = asyncio.create_task(_import_models())
+            await self._stop.wait()
+            importing.cancel()
+            await self._listener.close()
+            await self._put_away()
+        return 0
+
+    async def _listen(self) -> None:
+        host, port = self._options.host, self._options.port
+        try:
+            port = await self._listener.listen(host, port, token=self._environ.get(CONNECTION_TOKEN) or None)
+        except OSError as error:
+            from holdfast.cli.errors import USAGE, WORLD, Refusal
+
+            raise Refusal(
+                "address_not_usable",
+                f"Can't listen on {host}, port {port}: {error.strerror or error}.",
+                exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
+            ) from None
+        print(f"CLI server listening on port {port}", flush=True)
+        _say_no_more()
+
+    def _interrupted(self) -> None:
+        """A person who presses Ctrl-C again means it."""
+        self._stop.set()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    async def _shut_down(self) -> None:
+        """A client asks for it, and is answered when all is put away. Then there is nothing left to serve."""
+        self._listener.stop_accepting()
+        try:
+            await self._put_away()
+        finally:
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._stop.set)
+
+    async def _put_away(self) -> None:
+        """Once, whoever asks; and to its end, even if who asked is gone."""
+        if self._putting_away is None:
+            self._putting_away = asyncio.create_task(self._close_all())
+        await asyncio.shield(self._putting_away)
+
+    async def _close_all(self) -> None:
+        try:
+            await self._service.close()
+        finally:
+            await self._runtime.close()
+
+
+def _with_token(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The client's token under the one name that models look for it by."""
+    token = environ.get(options.auth_token_env or "", "")
+    return {**environ, "COPILOT_SDK_AUTH_TOKEN": token} if token else environ
+
+
+def _demo(config: "Config") -> "Model | None":
+    """The model that needs nothing: it alone is opened without all that calling a provider takes to import."""
+    if config.model != "demo":
+        return None
+    from holdfast.models.demo import demo_model
+
+    return demo_model()
+
+
+async def _import_models() -> None:
+    """What calling a provider takes, brought in while nobody waits for it."""
+    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.to_thread(import_module, "holdfast.models.catalogue")
+
+
+def _say_no_more() -> None:
+    """After the port line clients read neither stdout nor stderr: a pipe that fills up would stop us."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    if stat.S_ISFIFO(os.fstat(2).st_mode):
+        os.dup2(nothing, 2)
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

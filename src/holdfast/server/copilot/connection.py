@@ -1,0 +1,37 @@
+"""One client's connection, and the sessions that it is attached to."""
+
+import asyncio
+
+import msgspec
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.server.copilot.hub import Hub, Member
+from holdfast.server.copilot.options import SessionParams
+from holdfast.server.copilot.peer import Peer
+
+
+class Attached(msgspec.Struct, kw_only=True):
+    """A session that a connection is attached to."""
+
+    key: Key
+    hub: Hub
+    member: Member
+    params: SessionParams
+    """What the client asked for when it came, and changed since."""
+    answers_permissions: bool = False
+    identity: dict[str, str] | None = None
+    """Whose credentials the client gave to the session: what may be said of them."""
+    handles: int = 0
+    """How many were given out: no two are the same."""
+    switch_handler: str | None = None
+
+
+class Connection:
+    """Speaks for one owner: whose process this is, or whose token was shown."""
+
+    def __init__(self, peer: Peer, owner: Owner) -> None:
+        self.peer = peer
+        self.owner = owner
+        self.attached: dict[SessionId, Attached] = {}
+        self.attaching = asyncio.Lock()
+        """Creating, resuming and leaving are done one after the other."""

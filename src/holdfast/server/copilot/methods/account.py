@@ -1,0 +1,98 @@
+"""Who the models are asked for, and which there are. A token is kept for the calls, and never shown again."""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.connection import Attached
+from holdfast.server.errors import Conflict, Invalid
+
+GITHUB: Final = "https://github.com"
+
+AUTO: Final[dict[str, Any]] = {"id": "auto", "name": "Auto", "capabilities": {"supports": {}, "limits": {}}}
+"""The model that a session has that names none: the first there is."""
+
+WITH_TOKEN: Final = ("token", "env", "gh-cli")
+"""Kinds of credentials that bring a token along."""
+
+WITHOUT_SECRET: Final = ("user", "account", "copilot-api-token")
+"""Kinds that only say who it is."""
+
+
+@method("auth.getStatus")
+async def get_status(call: Call) -> Any:
+    if not call.service.settings.token_given:
+        return {"isAuthenticated": False, "statusMessage": "No token was given to this runtime."}
+    return {"isAuthenticated": True, "authType": "token", "host": GITHUB, "statusMessage": "A token was given."}
+
+
+@method("account.getQuota")
+async def get_quota(call: Call) -> Any:
+    """Nobody counts requests here."""
+    return {"quotaSnapshots": {}}
+
+
+@method("models.list")
+async def list_models(call: Call) -> Any:
+    return {"models": await _models(call)}
+
+
+@method("session.model.list")
+async def list_session_models(call: Call) -> Any:
+    call.attached()
+    return {"list": await _models(call)}
+
+
+async def _models(call: Call) -> list[dict[str, Any]]:
+    listed = await call.service.models.listed()
+    return [AUTO, *(found for found in listed if found["id"] != AUTO["id"])]
+
+
+# A session's own
+
+
+@method("session.gitHubAuth.getStatus")
+async def get_session_status(call: Call) -> Any:
+    attached = call.attached()
+    if attached.identity is not None:
+        return {"isAuthenticated": True, **attached.identity}
+    if attached.params.git_hub_token is not None:
+        told = {"isAuthenticated": True, "authType": "token", "host": GITHUB}
+        return {**told, "statusMessage": "A token was given to this session."}
+    return await get_status(call)
+
+
+@method("session.gitHubAuth.setCredentials")
+async def set_credentials(call: Call) -> Any:
+    """Keep a token in memory, for this session's model calls only. What can't be used is not taken."""
+    attached = call.attached()
+    given = call.given("credentials", dict[str, Any], {})
+    kind, token = given.get("type"), given.get("token")
+    if given and kind not in (*WITH_TOKEN, *WITHOUT_SECRET):
+        return {"success": False}
+    if kind in WITH_TOKEN and not (isinstance(token, str) and token):
+        raise Invalid("credentials_invalid", "These credentials need a token.")
+    await _entrust(call, attached, token if kind in WITH_TOKEN else None)
+    attached.identity = _identity(given) if given else None
+    return {"success": True, "copilotUserResolved": False}
+
+
+async def _entrust(call: Call, attached: Attached, token: str | None) -> None:
+    state = await call.service.operations.state(attached.key)
+    params = msgspec.structs.replace(attached.params, git_hub_token=token)
+    if state.provider is not None and state.provider.has_secrets and params.own_provider() is None:
+        # They would have to be kept together, and only the client that gave the other one has it.
+        raise Conflict("provider_elsewhere", "Another client brought this session's provider; resume with yours first.")
+    secrets = params.secrets()
+    if secrets is not None:
+        await call.service.credentials.put(attached.key, secrets)
+    elif attached.params.git_hub_token is not None:
+        await call.service.credentials.forget(attached.key)
+    attached.params = params
+
+
+def _identity(given: dict[str, Any]) -> dict[str, str]:
+    told = {"authType": given["type"], "host": given.get("host"), "login": given.get("login")}
+    known = {name: value for name, value in told.items() if isinstance(value, str)}
+    return {**known, "statusMessage": known.get("login", "A token was given to this session.")}

@@ -1,0 +1,171 @@
+"""What clients answer: the result of a tool, a decision, a reply to a question. The first answer counts."""
+
+from glob import escape
+from typing import Any, Final
+
+from holdfast.events.ids import RequestId
+from holdfast.events.message import Image
+from holdfast.events.request import Decision
+from holdfast.events.tool import ToolError
+from holdfast.server.copilot.attachments import decoded
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.connection import Attached
+from holdfast.server.errors import Conflict, Invalid, NotFound
+
+RESULT_TYPES: Final[dict[str, ToolError | None]] = {
+    "success": None,
+    "failure": "failed",
+    "rejected": "rejected",
+    "denied": "denied",
+    "timeout": "timeout",
+}
+
+DECISIONS: Final[dict[str, Decision]] = {
+    "approve-once": "approved",
+    "approved": "approved",
+    "approve-for-session": "approved-for-session",
+    "approve-read-only-for-session": "approved-for-session",
+    "approve-for-location": "approved-for-session",
+    "approve-permanently": "approved-for-session",
+    "reject": "denied-interactively-by-user",
+}
+
+UNAVAILABLE: Final = "user-not-available"
+
+
+@method("session.tools.handlePendingToolCall")
+async def handle_tool_call(call: Call) -> Any:
+    attached = call.attached()
+    request_id = RequestId(call.text("requestId"))
+    if (error := call.params.get("error")) is not None:
+        text = await _failure(call, attached, request_id, str(error))
+        return await _answered(call, attached, request_id, text, "failed", ())
+    result = call.params.get("result")
+    if isinstance(result, str):
+        return await _answered(call, attached, request_id, result, None, ())
+    if not isinstance(result, dict) or not isinstance(result.get("textResultForLlm"), str):
+        raise Invalid("result_invalid", "A result is a text, or an object with textResultForLlm; or give an error.")
+    kind = result.get("resultType", "success")
+    if kind not in RESULT_TYPES:
+        raise Invalid("result_invalid", f"{kind!r} is no type of result; {', '.join(RESULT_TYPES)} are.")
+    images = _images(result.get("binaryResultsForLlm") or [])
+    return await _answered(call, attached, request_id, result["textResultForLlm"], RESULT_TYPES[kind], images)
+
+
+async def _answered(
+    call: Call,
+    attached: Attached,
+    request_id: RequestId,
+    text: str,
+    error: ToolError | None,
+    images: tuple[Image, ...],
+) -> dict[str, bool]:
+    try:
+        await call.service.operations.answer_tool(
+            attached.key, request_id, text, success=error is None, error=error, images=images
+        )
+    except (Conflict, NotFound):
+        return {"success": False}
+    return {"success": True}
+
+
+async def _failure(call: Call, attached: Attached, request_id: RequestId, error: str) -> str:
+    """What the model is told of a client tool that failed."""
+    state = await call.service.operations.state(attached.key)
+    opened, reply = state.requests.get(request_id), state.reply()
+    found = reply.call(opened.tool_call_id) if opened and reply else None
+    if found is None:
+        return error
+    return f"Failed to execute `{found.name}` tool with arguments: {found.arguments} due to error: Error: {error}"
+
+
+def _images(given: Any) -> tuple[Image, ...]:
+    """The pictures among a tool's binary results: what else a tool gives the model can't be shown."""
+    if not isinstance(given, list):
+        raise Invalid("result_invalid", "binaryResultsForLlm is a list.")
+    return tuple(
+        Image(media_type=found["mimeType"], data=decoded(found.get("data")))
+        for found in given
+        if isinstance(found, dict) and str(found.get("mimeType", "")).startswith("image/")
+    )
+
+
+@method("session.permissions.handlePendingPermissionRequest")
+async def handle_permission(call: Call) -> Any:
+    attached = call.attached()
+    request_id = RequestId(call.text("requestId"))
+    result = call.given("result", dict[str, Any], {})
+    kind = result.get("kind")
+    if kind == UNAVAILABLE:
+        open_still = await call.service.presence.decline(attached.key, attached.member.attachment_id, request_id)
+        return {"success": open_still}
+    if kind not in DECISIONS:
+        raise Invalid("decision_invalid", f"{kind!r} is no decision; {', '.join((*DECISIONS, UNAVAILABLE))} are.")
+    rules = approved_rules(result.get("approval"))
+    place, granted = await _beyond(call, attached, request_id, result, rules)
+    try:
+        await call.service.operations.decide_permission(
+            attached.key,
+            request_id,
+            DECISIONS[kind],
+            feedback=str(result.get("feedback") or ""),
+            rules=rules,
+        )
+    except (Conflict, NotFound):
+        return {"success": False}
+    if granted:
+        # Should the process end before this, the answer itself stands, and the next session asks again.
+        await call.service.operations.store.grant(attached.key.owner, place, granted)
+    return {"success": True}
+
+
+async def _beyond(
+    call: Call, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """What is approved also for sessions to come: in a place, or everywhere (the empty place)."""
+    kind = result["kind"]
+    if kind not in ("approve-for-location", "approve-permanently"):
+        return "", ()
+    state = await call.service.operations.state(attached.key)
+    opened = state.requests.get(request_id)
+    granted = rules or ((opened.rule,) if opened else ())
+    if kind == "approve-permanently":
+        return "", granted
+    return str(result.get("locationKey") or state.working_directory or ""), granted
+
+
+def approved_rules(approval: Any) -> tuple[str, ...]:
+    """Permission rules for what a client approved beyond once; none: what the request itself would grant."""
+    if not isinstance(approval, dict):
+        return ()
+    match approval.get("kind"):
+        case "commands":
+            names = approval.get("commandIdentifiers") or ()
+            named = [escape(name) for name in names if isinstance(name, str) and name]
+            return tuple(rule for name in named for rule in (f"shell({name})", f"shell({name} *)"))
+        case "write":
+            return ("write",)
+        case "read":
+            return ("read",)
+        case "custom-tool" if isinstance(approval.get("toolName"), str):
+            return (approval["toolName"],)
+        case _:
+            return ()
+
+
+@method("session.ui.handlePendingUserInput")
+async def handle_user_input(call: Call) -> Any:
+    attached = call.attached()
+    response = call.given("response", dict[str, Any], {})
+    if not isinstance(response.get("answer"), str):
+        raise Invalid("response_invalid", "A response has an answer, which is a text.")
+    try:
+        await call.service.operations.answer_question(
+            attached.key,
+            RequestId(call.text("requestId")),
+            response["answer"],
+            was_freeform=bool(response.get("wasFreeform", True)),
+        )
+    except (Conflict, NotFound):
+        return {"success": False}
+    return {"success": True}

@@ -1,0 +1,85 @@
+"""Going back in a conversation. Only what was said is taken back: files stay as they are."""
+
+from typing import Any, Final
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Position
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.projection import Projection, WireEvent, still_said
+from holdfast.server.errors import Conflict
+from holdfast.server.forking import NO_SNAPSHOT
+
+UNTRACKED: Final = "file-change-tracking-disabled"
+CONVERSATION: Final = "conversation"
+
+BEGINNING: Final = Position(1)
+"""A session always has its first event."""
+
+
+@method("session.history.truncate")
+async def truncate(call: Call) -> Any:
+    return {"eventsRemoved": await _go_back(call, call.text("eventId"))}
+
+
+@method("session.history.rewind")
+async def rewind(call: Call) -> Any:
+    untouched: dict[str, Any] = {"restoredFiles": [], "skippedFiles": []}
+    if call.text("mode") != CONVERSATION:
+        return {"outcome": UNTRACKED, **untouched}
+    try:
+        removed = await _go_back(call, call.text("eventId"))
+    except Conflict:
+        return {"outcome": "session-busy", **untouched}
+    return {"outcome": "success", "eventsRemoved": removed, **untouched}
+
+
+@method("session.history.previewRewind")
+async def preview_rewind(call: Call) -> Any:
+    call.attached()
+    return {"available": False, "fileCount": 0, "files": [], "reason": UNTRACKED}
+
+
+@method("session.history.listRewindPoints")
+async def list_rewind_points(call: Call) -> Any:
+    shown = await _shown(call)
+    return {"fileChangeTrackingEnabled": False, "points": [_point(wire) for _, wire in shown if _starts_turn(wire)]}
+
+
+def _starts_turn(wire: WireEvent) -> bool:
+    return wire.type == "user.message" and wire.data.get("delivery") != "steering"
+
+
+def _point(wire: WireEvent) -> dict[str, Any]:
+    return {
+        "eventId": wire.id,
+        "userMessage": wire.data["content"],
+        "timestamp": wire.timestamp,
+        "canRestoreFiles": False,
+        "turnChangedFiles": False,
+        "fileCount": 0,
+        "linesAdded": 0,
+        "linesRemoved": 0,
+        "isAutopilotContinuation": False,
+    }
+
+
+async def _go_back(call: Call, event_id: str) -> int:
+    """Forget the event of that id and all that came after it. How many events are no longer there to be read."""
+    shown = await _shown(call)
+    found = next((event for event, wire in shown if wire.id == event_id), None)
+    if found is None:
+        raise call.failed(f"Event {event_id} not found in session")
+    kept = max(BEGINNING, Position(found.position - 1))
+    with call.connection.peer.waiting():
+        await call.service.operations.rewind(call.key, kept)
+    return sum(event.position > kept for event, _ in shown)
+
+
+async def _shown(call: Call) -> list[tuple[Event, WireEvent]]:
+    """The events of the log that clients may read again, each as they see it."""
+    loaded = await call.service.operations.store.load(call.attached().key, fold_version=NO_SNAPSHOT)
+    if loaded is None:
+        raise call.failed(f"Session not found: {call.session_id}")
+    projection = Projection(call.session_id, call.service.settings.instructions)
+    pairs = ((event, wire) for event in still_said(loaded.events) for wire in projection.project(event))
+    return [(event, wire) for event, wire in pairs if not wire.ephemeral]

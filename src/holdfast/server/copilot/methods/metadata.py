@@ -1,0 +1,182 @@
+"""What a session is at this moment: where it works, whether it is busy, how full its context is, what it used."""
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.events.context import AssistantTurn, ContextMessage, ToolSpec
+from holdfast.events.session import SettingsChanged
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.methods.settings import existing_directory
+from holdfast.server.copilot.methods.tools import offered
+from holdfast.server.copilot.methods.workspaces import workspace
+from holdfast.server.copilot.projection import iso, shown_model
+from holdfast.server.errors import Invalid
+from holdfast.session.history import context
+from holdfast.session.state import Person, State
+
+CHARACTERS_PER_TOKEN: Final = 4
+"""About right for English and code. Only the model's provider could count them."""
+
+COMPACTS_AT: Final = 0.8
+KEPT_FREE: Final = 0.05
+"""Of the prompt's limit, as the other runtime has them: nothing is compacted here yet."""
+
+CONTEXT_FIELDS: Final = (
+    "cwd",
+    "gitRoot",
+    "branch",
+    "repository",
+    "repositoryHost",
+    "hostType",
+    "baseCommit",
+    "headCommit",
+)
+MAX_FIELD_CHARACTERS: Final = 4_096
+
+
+@method("session.metadata.snapshot")
+async def snapshot(call: Call) -> Any:
+    key = call.attached().key
+    row, state = await call.service.operations.session(key), await call.service.operations.state(key)
+    told: dict[str, Any] = {
+        "sessionId": key.session,
+        "startTime": iso(row.created_at),
+        "modifiedTime": iso(row.updated_at),
+        "isRemote": False,
+        "alreadyInUse": False,
+        "workspacePath": str(call.service.folder(key)),
+        "workingDirectory": state.working_directory or "",
+        "currentMode": state.mode,
+        "selectedModel": shown_model(state.model),
+        "clientName": state.client_name or "sdk",
+        "workspace": workspace(row, state),
+    }
+    return {**told, "summary": row.title} if row.title else told
+
+
+@method("session.metadata.isProcessing")
+async def is_processing(call: Call) -> Any:
+    row = await call.service.operations.session(call.attached().key)
+    return {"processing": row.status != "idle"}
+
+
+@method("session.metadata.activity")
+async def activity(call: Call) -> Any:
+    row = await call.service.operations.session(call.attached().key)
+    return {"hasActiveWork": row.status != "idle", "abortable": row.turn_id is not None}
+
+
+@method("session.metadata.setWorkingDirectory")
+async def set_working_directory(call: Call) -> Any:
+    key = call.attached().key
+    directory = await existing_directory(call, call.text("workingDirectory"))
+    state = await call.service.operations.state(key)
+    if directory != state.working_directory:
+        await call.service.operations.record(key, SettingsChanged(working_directory=directory))
+    return {"workingDirectory": directory}
+
+
+@method("session.metadata.recordContextChange")
+async def record_context_change(call: Call) -> Any:
+    """Tell whoever listens what a client found out about the directory. One that the session is not in is not told."""
+    attached = call.attached()
+    given = call.given("context", dict[str, Any], {})
+    told = {name: given[name] for name in CONTEXT_FIELDS if isinstance(given.get(name), str)}
+    if "cwd" not in told:
+        raise Invalid("context_invalid", "A context has a cwd, which is a text.")
+    if any(len(value) > MAX_FIELD_CHARACTERS for value in told.values()):
+        raise Invalid("context_invalid", f"What a context says has at most {MAX_FIELD_CHARACTERS:,} characters each.")
+    state = await call.service.operations.state(attached.key)
+    if told["cwd"] == state.working_directory:
+        attached.hub.tell("session.context_changed", told)
+    return {}
+
+
+# How full the context is
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """About how many tokens the next model call is made of. Pictures are not counted."""
+
+    system: int
+    conversation: int
+    tools: int
+
+
+def estimate(state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
+    system, *conversation = context(state)
+    return Estimate(
+        system=_tokens(system),
+        conversation=sum(_tokens(message) for message in conversation),
+        tools=_tokens_of(msgspec.json.encode(tools).decode()) if tools else 0,
+    )
+
+
+def _tokens(message: ContextMessage) -> int:
+    text = message.text
+    if isinstance(message, AssistantTurn):
+        text += "".join(call.name + call.arguments for call in message.tool_calls)
+    return _tokens_of(text)
+
+
+def _tokens_of(text: str) -> int:
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+
+@method("session.metadata.contextInfo")
+async def context_info(call: Call) -> Any:
+    state = await call.service.operations.state(call.attached().key)
+    prompt, output = call.given("promptTokenLimit", int, 0), call.given("outputTokenLimit", int, 0)
+    found = estimate(state, offered(call, state))
+    return {
+        "contextInfo": {
+            "modelName": call.given("selectedModel", str, "") or shown_model(state.model) or "",
+            "systemTokens": found.system,
+            "conversationTokens": found.conversation,
+            "toolDefinitionsTokens": found.tools,
+            "mcpToolsTokens": 0,
+            "totalTokens": found.system + found.conversation + found.tools,
+            "promptTokenLimit": prompt,
+            "compactionThreshold": int(prompt * COMPACTS_AT),
+            "limit": prompt + output,
+            "bufferTokens": int(prompt * KEPT_FREE) + output,
+        }
+    }
+
+
+@method("session.metadata.recomputeContextTokens")
+async def recompute_context_tokens(call: Call) -> Any:
+    state = await call.service.operations.state(call.attached().key)
+    found = estimate(state, ())
+    return {
+        "totalTokens": found.system + found.conversation,
+        "messagesTokenCount": found.conversation,
+        "systemTokenCount": found.system,
+    }
+
+
+# What was used
+
+
+@method("session.usage.getMetrics")
+async def get_metrics(call: Call) -> Any:
+    key = call.attached().key
+    state = await call.service.operations.state(key)
+    metrics, duration = await call.service.usage(key)
+    ledger = await call.service.operations.usage(key.owner, key.session)
+    last = max(ledger, key=lambda entry: entry.time, default=None)
+    return {
+        "totalPremiumRequestCost": 0,
+        "totalNanoAiu": 0,
+        "totalUserRequests": sum(isinstance(item, Person) for item in state.history),
+        "totalApiDurationMs": duration,
+        "sessionStartTime": iso(state.started_at),
+        "codeChanges": {"linesAdded": 0, "linesRemoved": 0, "filesModifiedCount": 0, "filesModified": []},
+        "modelMetrics": metrics,
+        "agentMetrics": {},
+        "lastCallInputTokens": (last.input_tokens or 0) if last else 0,
+        "lastCallOutputTokens": (last.output_tokens or 0) if last else 0,
+        "currentModel": shown_model(state.model),
+    }

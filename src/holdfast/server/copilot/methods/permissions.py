@@ -1,0 +1,169 @@
+"""What a session may do without asking, and what it is asking now."""
+
+import asyncio
+import os
+from typing import Any, Final
+
+from holdfast.events.ids import RequestId
+from holdfast.events.session import SettingsChanged
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.methods.answers import approved_rules
+from holdfast.server.copilot.methods.sessions import persisted
+from holdfast.server.copilot.methods.tools import offer_again
+from holdfast.server.errors import Invalid, OperationError
+from holdfast.session.state import State
+
+EVERYTHING: Final = "*"
+"""The rule that allows whatever is asked."""
+
+ALLOW_ALL: Final = "allow-all"
+MANUAL: Final = "manual"
+
+PROMPTED: Final[tuple[str, ...]] = ("intention", "toolCallId", "canOfferSessionApproval")
+
+
+@method("session.permissions.setApproveAll")
+async def set_approve_all(call: Call) -> Any:
+    call.attached()
+    enabled = call.params.get("enabled")
+    if not isinstance(enabled, bool):
+        raise Invalid("params_invalid", "enabled is missing, or is neither true nor false.")
+    await _allow_all(call, enabled)
+    return {"success": True}
+
+
+@method("session.permissions.getMode")
+async def get_mode(call: Call) -> Any:
+    return {"mode": _mode(await call.service.operations.state(call.attached().key))}
+
+
+@method("session.permissions.setMode")
+async def set_mode(call: Call) -> Any:
+    """There is nobody here to assist: a session asks, or it does not."""
+    state = await call.service.operations.state(call.attached().key)
+    wanted = call.text("mode")
+    if wanted not in (ALLOW_ALL, MANUAL):
+        return {"success": False, "mode": _mode(state)}
+    await _allow_all(call, wanted == ALLOW_ALL)
+    return {"success": True, "mode": wanted}
+
+
+def _mode(state: State) -> str:
+    return ALLOW_ALL if EVERYTHING in state.allow else MANUAL
+
+
+async def _allow_all(call: Call, enabled: bool) -> None:
+    """Whatever the session asks from now on is approved, and what it is asking now is, too."""
+    state = await call.service.operations.state(call.key)
+    others = tuple(rule for rule in state.allow if rule != EVERYTHING)
+    wanted = (*others, EVERYTHING) if enabled else others
+    if wanted != tuple(state.allow):
+        await call.service.operations.record(call.key, SettingsChanged(allow=wanted))
+    if enabled:
+        for request in await call.service.operations.requests(call.key):
+            if request.kind == "permission":
+                await _approve(call, request.request_id)
+
+
+async def _approve(call: Call, request_id: RequestId) -> None:
+    try:
+        await call.service.operations.decide_permission(call.key, request_id, "approved")
+    except OperationError:
+        pass  # Somebody answered meanwhile, or the turn is over.
+
+
+@method("session.permissions.resetSessionApprovals")
+async def reset_approvals(call: Call) -> Any:
+    await call.service.operations.record(call.attached().key, SettingsChanged(allow=()))
+    return {"success": True}
+
+
+@method("session.permissions.setRequired")
+async def set_required(call: Call) -> Any:
+    """Whether there is somebody, or something, at this client to decide."""
+    attached = call.attached()
+    attached.answers_permissions = call.given("required", bool, False)
+    await offer_again(call, attached, attached.params)
+    return {"success": True}
+
+
+@method("session.permissions.notifyPromptShown")
+async def notify_prompt_shown(call: Call) -> Any:
+    call.attached()
+    return {"success": True}
+
+
+# What is being asked
+
+
+@method("session.permissions.pendingRequests")
+async def pending_requests(call: Call) -> Any:
+    key = call.attached().key
+    asked = {found.request_id for found in await call.service.operations.requests(key) if found.kind == "permission"}
+    if not asked:
+        return {"items": []}
+    return {
+        "items": [
+            {"requestId": wire.data["requestId"], "request": _prompt(wire.data["permissionRequest"])}
+            for wire in await persisted(call, key)
+            if wire.type == "permission.requested" and wire.data["requestId"] in asked
+        ]
+    }
+
+
+def _prompt(asked: dict[str, Any]) -> dict[str, Any]:
+    """What is asked, as people are to be shown it. Only a command is told in other words there."""
+    if asked["kind"] != "shell":
+        return asked
+    commands = [found["identifier"] for found in asked["commands"] if isinstance(found, dict) and "identifier" in found]
+    kept = {name: asked[name] for name in PROMPTED if name in asked}
+    return {**kept, "kind": "commands", "fullCommandText": asked["fullCommandText"], "commandIdentifiers": commands}
+
+
+# Where it is allowed
+
+
+@method("session.permissions.locations.resolve")
+async def resolve_location(call: Call) -> Any:
+    call.attached()
+    return {"locationKey": await _real(call.text("workingDirectory")), "locationType": "dir"}
+
+
+@method("session.permissions.locations.addToolApproval")
+async def add_approval(call: Call) -> Any:
+    """For the sessions that are made or resumed there from now on."""
+    attached = call.attached()
+    rules = approved_rules(call.params.get("approval"))
+    if not rules:
+        raise Invalid("approval_invalid", "This approval can't be kept: it is not for commands, reading or writing.")
+    await call.service.operations.store.grant(attached.key.owner, call.text("locationKey"), rules)
+    return {"success": True}
+
+
+@method("session.permissions.paths.list")
+async def list_paths(call: Call) -> Any:
+    state = await call.service.operations.state(call.attached().key)
+    directory = state.working_directory or ""
+    return {"directories": [directory], "primary": directory}
+
+
+@method(
+    "session.permissions.paths.isPathWithinWorkspace",
+    "session.permissions.paths.isPathWithinAllowedDirectories",
+)
+async def is_within(call: Call) -> Any:
+    state = await call.service.operations.state(call.attached().key)
+    if not state.working_directory:
+        return {"allowed": False}
+    directory = await _real(state.working_directory)
+    path = await _real(os.path.join(directory, call.text("path")))
+    return {"allowed": os.path.commonpath((directory, path)) == directory}
+
+
+async def _real(path: str) -> str:
+    if "\0" in path:
+        raise Invalid("path_invalid", "A path can't have a NUL character in it.")
+    try:
+        return await asyncio.to_thread(os.path.realpath, path)
+    except OSError as error:
+        raise Invalid("path_invalid", f"This path can't be looked at: {error.strerror}.") from error

@@ -1,0 +1,261 @@
+"""What a session is called and how it runs: its name, its mode, its model, and the options beside them."""
+
+import asyncio
+import typing
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.events.session import Mode, ModeChanged, Provider, SettingsChanged
+from holdfast.models.credentials import Secrets
+from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.connection import Attached
+from holdfast.server.copilot.methods.tools import offer_again
+from holdfast.server.copilot.options import SessionParams
+from holdfast.server.copilot.projection import shown_model
+from holdfast.server.errors import Invalid
+from holdfast.session.state import State
+
+MODES: Final[tuple[Mode, ...]] = typing.get_args(Mode)
+
+MAX_EFFORT_CHARACTERS: Final = 64
+"""A word that the model's endpoint knows."""
+
+ASK_USER: Final = "ask_user"
+
+
+# The name
+
+
+@method("session.name.get")
+async def get_name(call: Call) -> Any:
+    row = await call.service.operations.session(call.attached().key)
+    return {"name": row.title or None}
+
+
+@method("session.name.set")
+async def set_name(call: Call) -> Any:
+    call.attached()
+    name = call.text("name").strip()
+    if not name:
+        raise call.failed("Session name cannot be empty")
+    await _rename(call, name, chosen=True)
+
+
+@method("session.name.setAuto")
+async def set_name_automatically(call: Call) -> Any:
+    """A name that somebody chose stays; the one that was made of the first message does not."""
+    name = call.text("summary").strip()
+    state = await call.service.operations.state(call.attached().key)
+    if not name or state.title_chosen:
+        return {"applied": False}
+    await _rename(call, name, chosen=False)
+    return {"applied": True}
+
+
+async def _rename(call: Call, name: str, *, chosen: bool) -> None:
+    await call.service.operations.rename(call.key, name, chosen=chosen)
+    row = await call.service.operations.session(call.key)
+    call.service.announce("updated", call.key, call.service.about(row))
+
+
+# The mode
+
+
+@method("session.mode.get")
+async def get_mode(call: Call) -> Any:
+    return (await call.service.operations.state(call.attached().key)).mode
+
+
+@method("session.mode.set")
+async def set_mode(call: Call) -> Any:
+    key, wanted = call.attached().key, _mode(call.text("mode"))
+    now = (await call.service.operations.state(key)).mode
+    expected = call.given("expectedMode", str, "") or now
+    if expected == now != wanted:
+        await call.service.operations.record(key, ModeChanged(new_mode=wanted, previous_mode=now))
+    return {"status": "unchanged", "modelChanged": False, "modeApplied": expected == now}
+
+
+def _mode(name: str) -> Mode:
+    for mode in MODES:
+        if mode == name:
+            return mode
+    raise Invalid("mode_invalid", f"{name!r} is no mode; {', '.join(MODES)} are.")
+
+
+# The model
+
+
+@method("session.model.getCurrent")
+async def get_model(call: Call) -> Any:
+    state = await call.service.operations.state(call.attached().key)
+    told = {"modelId": shown_model(state.model), "reasoningEffort": state.reasoning_effort}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+@method("session.model.switchTo")
+async def switch_model(call: Call) -> Any:
+    attached = call.attached()
+    name, effort = call.text("modelId"), _effort(call)
+    state = await call.service.operations.state(attached.key)
+    model, provider = await _switched(call, attached.params, state, name)
+    await _change(call, state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
+    return {
+        "status": "applied",
+        "deferred": False,
+        "modelId": shown_model(model),
+        "message": _said(state, model, effort),
+        "deprecationWarnings": [],
+    }
+
+
+@method("session.model.setReasoningEffort")
+async def set_effort(call: Call) -> Any:
+    effort = _effort(call)
+    if effort is None:
+        raise Invalid("effort_invalid", "reasoningEffort is missing.")
+    await call.service.operations.record(call.attached().key, SettingsChanged(reasoning_effort=effort))
+    return {"reasoningEffort": effort}
+
+
+def _effort(call: Call) -> str | None:
+    effort = call.given("reasoningEffort", str, "")
+    if len(effort) > MAX_EFFORT_CHARACTERS:
+        raise Invalid("effort_invalid", f"A reasoning effort is a word of at most {MAX_EFFORT_CHARACTERS} characters.")
+    return effort or None
+
+
+async def _switched(
+    call: Call, params: SessionParams, state: State, name: str
+) -> tuple[str, Provider | UnsetType | None]:
+    """What the session calls a model that its client names, and where that is asked if it is elsewhere."""
+    if any(found.id == name for found in params.models or ()):
+        chosen = msgspec.structs.replace(params, model=name)
+        brought = chosen.own_provider()
+        assert brought is not None
+        # Also for the provider that was asked so far: it still is, until the change is written.
+        known = {found.base_url: found.secrets() for found in params.providers or ()}
+        await call.service.credentials.put(call.key, Secrets(providers=known, github_token=params.git_hub_token))
+        return name, brought.provider()
+    if state.provider is not None:
+        return name, msgspec.structs.replace(state.provider, model=None)
+    return await call.service.models.chosen(name), UNSET
+
+
+def _said(state: State, model: str, effort: str | None) -> str:
+    after = f" ({effort})" if effort else ""
+    if state.model is None or state.model == model:
+        return f"Model changed to: {shown_model(model)}{after}"
+    return f"Model changed from {shown_model(state.model)} to {shown_model(model)}{after}"
+
+
+async def _change(call: Call, state: State, model: str | None, settings: SettingsChanged) -> None:
+    """All of it in one record: no step is made with a half of it."""
+    if model is not None and model != state.model:
+        await call.service.operations.change_model(call.key, model, previous=state.model, settings=settings)
+    elif settings != SettingsChanged():
+        await call.service.operations.record(call.key, settings)
+
+
+# The options
+
+
+class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
+    """What `session.options.update` takes. What is not here is accepted, and means nothing yet."""
+
+    enable_streaming: bool | None = None
+    ask_user_disabled: bool | None = None
+
+    def streams(self) -> bool | None:
+        return self.streaming if self.enable_streaming is None else self.enable_streaming
+
+
+@method("session.options.update")
+async def update_options(call: Call) -> Any:
+    attached, wanted = call.attached(), _options(call)
+    state = await call.service.operations.state(attached.key)
+    params = _merged(attached, wanted)
+    settings = SettingsChanged(
+        system_message=wanted.system_message.text() if wanted.system_message else UNSET,
+        system_mode=_system_mode(wanted),
+        working_directory=await existing_directory(call, wanted.working_directory),
+        tools=_tools(call, params, state, wanted),
+        reasoning_effort=_effort(call) or UNSET,
+        stream=UNSET if (streams := wanted.streams()) is None else streams,
+        client_name=UNSET if wanted.client_name is None else wanted.client_name,
+    )
+    if wanted.available_tools is not None or wanted.excluded_tools is not None:
+        await offer_again(call, attached, params)
+    model, provider = await _model_of(call, params, state, wanted)
+    await _change(call, state, model, msgspec.structs.replace(settings, provider=provider))
+    attached.params = params
+    attached.member.streaming = bool(params.streaming)
+    return {"success": True, "pluginHookCount": 0}
+
+
+def _options(call: Call) -> Options:
+    try:
+        return msgspec.convert(call.params, Options)
+    except msgspec.ValidationError as error:
+        raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
+
+
+def _merged(attached: Attached, wanted: Options) -> SessionParams:
+    """What the client asks for from now on."""
+    given: dict[str, Any] = {
+        "available_tools": wanted.available_tools,
+        "excluded_tools": wanted.excluded_tools,
+        "streaming": wanted.streams(),
+        "provider": wanted.provider,
+    }
+    if wanted.ask_user_disabled is not None:
+        given["request_user_input"] = attached.member.answers_questions and not wanted.ask_user_disabled
+    return msgspec.structs.replace(
+        attached.params, **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+async def _model_of(
+    call: Call, params: SessionParams, state: State, wanted: Options
+) -> tuple[str | None, Provider | UnsetType | None]:
+    if wanted.provider is not None:
+        secrets = params.secrets()
+        assert secrets is not None
+        await call.service.credentials.put(call.key, secrets)
+        return wanted.model, wanted.provider.provider()
+    if wanted.model is None:
+        return None, UNSET
+    return await _switched(call, params, state, wanted.model)
+
+
+def _system_mode(wanted: Options) -> Any:
+    if wanted.system_message is None:
+        return UNSET
+    return "replace" if wanted.system_message.mode == "replace" else "append"
+
+
+def _tools(call: Call, params: SessionParams, state: State, wanted: Options) -> tuple[str, ...] | UnsetType:
+    """Only a client that says so changes which of our own tools are offered."""
+    built_in = call.service.settings.built_in
+    if wanted.available_tools is not None or wanted.excluded_tools is not None:
+        return params.built_in_tools(built_in)
+    if wanted.ask_user_disabled is None:
+        return UNSET
+    others = tuple(name for name in built_in if name != ASK_USER and (state.tools is None or name in state.tools))
+    return (*others, ASK_USER) if params.request_user_input and ASK_USER in built_in else others
+
+
+async def existing_directory(call: Call, given: str | None) -> str | UnsetType:
+    """A directory that a session is to work in from now on, which must be there."""
+    if given is None:
+        return UNSET
+    wanted = call.service.settings.directory / given
+    try:
+        found = await asyncio.to_thread(lambda: wanted.resolve() if wanted.is_dir() else None)
+    except (OSError, RuntimeError, ValueError):
+        found = None
+    if found is None:
+        raise Invalid("directory_missing", f"{given} is not a directory.")
+    return str(found)

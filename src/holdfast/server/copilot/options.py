@@ -1,0 +1,170 @@
+"""What a client says when it creates or resumes a session, checked and in our own words."""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.events.session import ClientTool, Provider
+from holdfast.models.credentials import ProviderSecrets, Secrets
+from holdfast.server.errors import Invalid
+
+NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+
+
+class ToolOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool that the client runs."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    overrides_built_in_tool: bool | None = None
+    skip_permission: bool | None = None
+    metadata: dict[str, Any] | None = None
+
+    def tool(self) -> ClientTool:
+        ours = (self.metadata or {}).get("holdfast")
+        return ClientTool(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters or NO_PARAMETERS,
+            asks_permission=not self.skip_permission,
+            delivered_once=isinstance(ours, dict) and ours.get("deliver") == "once",
+        )
+
+
+class SystemSection(msgspec.Struct, frozen=True, kw_only=True):
+    action: str = "append"
+    content: str = ""
+
+
+class SystemMessageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    mode: Literal["append", "replace", "customize"] | None = None
+    content: str | None = None
+    sections: dict[str, SystemSection] | None = None
+
+    def text(self) -> str:
+        """Our own instructions have no sections: what is said for one is said after them."""
+        added = [
+            section.content
+            for section in (self.sections or {}).values()
+            if section.action in ("append", "prepend", "replace") and section.content
+        ]
+        return "\n\n".join([*added, *([self.content] if self.content else [])])
+
+
+class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A model's endpoint that the client brings along."""
+
+    base_url: str
+    type: Literal["openai", "azure", "anthropic"] = "openai"
+    wire_api: Literal["completions", "responses"] = "completions"
+    api_key: str | None = None
+    bearer_token: str | None = None
+    headers: dict[str, str] | None = None
+    azure: dict[str, Any] | None = None
+    model_id: str | None = None
+    wire_model: str | None = None
+    name: str | None = None
+
+    def provider(self) -> Provider:
+        """What of it may be written down."""
+        version = (self.azure or {}).get("apiVersion")
+        return Provider(
+            base_url=self.base_url,
+            type=self.type,
+            wire_api=self.wire_api,
+            model=self.wire_model or self.model_id,
+            api_version=version if isinstance(version, str) else None,
+            has_secrets=bool(self.api_key or self.bearer_token or self.headers),
+        )
+
+    def secrets(self) -> ProviderSecrets:
+        return ProviderSecrets(
+            api_key=self.api_key or None, bearer_token=self.bearer_token or None, headers=self.headers or {}
+        )
+
+
+class NamedModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A model of one of the client's providers."""
+
+    id: str
+    provider: str
+    wire_model: str | None = None
+
+
+class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `session.create` and `session.resume` take. What is not here is accepted, and means nothing yet."""
+
+    session_id: str | None = None
+    name: str | None = None
+    model: str | None = None
+    client_name: str | None = None
+    reasoning_effort: str | None = None
+    tools: tuple[ToolOptions, ...] | None = None
+    system_message: SystemMessageOptions | None = None
+    available_tools: tuple[str, ...] | None = None
+    excluded_tools: tuple[str, ...] | None = None
+    request_permission: bool | None = None
+    request_user_input: bool | None = None
+    working_directory: str | None = None
+    streaming: bool | None = None
+    provider: ProviderOptions | None = None
+    providers: tuple[ProviderOptions, ...] | None = None
+    models: tuple[NamedModel, ...] | None = None
+    git_hub_token: str | None = None
+    continue_pending_work: bool | None = None
+    disable_resume: bool | None = None
+
+    def own_provider(self) -> ProviderOptions | None:
+        """The endpoint that the session's model is asked at, if the client brought one."""
+        if self.provider is not None or not self.providers:
+            return self.provider
+        chosen = next((found for found in self.models or () if found.id == self.model), None)
+        if chosen is None:
+            return self.providers[0]
+        found = next((found for found in self.providers if found.name == chosen.provider), None)
+        if found is None:
+            raise Invalid("provider_unknown", f"The model {chosen.id} is of {chosen.provider}, which is not given.")
+        return msgspec.structs.replace(found, wire_model=chosen.wire_model or chosen.id)
+
+    def secrets(self) -> Secrets | None:
+        """What the client entrusts to the session; None: nothing."""
+        brought = self.own_provider()
+        has_secrets = brought is not None and brought.provider().has_secrets
+        if not has_secrets and self.git_hub_token is None:
+            return None
+        providers = {brought.base_url: brought.secrets()} if brought is not None else {}
+        return Secrets(providers=providers, github_token=self.git_hub_token)
+
+    def client_tools(self, built_in: frozenset[str]) -> tuple[ClientTool, ...]:
+        names = [found.name for found in self.tools or ()]
+        for found in self.tools or ():
+            if names.count(found.name) > 1:
+                raise Invalid("tool_name_twice", f"There are two tools called {found.name}; a name can be used once.")
+            if found.name in built_in and not found.overrides_built_in_tool:
+                raise Invalid(
+                    "tool_name_taken",
+                    f'External tool "{found.name}" conflicts with a built-in tool of the same name. '
+                    "Set overridesBuiltInTool: true to explicitly override it.",
+                )
+        return tuple(found.tool() for found in self.tools or () if self.offers(found.name, "custom"))
+
+    def built_in_tools(self, built_in: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of our own tools that the model is offered."""
+        asks = self.request_user_input or False
+        return tuple(name for name in built_in if self.offers(name, "builtin") and (asks or name != "ask_user"))
+
+    def offers(self, name: str, source: Literal["builtin", "custom"]) -> bool:
+        """Whether the filters let a tool through. What is excluded stays out, also if it is made available."""
+        patterns = {name, f"{source}:{name}", f"{source}:*"}
+        if self.excluded_tools is not None and patterns & set(self.excluded_tools):
+            return False
+        return self.available_tools is None or bool(patterns & set(self.available_tools))
+
+
+def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) -> SessionParams:
+    """Raises `Invalid` for a value of a wrong type."""
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error

@@ -1,0 +1,276 @@
+"""The files that a session keeps for its clients: a plan, and a workspace. All of it blocks: call it in a thread.
+
+Programs that the session ran may have left anything there. So each folder is opened in the one before it, no link is
+followed, and what is read or written is always inside. A write replaces what was there at once, or not at all.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.events.ids import random_id
+from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
+
+PLAN: Final = "plan.md"
+FILES: Final = "files"
+
+MAX_FILE_BYTES: Final = 8_000_000
+"""A file crosses the wire whole, in one message."""
+
+MAX_FILES: Final = 10_000
+"""What is listed crosses the wire in one message, too."""
+
+MAX_DEPTH: Final = 64
+"""Folders in folders."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+OUTSIDE: Final = "Path must be within the workspace files directory"
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a file without reading it."""
+
+    size: int
+    changed_ms: float
+    made_ms: float
+    is_file: bool
+    is_directory: bool
+
+
+class SessionFiles:
+    """Those of the session whose folder this is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    # The plan
+
+    @property
+    def plan_path(self) -> Path:
+        return self._folder / PLAN
+
+    def read_plan(self) -> str | None:
+        with _told(PLAN):
+            try:
+                with self._opened() as folder:
+                    return _read(folder, PLAN)
+            except FileNotFoundError:
+                return None
+
+    def write_plan(self, text: str) -> bool:
+        """Whether it took the place of another one. Durable on return."""
+        with _told(PLAN), self._opened(make=True) as folder:
+            existed = _exists(folder, PLAN)
+            _write(folder, folder, PLAN, text)
+            return existed
+
+    def delete_plan(self) -> bool:
+        """Whether there was one."""
+        with _told(PLAN):
+            try:
+                with self._opened() as folder:
+                    os.unlink(PLAN, dir_fd=folder)
+                    os.fsync(folder)
+            except FileNotFoundError:
+                return False
+            return True
+
+    # The workspace
+
+    def listed(self) -> list[str]:
+        """Every file, by its path in the workspace."""
+        found: list[str] = []
+        with _told(FILES):
+            try:
+                with self._opened() as folder:
+                    _list(folder, FILES, "", found)
+            except FileNotFoundError:
+                return []
+        return sorted(found)
+
+    def read(self, path: str) -> str:
+        with self._at(path) as (folder, name):
+            return _read(folder, name)
+
+    def write(self, path: str, text: str) -> None:
+        """Folders on the way to it are made. Durable on return."""
+        with self._at(path, make=True) as (folder, name), self._opened() as own:
+            _write(own, folder, name, text)
+
+    def make_directory(self, path: str, *, parents: bool) -> None:
+        with self._at(path, make=parents) as (folder, name):
+            _make_folder(folder, name)
+            os.close(os.open(name, _FOLDER, dir_fd=folder))  # It may have been there, and be something else.
+
+    def remove(self, path: str, *, folders: bool, missing_too: bool) -> None:
+        """With `folders`, a folder and all in it; otherwise only an empty one."""
+        try:
+            with self._at(path) as (folder, name):
+                _remove(folder, name, whole=folders)
+                os.fsync(folder)
+        except NotFound:
+            if not missing_too:
+                raise
+
+    def rename(self, source: str, destination: str) -> None:
+        with self._at(source) as (old, name), self._at(destination) as (new, renamed):
+            os.rename(name, renamed, src_dir_fd=old, dst_dir_fd=new)
+            os.fsync(new)
+
+    def about(self, path: str) -> About:
+        with self._at(path) as (folder, name):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return About(
+            size=found.st_size,
+            changed_ms=found.st_mtime * 1000,
+            made_ms=getattr(found, "st_birthtime", found.st_ctime) * 1000,
+            is_file=stat.S_ISREG(found.st_mode),
+            is_directory=stat.S_ISDIR(found.st_mode),
+        )
+
+    # The way there
+
+    @contextlib.contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int]:
+        if make:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self._folder, _FOLDER)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _at(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that a path of the workspace leads to, opened, and the name in it."""
+        names = self._names(path)
+        with _told(path), self._opened(make=make) as folder, contextlib.ExitStack() as on_the_way:
+            for name in (FILES, *names[:-1]):
+                if make:
+                    _make_folder(folder, name)
+                folder = os.open(name, _FOLDER, dir_fd=folder)
+                on_the_way.callback(os.close, folder)
+            yield folder, names[-1]
+
+    def _names(self, path: str) -> list[str]:
+        """The folders on the way and the name at its end. `..` is worked out here: nothing is asked of the disk."""
+        if "\0" in path:
+            raise Invalid("path_invalid", "A path can't have a NUL character in it.")
+        plain = os.path.normpath(os.path.join(self._folder / FILES, path))
+        within = os.path.relpath(plain, self._folder / FILES)
+        names = within.split("/")
+        if names[0] == "..":
+            raise Invalid("path_outside", OUTSIDE)
+        if names == ["."]:
+            raise Invalid("path_invalid", "A path must name something in the workspace.")
+        if len(names) > MAX_DEPTH:
+            raise Invalid("path_invalid", f"A path has at most {MAX_DEPTH} parts.")
+        return names
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """What the system refused, in words for the client."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: str, error: OSError) -> OperationError:
+    match error.errno:
+        case errno.ENOENT:
+            return NotFound("file_not_found", f"{path} does not exist.")
+        case errno.ELOOP | errno.ENOTDIR:
+            # A link, or a file where a folder must be: whatever is behind it, it is not in the workspace.
+            return Invalid("path_outside", OUTSIDE)
+        case errno.EISDIR | errno.ENOTEMPTY | errno.EEXIST:
+            return Conflict("path_taken", f"{path}: {error.strerror}.")
+        case _:
+            return Conflict("files_unavailable", f"{path}: {error.strerror}.")
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read(folder: int, name: str) -> str:
+    file = os.open(name, _FILE, dir_fd=folder)
+    with open(file, "rb") as opened:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise Invalid("not_a_file", f"{name} is not a file.")
+        data = opened.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise Invalid("file_too_large", f"{name} has more than {MAX_FILE_BYTES:,} bytes.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Invalid("file_not_text", f"{name} is not a text in UTF-8.") from None
+
+
+def _write(own: int, folder: int, name: str, text: str) -> None:
+    """Written beside the workspace and moved there: a crash before that leaves what was there, and a stray file that
+    nobody is shown and that goes with the session."""
+    data = text.encode("utf-8", "replace")
+    if len(data) > MAX_FILE_BYTES:
+        raise Invalid("file_too_large", f"A file has at most {MAX_FILE_BYTES:,} bytes; this has {len(data):,}.")
+    aside = f".{random_id()}.tmp"
+    try:
+        with open(os.open(aside, _NEW, 0o600, dir_fd=own), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, name, src_dir_fd=own, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside, dir_fd=own)
+        raise
+    os.fsync(folder)
+
+
+def _make_folder(folder: int, name: str) -> None:
+    try:
+        os.mkdir(name, 0o700, dir_fd=folder)
+    except FileExistsError:
+        return
+    os.fsync(folder)
+
+
+def _remove(folder: int, name: str, *, whole: bool) -> None:
+    about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISDIR(about.st_mode):
+        os.unlink(name, dir_fd=folder)
+    elif whole:
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.rmdir(name, dir_fd=folder)
+
+
+def _list(parent: int, name: str, path: str, found: list[str]) -> None:
+    folder = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    found.append(path + entry.name)
+                elif entry.is_dir(follow_symlinks=False) and path.count("/") < MAX_DEPTH:
+                    _list(folder, entry.name, f"{path}{entry.name}/", found)
+                if len(found) > MAX_FILES:
+                    raise Conflict("too_many_files", f"The workspace has more than {MAX_FILES:,} files.")
+    finally:
+        os.close(folder)

@@ -1,0 +1,99 @@
+"""Whose tokens are used, and that they are never seen again."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.wire.copilot.methods.world import Client, Desk, Refused, Session
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-that-nobody-may-see"
+
+
+async def test_without_a_token_nobody_is_signed_in(client: Client) -> None:
+    told = await client.ask("auth.getStatus")
+    assert (told["isAuthenticated"], bool(told["statusMessage"])) == (False, True)
+
+
+async def test_a_token_of_the_process_signs_in(desk: Desk) -> None:
+    desk.service.settings = msgspec.structs.replace(desk.service.settings, token_given=True)
+    told = await desk.client().ask("auth.getStatus")
+    assert (told["isAuthenticated"], told["authType"], told["host"]) == (True, "token", "https://github.com")
+
+
+async def test_nobody_counts_requests(client: Client) -> None:
+    assert await client.ask("account.getQuota") == {"quotaSnapshots": {}}
+
+
+async def test_a_sessions_own_token_is_kept_for_its_calls_and_told_to_nobody(
+    desk: Desk, session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    credentials = {"type": "token", "host": "https://github.example", "token": TOKEN}
+    told = await session.ask("gitHubAuth.setCredentials", credentials=credentials)
+    assert told == {"success": True, "copilotUserResolved": False}
+    assert await desk.runtime.credentials.github_token(desk.key(session)) == TOKEN
+    status = await session.ask("gitHubAuth.getStatus")
+    assert (status["isAuthenticated"], status["authType"]) == (True, "token")
+    assert status["host"] == "https://github.example"
+    await session.say("Hello")
+    assert TOKEN not in str(status)
+    assert TOKEN not in str(session.client.told)
+    assert TOKEN not in caplog.text
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file
+
+
+async def test_a_token_is_taken_back(desk: Desk, session: Session) -> None:
+    credentials = {"type": "gh-cli", "host": "https://github.com", "login": "me", "token": TOKEN}
+    await session.ask("gitHubAuth.setCredentials", credentials=credentials)
+    assert (await session.ask("gitHubAuth.getStatus"))["login"] == "me"
+    await session.ask("gitHubAuth.setCredentials")
+    assert await desk.runtime.credentials.github_token(desk.key(session)) is None
+    assert (await session.ask("gitHubAuth.getStatus"))["isAuthenticated"] is False
+
+
+async def test_who_it_is_may_be_said_without_a_token(session: Session) -> None:
+    credentials = {"type": "user", "host": "https://github.com", "login": "me"}
+    assert (await session.ask("gitHubAuth.setCredentials", credentials=credentials))["success"] is True
+    status = await session.ask("gitHubAuth.getStatus")
+    assert (status["authType"], status["login"], status["statusMessage"]) == ("user", "me", "me")
+
+
+@pytest.mark.parametrize("kind", ["hmac", "api-key", "token-provider", "x", None])
+async def test_what_can_not_be_used_is_not_taken(session: Session, kind: Any) -> None:
+    told = await session.ask("gitHubAuth.setCredentials", credentials={"type": kind, "hmac": "x", "apiKey": "x"})
+    assert told == {"success": False}
+    assert (await session.ask("gitHubAuth.getStatus"))["isAuthenticated"] is False
+
+
+async def test_a_token_that_is_none_is_refused(session: Session) -> None:
+    with pytest.raises(Refused, match="These credentials need a token"):
+        await session.ask("gitHubAuth.setCredentials", credentials={"type": "token", "token": ""})
+
+
+async def test_a_token_leaves_the_key_of_the_clients_provider_where_it_is(desk: Desk, client: Client) -> None:
+    provider = {"baseUrl": "https://one.example/v1", "apiKey": "key-one"}
+    session = await client.session(model="a", provider=provider)
+    await session.ask("gitHubAuth.setCredentials", credentials={"type": "token", "host": "x", "token": TOKEN})
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert state.provider is not None
+    secrets = await desk.runtime.credentials.for_provider(desk.key(session), state.provider)
+    assert secrets.api_key == "key-one"
+
+
+async def test_a_token_does_not_cost_another_client_the_key_that_it_gave(desk: Desk, client: Client) -> None:
+    provider = {"baseUrl": "https://one.example/v1", "apiKey": "key-one"}
+    session = await client.session(model="a", provider=provider)
+    another = desk.client()
+    await another.ask("session.resume", sessionId=session.id)
+    theirs = Session(another, session.id, session.folder)
+    with pytest.raises(Refused, match="Another client brought this session's provider"):
+        await theirs.ask("gitHubAuth.setCredentials", credentials={"type": "token", "host": "x", "token": TOKEN})
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert state.provider is not None
+    assert (await desk.runtime.credentials.for_provider(desk.key(session), state.provider)).api_key == "key-one"

