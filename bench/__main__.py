@@ -100,6 +100,7 @@ def _places(size: Size) -> Iterator[Place]:
             paced_url=stack.enter_context(processes.model("paced", cores and cores[1])),
             size=size,
             core=cores and cores[0],
+            model_core=cores and cores[1],
         )
 
 

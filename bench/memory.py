@@ -1,15 +1,29 @@
-"""How much memory this process has."""
+"""How much memory a process has."""
 
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
 
 def megabytes() -> float:
-    """What is resident now; elsewhere than on Linux, the most that ever was."""
+    """What is resident now of this process; elsewhere than on Linux, the most that ever was."""
     rollup = Path("/proc/self/smaps_rollup")
     if rollup.exists():
-        found = next(line for line in rollup.read_text().splitlines() if line.startswith("Rss:"))
-        return int(found.split()[1]) * 1024 / 1_000_000
+        return _resident(rollup)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / 1_000_000 if sys.platform == "darwin" else most * 1024 / 1_000_000
+
+
+def megabytes_of(pid: int) -> float:
+    """What is resident now of another process."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup")
+    if rollup.exists():
+        return _resident(rollup)
+    said = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(said.stdout) * 1024 / 1_000_000
+
+
+def _resident(rollup: Path) -> float:
+    found = next(line for line in rollup.read_text().splitlines() if line.startswith("Rss:"))
+    return int(found.split()[1]) * 1024 / 1_000_000

@@ -19,6 +19,13 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     long_turns: int = 40
     waiting_sessions: int = 100_000
     answers: int = 20
+    copilot_starts: int = 3
+    copilot_creates: int = 50
+    """At least as many as there are clients: the sessions that talk are among them."""
+    copilot_talks: int = 4
+    copilot_turns: int = 20
+    copilot_sessions: int = 100
+    pings: int = 200
 
 
 FULL = Size()
@@ -35,6 +42,12 @@ QUICK = Size(
     long_turns=2,
     waiting_sessions=50,
     answers=2,
+    copilot_starts=1,
+    copilot_creates=2,
+    copilot_talks=1,
+    copilot_turns=2,
+    copilot_sessions=3,
+    pings=3,
 )
 
 
@@ -51,6 +64,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     size: Size
     core: int | None
     """Where the measured process is pinned, if it can be."""
+    model_core: int | None = None
+    """Where the models are, and the clients of a measured process that is a server."""
 
 
 def to_json(place: Place) -> bytes:
