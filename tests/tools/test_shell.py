@@ -220,7 +220,7 @@ def pid_in(file: Path) -> int:
 
 async def test_a_child_that_keeps_the_output_open_is_not_waited_for(home: Path) -> None:
     started = time.monotonic()
-    said = await use(bash, home, command="sleep 1000 & echo $! > child; echo started")
+    said = await use(bash, home, command="sleep 60 & echo $! > child; echo started")
     child = pid_in(home / "child")
     try:
         assert said == (
@@ -234,7 +234,7 @@ async def test_a_child_that_keeps_the_output_open_is_not_waited_for(home: Path) 
 
 
 async def test_a_child_that_writes_elsewhere_is_no_matter(home: Path) -> None:
-    said = await use(bash, home, command="sleep 1000 >/dev/null 2>&1 & echo $! > child; echo started")
+    said = await use(bash, home, command="sleep 60 >/dev/null 2>&1 & echo $! > child; echo started")
     os.kill(pid_in(home / "child"), signal.SIGKILL)
     assert said == "started\n<exited with exit code 0>"
 
@@ -254,8 +254,8 @@ async def test_nothing_of_ours_stays_behind(home: Path) -> None:
 
 FAMILY = """
 echo $$ > shell
-bash -c 'trap "" TERM; echo $$ > stubborn; while :; do sleep 0.1; done' &
-bash -c 'echo $$ > child; sleep 1000 & echo $! > grandchild; touch all-here; wait' | cat
+bash -c 'trap "" TERM; echo $$ > stubborn; for n in {1..600}; do sleep 0.1; done' &
+bash -c 'echo $$ > child; sleep 60 & echo $! > grandchild; touch all-here; wait' | cat
 """
 """A shell, children of which one refuses to end when it is asked, and a grandchild."""
 
@@ -285,6 +285,19 @@ async def test_a_stop_ends_all_that_it_started(home: Path) -> None:
     assert time.monotonic() - before < 5
     await all_gone(family)
     assert programs("read -r group") == []
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_stop_finds_a_command_that_is_only_just_starting(home: Path, turns: int) -> None:
+    before = open_files()
+    running = asyncio.create_task(use(bash, home, command="sleep 60 & sleep 60; : the-one-that-starts"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await comes_true(lambda: not programs("the-one-that-starts") and not programs("read -r group"))
+    await comes_true(lambda: open_files() == before)
 
 
 async def test_a_second_stop_does_not_save_what_the_first_is_ending(home: Path) -> None:

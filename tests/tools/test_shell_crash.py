@@ -13,7 +13,7 @@ from tests.tools.using import is_alive
 
 pytestmark = pytest.mark.anyio
 
-COMMAND = "echo $$ >> ran; (sleep 1000 & echo $! > child; wait); echo ended >> ran"
+COMMAND = "echo $$ >> ran; (sleep 60 & echo $! > child; wait); echo ended >> ran"
 
 
 async def test_a_command_that_a_crash_cut_off_is_reported_and_never_run_twice(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag=
 class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="question"):
     answer: str
     was_freeform: bool = True
+    failed: bool = False
+    """Nobody could be asked; `answer` says why."""
 
 
 class Answer(Payload, frozen=True, tag="answer"):

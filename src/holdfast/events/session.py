@@ -16,6 +16,8 @@ class ClientTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     description: str
     parameters: dict[str, Any]
     asks_permission: bool = False
+    ends_turn: bool = False
+    """Once it was called nothing is left to say."""
     delivered_once: bool = False
     """A call that nobody answered is not given to the next client that offers this tool; it waits for its answer."""
 

@@ -382,10 +382,12 @@ class Operations:
         answer: str,
         *,
         was_freeform: bool = True,
+        failed: bool = False,
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
-        content = QuestionAnswer(answer=answer, was_freeform=was_freeform)
+        """`failed`: nobody can be asked, and `answer` says why."""
+        content = QuestionAnswer(answer=answer, was_freeform=was_freeform, failed=failed)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
     # Reading

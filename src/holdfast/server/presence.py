@@ -23,6 +23,9 @@ A_YEAR_SECONDS = 365 * 86_400.0
 ANSWERS_PERMISSIONS = "permission"
 """The capability of a client that has somebody, or something, to decide permissions."""
 
+ANSWERS_QUESTIONS = "question"
+"""The capability of a client that has somebody to answer what the model asks."""
+
 NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
 
 

@@ -227,6 +227,11 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                     images=images,
                 )
             )
+        case QuestionAnswer(answer=text, failed=True):
+            found.events.append(
+                request.UserInputCompleted(request_id=opened.request_id, answered_by=by, cancelled=True)
+            )
+            found.events.append(_refusal(opened.tool_call_id, f"The user could not be asked: {text}", "failed"))
         case QuestionAnswer(answer=text, was_freeform=freeform):
             found.events.append(
                 request.UserInputCompleted(
@@ -337,7 +342,7 @@ def end_early(
         ending.closes.append(opened.request_id)
     reply = state.reply()
     for call in reply.unfinished() if reply else ():
-        ending.events.append(_interrupted(call))
+        ending.events.append(_interrupted(state, call))
     if state.phase is not Phase.BETWEEN_STEPS:
         ending.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
     ending.events.extend(last)
@@ -369,8 +374,9 @@ def sealed(
     ]
 
 
-def _interrupted(call: Call) -> Body:
-    text = INTERRUPTED if call.attempts == 0 else UNKNOWN_OUTCOME
+def _interrupted(state: State, call: Call) -> Body:
+    is_known = call.attempts == 0 or state.conventions == "copilot"
+    text = INTERRUPTED if is_known else UNKNOWN_OUTCOME
     return _refusal(call.tool_call_id, text, "interrupted")
 
 
@@ -428,8 +434,8 @@ def _pause_before_retry(current: Turn, bounds: Bounds) -> float:
 def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list[Body]:
     """What follows an answer that calls no tools: the end of the turn, unless more is to be said."""
     ended = turn.StepEnded(turn_id=current.turn_id, step=current.step)
-    if not text.strip() and state.conventions == "holdfast":
-        if "empty answer" in current.notes or current.last_step:
+    if not text.strip():
+        if "empty answer" in current.notes or current.last_step or state.conventions == "copilot":
             return [ended, *_closing_line(inputs, current), _turn_ended(inputs, current, "completed")]
         return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *_step(state, inputs, current)]
     if _steering(inputs):
@@ -519,9 +525,17 @@ def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) 
         events = after_answer(state, inputs, current, text)
         return Append(events=events, promotes=steering_promotions(events, inputs), drops_segments=True)
     ended: list[Body] = [turn.StepEnded(turn_id=current.turn_id, step=current.step)]
+    if _ends_the_turn(state, reply) and not _steering(inputs):
+        return Append(events=[*ended, _turn_ended(inputs, current, "completed")])
     if _repeats(reply, current, inputs.bounds):
         ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
     return Append(events=[*ended, *_next_step(state, inputs, current)], promotes=_steering(inputs))
+
+
+def _ends_the_turn(state: State, reply: Reply) -> bool:
+    """The model called a tool with which everything is said."""
+    last = {tool.name for tool in state.client_tools if tool.ends_turn}
+    return any(call.name in last for call in reply.calls)
 
 
 def _next_for_call(

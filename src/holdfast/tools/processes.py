@@ -8,9 +8,10 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 GRACE_SECONDS = 0.5
 """From the signal that asks a group to end to the one that it can't refuse. A stop waits a second for all of it."""
@@ -117,7 +118,7 @@ async def started(
                 pass_fds=keeps_open,
                 start_new_session=True,
             )
-            program = Program(await _unless_cancelled(asyncio.ensure_future(starting)), Output(reading))
+            program = await _begun(starting, Output(reading))
         finally:
             os.close(writing)
         try:
@@ -130,15 +131,17 @@ async def started(
         os.close(reading)
 
 
-async def _unless_cancelled(starting: asyncio.Future[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
-    """A stop that comes while a program is being started finds it there, and ends it."""
+async def _begun(starting: Coroutine[Any, Any, asyncio.subprocess.Process], output: Output) -> Program:
+    """It may be at work before we hear that it has started: a stop that comes in between must find it too."""
+    begun = asyncio.ensure_future(starting)
     try:
-        return await asyncio.shield(starting)
+        await asyncio.wait([begun])
     except asyncio.CancelledError:
-        await asyncio.wait([starting])
-        if not starting.exception():
-            starting.result().kill()
+        await asyncio.wait([begun])
+        if not begun.exception():
+            await asyncio.shield(Program(begun.result(), output).end())
         raise
+    return Program(begun.result(), output)
 
 
 @asynccontextmanager

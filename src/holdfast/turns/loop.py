@@ -8,7 +8,7 @@ follow-up is heard while it runs.
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.events.ids import Fence
+from holdfast.events.ids import Fence, ToolCallId
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
@@ -16,6 +16,7 @@ from holdfast.models.model import Model, ModelRequest
 from holdfast.session.decide import (
     MODEL,
     Append,
+    CallFacts,
     CallModel,
     Inputs,
     Interrupt,
@@ -67,6 +68,7 @@ class Loop:
         self._instructions = instructions
         self._stream = stream
         self._activities = Activities(holding.woken)
+        self._facts: dict[ToolCallId, CallFacts] = {}
 
     async def run(self) -> None:
         """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
@@ -109,6 +111,12 @@ class Loop:
 
     def _inputs(self) -> Inputs:
         holding = self.holding
+        self._facts = facts_of(
+            holding.state,
+            self._registry,
+            running=self._activities.running,
+            max_calls=holding.bounds.max_calls_per_step,
+        )
         return Inputs(
             new_id=holding.new_id,
             now=holding.clock.now_ms(),
@@ -116,12 +124,7 @@ class Loop:
             inbox=holding.inbox,
             shown=holding.shown() if MODEL not in self._activities.running else (),
             running=self._activities.running,
-            facts=facts_of(
-                holding.state,
-                self._registry,
-                running=self._activities.running,
-                max_calls=holding.bounds.max_calls_per_step,
-            ),
+            facts=self._facts,
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
             takeover=self._takeover,
@@ -159,7 +162,7 @@ class Loop:
     def _start_tool(self, call: Call) -> None:
         tool = self._registry.get(call.name)
         assert tool is not None, "decide only starts calls whose tool is here"
-        self._start(call.tool_call_id, run_tool(self.holding, call, tool))
+        self._start(call.tool_call_id, run_tool(self.holding, call, tool, self._facts[call.tool_call_id].ask))
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._claims = 0

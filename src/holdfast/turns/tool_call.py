@@ -104,8 +104,10 @@ def directory_of(state: State) -> Path | None:
     return Path(state.working_directory) if state.working_directory else None
 
 
-async def run_tool(holding: Holding, call: Call, tool: Tool) -> None:
-    """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does."""
+async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: PermissionAsk | None = None) -> None:
+    """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does.
+
+    `permitted` is what the decision to run it was made on: a link that leads elsewhere by now must not be followed."""
     attempt = call.attempts + 1
     arguments = tool.parse(call.arguments)
     if holding.state.dry_run and not tool.read_only:
@@ -115,7 +117,7 @@ async def run_tool(holding: Holding, call: Call, tool: Tool) -> None:
     attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
     await holding.commit(Append(events=[attempted]))
     started = holding.clock.now_ms()
-    context = _context(holding, call, attempt)
+    context = _context(holding, call, attempt, permitted)
     try:
         limit = min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
         result = await _outcome(tool.name, tool.run(arguments, context), limit)
@@ -219,7 +221,7 @@ async def _complete(
     await holding.commit(Append(events=[completed]))
 
 
-def _context(holding: Holding, call: Call, attempt: int) -> ToolContext:
+def _context(holding: Holding, call: Call, attempt: int, permitted: PermissionAsk | None) -> ToolContext:
     loop = asyncio.get_running_loop()
 
     def report(text: str) -> None:
@@ -238,6 +240,7 @@ def _context(holding: Holding, call: Call, attempt: int) -> ToolContext:
         working_directory=directory_of(holding.state),
         report=report,
         read_output=read_output,
+        permitted=permitted,
     )
 
 

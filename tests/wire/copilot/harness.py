@@ -12,8 +12,9 @@ import select
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ from copilot.tools import Tool, ToolInvocation, ToolResult
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 
-PATIENCE_SECONDS = 12.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for something that must come. No test that passes waits so long."""
 
 TOKEN = "py-tcp-shared-test-token"
@@ -350,13 +351,37 @@ def is_gone(pid: int) -> bool:
 @contextlib.asynccontextmanager
 async def running(client: CopilotClient) -> AsyncIterator[CopilotClient]:
     """A client with the runtime that it starts, stopped at the end."""
-    await client.start()
-    process = client._cli_process
+    with pipes_closed(client):
+        await client.start()
+        try:
+            yield client
+        finally:
+            await stop(client)
+
+
+@contextlib.contextmanager
+def pipes_closed(client: CopilotClient) -> Iterator[list[Popen[bytes]]]:
+    """The processes that a client starts. It leaves their pipes to the garbage collector, which would warn."""
+    started: list[Popen[bytes]] = []
+    start_process = client._start_cli_server
+
+    async def start_and_remember() -> None:
+        try:
+            await start_process()
+        finally:
+            if client._cli_process is not None:
+                started.append(client._cli_process)
+
+    client._start_cli_server = start_and_remember  # type: ignore[method-assign]
     try:
-        yield client
+        yield started
     finally:
-        await stop(client)
-        close_pipes(process)
+        client._start_cli_server = start_process  # type: ignore[method-assign]
+        for process in started:
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
 
 
 @contextlib.asynccontextmanager
@@ -384,14 +409,6 @@ async def leave(client: CopilotClient) -> None:
             async with patience():
                 await session.disconnect()
     await client.force_stop()
-
-
-def close_pipes(process: Any) -> None:
-    """The client leaves the pipes of the process that it started to the garbage collector, which would warn."""
-    for pipe in (process.stdin, process.stdout, process.stderr) if process is not None else ():
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
 
 
 async def ask(asker: CopilotClient | CopilotSession, method: str, **params: Any) -> Any:

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
+import signal
 import sys
-from pathlib import Path
 
 import pytest
-from copilot import CopilotClient, RuntimeConnection
+from copilot import CopilotClient
 
 from tests.wire.copilot.harness import (
     EXECUTABLE,
@@ -14,10 +14,10 @@ from tests.wire.copilot.harness import (
     Model,
     approving,
     ask,
-    close_pipes,
     connected,
     is_gone,
     patience,
+    pipes_closed,
     reply_to,
     running,
     says,
@@ -28,16 +28,14 @@ pytestmark = pytest.mark.anyio
 
 async def test_should_start_and_connect_to_server_using_stdio(own_home: Home) -> None:
     client = own_home.stdio()
-    await client.start()
-    process = client._cli_process
-    assert process is not None
-    pong = await client.ping("test message")
-    assert pong.message == "pong: test message"
-    assert pong.timestamp is not None
-    assert pong.protocol_version == 3
-    await client.stop()
-    assert process.returncode == 0
-    close_pipes(process)
+    with pipes_closed(client) as started:
+        await client.start()
+        pong = await client.ping("test message")
+        assert pong.message == "pong: test message"
+        assert pong.timestamp is not None
+        assert pong.protocol_version == 3
+        await client.stop()
+        assert [process.returncode for process in started] == [0]
 
 
 async def test_should_start_and_connect_to_server_using_tcp(own_home: Home) -> None:
@@ -48,24 +46,20 @@ async def test_should_start_and_connect_to_server_using_tcp(own_home: Home) -> N
 
 async def test_stop_ends_the_process_by_itself_with_sessions_open(own_home: Home) -> None:
     for client in (own_home.stdio(), own_home.tcp()):
-        await client.start()
-        process = client._cli_process
-        assert process is not None
-        await client.create_session(**approving())
-        await client.stop()
-        assert process.returncode == 0
-        close_pipes(process)
+        with pipes_closed(client) as started:
+            await client.start()
+            await client.create_session(**approving())
+            await client.stop()
+            assert [process.returncode for process in started] == [0]
 
 
 async def test_should_force_stop_without_cleanup(own_home: Home) -> None:
     client = own_home.stdio()
-    await client.start()
-    process = client._cli_process
-    await client.create_session(**approving())
-    await client.force_stop()
-    assert process is not None
-    assert process.returncode is not None
-    close_pipes(process)
+    with pipes_closed(client) as started:
+        await client.start()
+        await client.create_session(**approving())
+        await client.force_stop()
+        assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 async def test_a_runtime_over_stdio_ends_when_its_client_dies(own_home: Home) -> None:
@@ -113,30 +107,27 @@ async def test_should_list_models(client: CopilotClient) -> None:
 
 async def test_should_report_error_with_stderr_when_cli_fails_to_start(own_home: Home) -> None:
     client = own_home.stdio(env={**own_home.environ, "HOLDFAST_LEASE_TTL_SECONDS": "soon"})
-    with pytest.raises(RuntimeError, match="HOLDFAST_LEASE_TTL_SECONDS"):
+    with pipes_closed(client), pytest.raises(RuntimeError, match="HOLDFAST_LEASE_TTL_SECONDS"):
         await client.start()
-    close_pipes(client._cli_process)
     await client.force_stop()
 
 
-async def test_a_home_that_can_not_be_used_is_said_and_not_hung_on(tmp_path: Path, model: Model) -> None:
-    (tmp_path / "home-is-a-file").write_text("", encoding="utf-8")
-    environ = {**os.environ, "COPILOT_HOME": str(tmp_path / "home-is-a-file"), "COPILOT_API_URL": model.url}
-    client = CopilotClient(connection=RuntimeConnection.for_stdio(path=EXECUTABLE), env=environ)
-    with pytest.raises(Exception, match=r"home-is-a-file|exited"):
+async def test_a_home_that_can_not_be_used_is_said_and_not_hung_on(own_home: Home) -> None:
+    taken = own_home.folder / "home-is-a-file"
+    taken.write_text("", encoding="utf-8")
+    client = own_home.stdio(base_directory=str(taken))
+    with pipes_closed(client), pytest.raises(RuntimeError, match="home-is-a-file"):
         await client.start()
-    close_pipes(client._cli_process)
     await client.force_stop()
 
 
 async def test_a_session_can_be_made_without_starting_first(own_home: Home, model: Model) -> None:
     model.on("Start by yourself", says("Started."))
     client = own_home.stdio()
-    session = await client.create_session(**approving())
-    assert await reply_to(session, "Start by yourself") == "Started."
-    process = client._cli_process
-    await client.stop()
-    close_pipes(process)
+    with pipes_closed(client):
+        session = await client.create_session(**approving())
+        assert await reply_to(session, "Start by yourself") == "Started."
+        await client.stop()
 
 
 async def test_a_client_can_be_started_again_after_it_was_stopped(own_home: Home) -> None:

@@ -12,8 +12,8 @@ from tests.wire.copilot.harness import (
     Home,
     Model,
     approving,
-    close_pipes,
     history,
+    pipes_closed,
     reply_to,
     running,
     says,
@@ -103,7 +103,6 @@ async def test_a_fixed_port_is_listened_on_and_one_that_is_taken_is_an_error(own
         port = taken.getsockname()[1]
         connection = RuntimeConnection.for_tcp(path=EXECUTABLE, port=port, connection_token="t")
         client = CopilotClient(connection=connection, env=own_home.environ, working_directory=str(own_home.work))
-        with pytest.raises(RuntimeError, match="exited before announcing port"):
+        with pipes_closed(client), pytest.raises(RuntimeError, match="exited before announcing port"):
             await client.start()
-        close_pipes(client._cli_process)
         await client.force_stop()

@@ -36,7 +36,6 @@ from tests.wire.copilot.harness import (
     calls,
     calls_all,
     client_tool,
-    close_pipes,
     connected,
     content_of,
     get_final_assistant_message,
@@ -44,6 +43,7 @@ from tests.wire.copilot.harness import (
     leave,
     patience,
     reply_to,
+    running,
     says,
     stop,
     tool_results,
@@ -70,14 +70,8 @@ def _script(model: Model) -> None:
 @asynccontextmanager
 async def tcp_server(home: Home) -> AsyncIterator[str]:
     """A runtime that a client started, and where it is."""
-    server = home.tcp()
-    await server.start()
-    process = server._cli_process
-    try:
+    async with running(home.tcp()) as server:
         yield f"localhost:{server.runtime_port}"
-    finally:
-        await stop(server)
-        close_pipes(process)
 
 
 def client_of(url: str) -> CopilotClient:

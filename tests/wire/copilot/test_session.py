@@ -322,6 +322,27 @@ async def test_should_send_with_file_attachment(client: CopilotClient, home: Hom
     assert len(said.attachments) == 1
     user = model.last_call_about("this file?")["messages"][-1]
     assert "attached.txt" in str(user["content"])
+    assert "Attached words." in str(user["content"])
+
+
+async def test_what_is_attached_in_any_way_can_be_read_again(client: CopilotClient, home: Home, model: Model) -> None:
+    model.on("What is all this?", says("Many things."))
+    file = home.work / "any.txt"
+    file.write_text("one\ntwo\n", encoding="utf-8")
+    range_of = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 3}}
+    attachments: list[Any] = [
+        {"type": "file", "path": str(file), "displayName": "Any"},
+        {"type": "file", "path": str(file)},
+        {"type": "directory", "path": str(home.work)},
+        {"type": "selection", "filePath": str(file), "displayName": "Any", "text": "one", "selection": range_of},
+        {"type": "selection", "filePath": str(file), "displayName": "Any", "text": "one"},
+        {"type": "blob", "data": PIXEL, "mimeType": "image/png"},
+    ]
+    session = await client.create_session(**approving())
+    await reply_to(session, "What is all this?", attachments=attachments)
+    (said,) = await history(session, UserMessageData)
+    assert said.attachments is not None
+    assert [one.type for one in said.attachments] == [one["type"] for one in attachments]
 
 
 async def test_should_abort_a_session(client: CopilotClient, model: Model) -> None:

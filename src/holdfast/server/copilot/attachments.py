@@ -20,6 +20,9 @@ MAX_FILE_CHARACTERS: Final = 50_000
 
 MAX_PICTURE_BYTES: Final = 10_000_000
 
+NOWHERE: Final = {"line": 0, "character": 0}
+"""Clients may leave out where a selection stands, and can't read an event without it."""
+
 
 class Gathered(msgspec.Struct, kw_only=True):
     """What the model is told and shown, and what is written down of it."""
@@ -61,6 +64,8 @@ def _described(attachment: dict[str, Any]) -> dict[str, Any]:
     path = attachment.get("path") or attachment.get("filePath")
     if isinstance(path, str):
         about.setdefault("displayName", Path(path).name)
+    if about.get("type") == "selection":
+        about.setdefault("selection", {"start": NOWHERE, "end": NOWHERE})
     return about
 
 

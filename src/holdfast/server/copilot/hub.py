@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -89,7 +89,14 @@ Watcher = Callable[[Watched, tuple[WireEvent, ...]], None]
 class Hub:
     """Follows one session from the moment its first client comes until its last one leaves."""
 
-    def __init__(self, key: Key, operations: Operations, clock: Clock, instructions: str) -> None:
+    def __init__(
+        self,
+        key: Key,
+        operations: Operations,
+        clock: Clock,
+        instructions: str,
+        updated: Callable[[Key], Awaitable[None]],
+    ) -> None:
         self.key = key
         self.id = random_id()
         """Names this following of the session: another one numbers what it tells anew."""
@@ -107,11 +114,13 @@ class Hub:
         self._operations = operations
         self._clock = clock
         self._instructions = instructions
+        self._updated = updated
         self._projection = Projection(key.session, instructions)
         self._watchers: list[Watcher] = []
         self._mode: session.Mode = "interactive"
         self._ended: tuple[str, turn.TurnEnded] | None = None
         """The last turn's end and the id of that event, until it was told that the session is idle."""
+        self._is_caught_up = False
         self._following: asyncio.Task[None] | None = None
         self._asking: dict[RequestId, set[asyncio.Task[None]]] = {}
 
@@ -203,6 +212,8 @@ class Hub:
         self._has_grown()
         self._watch(event, told)
         match event.body:
+            case session.TitleChanged():
+                await self._updated(self.key)
             case session.ModeChanged(new_mode=mode):
                 self._mode = mode
             case session.Truncated():
@@ -211,6 +222,7 @@ class Hub:
                 self._ended = None
             case turn.TurnEnded() as ended:
                 self._ended = (event.id, ended)
+                await self._updated(self.key)
                 await self._idle_if_so()
             case UserInputRequested() as asked:
                 for member in list(self.members.values()):
@@ -236,8 +248,9 @@ class Hub:
                 self._tell(wire)
 
     async def _changed(self, changed: Changed) -> None:
-        if changed.tail is not None or changed.promoted:
+        if self._is_caught_up:
             self.tell("pending_messages.modified", {})
+        self._is_caught_up = True
         self._watch(changed, ())
         await self._idle_if_so()
 
@@ -296,8 +309,17 @@ class Hub:
             answer = await member.peer.request("userInput.request", question)
             text, freeform = answer["answer"], bool(answer.get("wasFreeform", True))
             await self._operations.answer_question(self.key, asked.request_id, str(text), was_freeform=freeform)
-        except (PeerGone, RpcError, OperationError) as error:
+        except RpcError as error:
+            await self._could_not_be_asked(member, asked, error)
+        except (PeerGone, OperationError) as error:
             # The question stays: another client, or this one when it comes back, may answer it.
             log.info("a question of session %s was not answered: %s", self.key.session, error)
         except (KeyError, TypeError, AttributeError):
             log.warning("a client answered a question of session %s with no answer in it", self.key.session)
+
+    async def _could_not_be_asked(self, member: Member, asked: UserInputRequested, error: RpcError) -> None:
+        """The client says that it can't ask anybody. While another might, the question stays."""
+        others = [found for found in self.members.values() if found is not member and found.answers_questions]
+        if not others:
+            with contextlib.suppress(OperationError):
+                await self._operations.answer_question(self.key, asked.request_id, error.message, failed=True)

@@ -5,7 +5,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.events.session import ClientTool, Provider
-from holdfast.models.credentials import ProviderSecrets, Secrets
+from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets
+from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
 
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
@@ -19,6 +20,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     parameters: dict[str, Any] | None = None
     overrides_built_in_tool: bool | None = None
     skip_permission: bool | None = None
+    is_terminal: bool | None = None
     metadata: dict[str, Any] | None = None
 
     def tool(self) -> ClientTool:
@@ -28,6 +30,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             description=self.description,
             parameters=self.parameters or NO_PARAMETERS,
             asks_permission=not self.skip_permission,
+            ends_turn=bool(self.is_terminal),
             delivered_once=isinstance(ours, dict) and ours.get("deliver") == "once",
         )
 
@@ -163,8 +166,15 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) -> SessionParams:
-    """Raises `Invalid` for a value of a wrong type."""
+    """Raises `Invalid` for a value of a wrong type, and `ModelNotUsable` for a provider or a secret that is of no use:
+    before anything of it is written."""
     try:
-        return msgspec.convert(params, kind)
+        found = msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
         raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
+    brought, secrets = found.own_provider(), found.secrets()
+    if brought is not None:
+        check_provider(brought.provider())
+    if secrets is not None:
+        check_secrets(secrets)
+    return found

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from holdfast.models.errors import ModelNotUsable
 from holdfast.server.copilot.framing import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import OperationError
 from holdfast.store.errors import StoreError
@@ -413,5 +414,7 @@ def _told(error: Exception, method: str) -> RpcError:
         return error
     if isinstance(error, OperationError | StoreError):
         return RpcError(FAILED, f"Request {method} failed with message: {error.message}", {"code": error.code})
+    if isinstance(error, ModelNotUsable):
+        return RpcError(FAILED, f"Request {method} failed with message: {error.message}")
     log.error("Request %s failed", method, exc_info=error)
     return RpcError(FAILED, f"Request {method} failed with message: Internal error. The runtime's log says more.")

@@ -85,7 +85,9 @@ class Service:
         )
         hub = self.hubs.get(key)
         if hub is None:
-            hub = self.hubs[key] = Hub(key, self.operations, self.clock, self.settings.instructions)
+            hub = self.hubs[key] = Hub(
+                key, self.operations, self.clock, self.settings.instructions, self._announce_update
+            )
             hub.join(member)
             await hub.start(position, state)
         else:
@@ -159,6 +161,11 @@ class Service:
             found["usage"]["outputTokens"] += entry.output_tokens or 0
             found["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
         return metrics, 0
+
+    async def _announce_update(self, key: Key) -> None:
+        row = await self.operations.store.row(key)
+        if row is not None:
+            self.announce("updated", key, self.about(row))
 
     def announce(self, what: Lifecycle, key: Key, about: dict[str, Any] | None = None) -> None:
         """Tell every connection of the owner about a session, attached or not."""

@@ -72,7 +72,7 @@ async def test_mcp_has_no_host(session: Session) -> None:
 
 
 async def test_there_are_no_agents_to_start(session: Session) -> None:
-    with pytest.raises(Refused, match="Unknown agent type: helper. There are no agent types in this runtime"):
+    with pytest.raises(Refused, match=r"Unknown agent type: helper\. There are no agent types in this runtime"):
         await session.ask("tasks.startAgent", agentType="helper", name="n", prompt="p")
 
 

@@ -44,8 +44,11 @@ async def test_a_sessions_own_token_is_kept_for_its_calls_and_told_to_nobody(
     assert TOKEN not in str(status)
     assert TOKEN not in str(session.client.told)
     assert TOKEN not in caplog.text
-    for file in tmp_path.rglob("*"):
-        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file
+    assert files_with(TOKEN, tmp_path) == []
+
+
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()]
 
 
 async def test_a_token_is_taken_back(desk: Desk, session: Session) -> None:
@@ -74,6 +77,13 @@ async def test_what_can_not_be_used_is_not_taken(session: Session, kind: Any) ->
 async def test_a_token_that_is_none_is_refused(session: Session) -> None:
     with pytest.raises(Refused, match="These credentials need a token"):
         await session.ask("gitHubAuth.setCredentials", credentials={"type": "token", "token": ""})
+
+
+async def test_a_token_that_no_call_could_carry_is_refused_and_not_repeated(session: Session) -> None:
+    credentials = {"type": "token", "host": "x", "token": f"{TOKEN}\n"}
+    with pytest.raises(Refused, match="The call to the model can't be made") as refused:
+        await session.ask("gitHubAuth.setCredentials", credentials=credentials)
+    assert TOKEN not in refused.value.message
 
 
 async def test_a_token_leaves_the_key_of_the_clients_provider_where_it_is(desk: Desk, client: Client) -> None:

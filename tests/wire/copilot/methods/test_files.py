@@ -181,7 +181,8 @@ async def test_a_write_that_fails_leaves_what_was_there_and_no_rest(session: Ses
 
 async def test_a_long_paste_becomes_a_file(session: Session) -> None:
     saved = (await session.ask("workspaces.saveLargePaste", content="long"))["saved"]
-    assert Path(saved["filePath"]).read_text() == "long"
+    assert saved["filePath"] == str(session.folder / "files" / saved["filename"])
+    assert await session.ask("workspaces.readFile", path=saved["filename"]) == {"content": "long"}
     assert await session.ask("workspaces.listFiles") == {"files": [saved["filename"]]}
 
 

@@ -48,7 +48,7 @@ async def test_a_session_is_found_by_the_beginning_of_its_id(client: Client) -> 
 
 async def test_the_last_session_is_looked_for_in_the_same_directory_first(desk: Desk, client: Client) -> None:
     assert await client.ask("sessions.getLastForContext") == {}
-    there = str(desk.service.settings.home)
+    there = str(desk.service.settings.home.parent)
     first = await client.session(workingDirectory=there)
     await first.say("Hello")
     second = await client.session()

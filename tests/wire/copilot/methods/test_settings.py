@@ -1,6 +1,7 @@
 """The name, the mode, the model and the options of a session: what is set is kept, told, and used."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ async def test_a_name_is_told_to_everybody_also_to_those_who_are_not_attached(de
     await session.ask("name.set", name="  Mine  ")
     assert await session.ask("name.get") == {"name": "Mine"}
     assert await session.client.until("session.title_changed") == {"title": "Mine"}
-    (told,) = stranger.lifecycle
-    assert (told["type"], told["sessionId"], told["metadata"]["summary"]) == ("session.updated", session.id, "Mine")
+    told = await stranger.until_session("updated")
+    assert (told["sessionId"], told["metadata"]["summary"]) == (session.id, "Mine")
 
 
 async def test_a_name_that_is_made_up_replaces_only_one_that_was_made_up(session: Session) -> None:
@@ -76,12 +77,12 @@ async def test_a_model_is_switched_with_its_effort_in_one_event(session: Session
     told = await session.ask("model.switchTo", modelId="second", reasoningEffort="high")
     assert told["message"] == "Model changed from first to second (high)"
     assert await session.ask("model.getCurrent") == {"modelId": "second", "reasoningEffort": "high"}
-    change = await session.client.until("session.model_change")
+    change = await session.client.until("session.model_change", lambda data: data["newModel"] == "second")
     assert change == {"newModel": "second", "previousModel": "first", "reasoningEffort": "high"}
 
 
 async def test_a_model_that_nobody_offers_is_refused_and_nothing_changes(session: Session) -> None:
-    with pytest.raises(Refused, match="Model 'third' is not available. Available models: first, second"):
+    with pytest.raises(Refused, match=r"Model 'third' is not available\. Available models: first, second"):
         await session.ask("model.switchTo", modelId="third", reasoningEffort="high")
     assert await session.ask("model.getCurrent") == {"modelId": "first"}
 
@@ -123,6 +124,45 @@ async def test_another_model_of_the_clients_only_provider_is_asked_by_its_name(d
     assert (state.model, state.provider.model) == ("c", None)
 
 
+async def test_a_provider_can_be_brought_later(desk: Desk, session: Session) -> None:
+    provider = {"baseUrl": "https://one.example/v1", "apiKey": "key-one", "wireModel": "a-wire"}
+    await session.ask("options.update", provider=provider, model="a")
+    state = await desk.runtime.operations.state(desk.key(session))
+    assert state.provider is not None
+    assert (state.model, state.provider.model) == ("a", "a-wire")
+    assert (await desk.runtime.credentials.for_provider(desk.key(session), state.provider)).api_key == "key-one"
+
+
+BAD: list[dict[str, Any]] = [
+    {"baseUrl": "https://one.example/v1", "apiKey": "a\nsecret"},
+    {"baseUrl": "https://one.example/v1", "headers": {"a b": "secret"}},
+    {"baseUrl": "https://one.example/v1", "type": "anthropic", "apiKey": "secret"},
+    {"baseUrl": "nonsense", "apiKey": "secret"},
+]
+
+
+@pytest.mark.parametrize("provider", BAD)
+@pytest.mark.parametrize("method", ["session.create", "session.resume", "session.options.update"])
+async def test_a_provider_that_can_not_be_asked_is_refused_and_nothing_changes(
+    desk: Desk, session: Session, method: str, provider: dict[str, Any]
+) -> None:
+    session_id = "new" if method == "session.create" else session.id
+    with pytest.raises(Refused, match=r"can't be made|not supported|can't be used") as refused:
+        await session.client.ask(method, sessionId=session_id, provider=provider, model="a")
+    assert "secret" not in refused.value.message
+    assert (await desk.runtime.operations.state(desk.key(session))).provider is None
+    assert await session.client.ask("session.getMetadata", sessionId="new") == {}
+    assert [row.key.session for row in await desk.runtime.sessions()] == [session.id]
+
+
+@pytest.mark.parametrize("directory", ["x" * 5_000, "a/" * 3_000, "\0", "loop"])
+async def test_a_directory_that_can_not_be_is_refused(session: Session, tmp_path: Path, directory: str) -> None:
+    (tmp_path / "work" / "loop").symlink_to(tmp_path / "work" / "loop")
+    for method in ("session.create", "session.options.update"):
+        with pytest.raises(Refused, match="working directory"):
+            await session.client.ask(method, sessionId=session.id, workingDirectory=directory)
+
+
 async def test_options_change_what_they_name_and_leave_the_rest(desk: Desk, session: Session, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -153,9 +193,7 @@ async def test_options_that_mean_nothing_here_leave_no_trace(session: Session) -
 
 
 async def test_tools_can_be_filtered_later_the_clients_own_as_well(client: Client) -> None:
-    session = await client.session(
-        tools=[{"name": "mine", "description": "Mine"}, {"name": "other", "description": ""}]
-    )
+    session = await client.session(tools=[{"name": "mine"}, {"name": "other"}])
     await session.ask("options.update", availableTools=["view", "grep", "mine"], excludedTools=["grep"])
     assert await _tools(session) == ["view", "mine"]
 
@@ -183,7 +221,7 @@ async def test_streaming_that_is_switched_on_reaches_the_client(tmp_path: Path) 
 
 
 async def test_a_directory_that_is_not_there_is_refused_before_anything_changes(session: Session) -> None:
-    with pytest.raises(Refused, match="nowhere is not a directory"):
+    with pytest.raises(Refused, match="The working directory nowhere does not exist"):
         await session.ask("options.update", workingDirectory="nowhere", model="second")
     assert await session.ask("model.getCurrent") == {"modelId": "first"}
 

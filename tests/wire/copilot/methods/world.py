@@ -100,6 +100,16 @@ class Client:
                 self._news.clear()
                 await self._news.wait()
 
+    async def until_session(self, what: str) -> dict[str, Any]:
+        """The first notice that a session was created, updated or deleted."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                for told in self.lifecycle:
+                    if told["type"] == f"session.{what}":
+                        return told
+                self._news.clear()
+                await self._news.wait()
+
     def data(self, event_type: str) -> list[Any]:
         return [event["data"] for event in self.told if event["type"] == event_type]
 
@@ -125,6 +135,7 @@ class Client:
             self._news.set()
         elif message.get("method") == "session.lifecycle":
             self.lifecycle.append(message["params"])
+            self._news.set()
         elif "method" not in message:
             self._asked.pop(message["id"]).set_result(message)
 

@@ -105,8 +105,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     tools: int
 
 
-def estimate(state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
-    system, *conversation = context(state)
+def estimate(call: Call, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
+    system, *conversation = context(state, call.service.settings.instructions)
     return Estimate(
         system=_tokens(system),
         conversation=sum(_tokens(message) for message in conversation),
@@ -129,7 +129,7 @@ def _tokens_of(text: str) -> int:
 async def context_info(call: Call) -> Any:
     state = await call.service.operations.state(call.attached().key)
     prompt, output = call.given("promptTokenLimit", int, 0), call.given("outputTokenLimit", int, 0)
-    found = estimate(state, offered(call, state))
+    found = estimate(call, state, offered(call, state))
     return {
         "contextInfo": {
             "modelName": call.given("selectedModel", str, "") or shown_model(state.model) or "",
@@ -149,7 +149,7 @@ async def context_info(call: Call) -> Any:
 @method("session.metadata.recomputeContextTokens")
 async def recompute_context_tokens(call: Call) -> Any:
     state = await call.service.operations.state(call.attached().key)
-    found = estimate(state, ())
+    found = estimate(call, state, ())
     return {
         "totalTokens": found.system + found.conversation,
         "messagesTokenCount": found.conversation,

@@ -8,8 +8,6 @@ from msgspec import UNSET, UnsetType
 from holdfast.events.ids import Key, Position, SessionId, random_id
 from holdfast.events.request import UserInputRequested
 from holdfast.events.session import ClientTool, Provider, SettingsChanged
-from holdfast.models.errors import ModelNotUsable
-from holdfast.models.own_provider import check_provider
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, parsed
@@ -18,7 +16,7 @@ from holdfast.server.copilot.projection import Projection, WireEvent, as_json, i
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
-from holdfast.server.presence import ANSWERS_PERMISSIONS, Arrival
+from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
 from holdfast.session.state import State
 from holdfast.store.store import Row
 
@@ -133,7 +131,10 @@ def _arrival(call: Call, params: SessionParams) -> Arrival:
     return Arrival(
         attachment_id=call.connection.peer.id,
         tools=_client_tools(call, params),
-        capabilities=(ANSWERS_PERMISSIONS,) if params.request_permission else (),
+        capabilities=(
+            *((ANSWERS_PERMISSIONS,) if params.request_permission else ()),
+            *((ANSWERS_QUESTIONS,) if params.request_user_input else ()),
+        ),
     )
 
 
@@ -172,12 +173,14 @@ async def _settings(call: Call, key: Key, params: SessionParams, state: State) -
     if params.working_directory is not None:
         directory = _directory(call, params.working_directory)
     brought = params.own_provider()
+    present = await call.service.operations.store.attachments(key)
+    others_ask = any(ANSWERS_QUESTIONS in found.capabilities for found in present)
     rules = await call.service.operations.store.granted(key.owner, state.working_directory or "")
     return SettingsChanged(
         system_message=said.text() if said else UNSET,
         system_mode=("replace" if said.mode == "replace" else "append") if said else UNSET,
         working_directory=UNSET if directory == state.working_directory else directory,
-        tools=_built_in_again(call, params, state),
+        tools=_built_in_again(call, params, state, others_ask),
         allow=tuple(dict.fromkeys((*state.allow, *rules))) if set(rules) - set(state.allow) else UNSET,
         reasoning_effort=params.reasoning_effort if params.reasoning_effort is not None else UNSET,
         provider=brought.provider() if brought else UNSET,
@@ -186,13 +189,15 @@ async def _settings(call: Call, key: Key, params: SessionParams, state: State) -
     )
 
 
-def _built_in_again(call: Call, params: SessionParams, state: State) -> tuple[str, ...]:
+def _built_in_again(call: Call, params: SessionParams, state: State, others_ask: bool) -> tuple[str, ...]:
     """Filters are those of the client that came last; without any the tools stay as they were."""
     if params.available_tools is not None or params.excluded_tools is not None or state.tools is None:
         return params.built_in_tools(call.service.settings.built_in)
-    kept = tuple(name for name in state.tools if name != "ask_user")
-    asks = params.request_user_input and "ask_user" in call.service.settings.built_in
-    return (*kept, "ask_user") if asks else kept
+    if params.request_user_input and "ask_user" not in state.tools:
+        return (*state.tools, *(name for name in call.service.settings.built_in if name == "ask_user"))
+    if others_ask or params.request_user_input:
+        return state.tools
+    return tuple(name for name in state.tools if name != "ask_user")
 
 
 def _directory(call: Call, given: str | None) -> str:
@@ -200,8 +205,12 @@ def _directory(call: Call, given: str | None) -> str:
         return str(call.service.settings.directory)
     if "\0" in given:
         raise Invalid("directory_invalid", "A working directory can't have a NUL character in its name.")
-    found = (call.service.settings.directory / given).resolve()
-    if not found.is_dir():
+    wanted = call.service.settings.directory / given
+    try:
+        found = wanted.resolve() if wanted.is_dir() else None
+    except (OSError, RuntimeError):  # A name that no directory can have, or links that lead in a circle.
+        found = None
+    if found is None:
         raise Invalid("directory_not_found", f"The working directory {given} does not exist. Name one that does.")
     return str(found)
 
@@ -211,10 +220,6 @@ async def _model(call: Call, params: SessionParams) -> str:
     brought = params.own_provider()
     if brought is None:
         return await call.service.models.chosen(params.model)
-    try:
-        check_provider(brought.provider())
-    except ModelNotUsable as error:
-        raise Invalid("provider_unsupported", str(error)) from error
     name = params.model or brought.model_id or brought.wire_model
     if name is None:
         raise Invalid("model_missing", "With a provider of your own, say which model to ask for.")

@@ -9,10 +9,11 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.events.session import Mode, ModeChanged, Provider, SettingsChanged
 from holdfast.models.credentials import Secrets
+from holdfast.models.own_provider import check_provider
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.methods.tools import offer_again
-from holdfast.server.copilot.options import SessionParams
+from holdfast.server.copilot.options import ProviderOptions, SessionParams, parsed
 from holdfast.server.copilot.projection import shown_model
 from holdfast.server.errors import Invalid
 from holdfast.session.state import State
@@ -40,7 +41,7 @@ async def set_name(call: Call) -> Any:
     name = call.text("name").strip()
     if not name:
         raise call.failed("Session name cannot be empty")
-    await _rename(call, name, chosen=True)
+    await call.service.operations.rename(call.key, name)
 
 
 @method("session.name.setAuto")
@@ -50,14 +51,8 @@ async def set_name_automatically(call: Call) -> Any:
     state = await call.service.operations.state(call.attached().key)
     if not name or state.title_chosen:
         return {"applied": False}
-    await _rename(call, name, chosen=False)
+    await call.service.operations.rename(call.key, name, chosen=False)
     return {"applied": True}
-
-
-async def _rename(call: Call, name: str, *, chosen: bool) -> None:
-    await call.service.operations.rename(call.key, name, chosen=chosen)
-    row = await call.service.operations.session(call.key)
-    call.service.announce("updated", call.key, call.service.about(row))
 
 
 # The mode
@@ -135,13 +130,18 @@ async def _switched(
         chosen = msgspec.structs.replace(params, model=name)
         brought = chosen.own_provider()
         assert brought is not None
-        # Also for the provider that was asked so far: it still is, until the change is written.
-        known = {found.base_url: found.secrets() for found in params.providers or ()}
-        await call.service.credentials.put(call.key, Secrets(providers=known, github_token=params.git_hub_token))
+        check_provider(brought.provider())  # Of those that the client brought only the first one asked was.
+        await _entrust(call, params, *(params.providers or ()))
         return name, brought.provider()
     if state.provider is not None:
         return name, msgspec.structs.replace(state.provider, model=None)
     return await call.service.models.chosen(name), UNSET
+
+
+async def _entrust(call: Call, params: SessionParams, *brought: ProviderOptions | None) -> None:
+    """Keep the keys of all these providers: the one that was asked so far still is, until the change is written."""
+    known = {found.base_url: found.secrets() for found in brought if found is not None}
+    await call.service.credentials.put(call.key, Secrets(providers=known, github_token=params.git_hub_token))
 
 
 def _said(state: State, model: str, effort: str | None) -> str:
@@ -174,7 +174,8 @@ class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
 
 @method("session.options.update")
 async def update_options(call: Call) -> Any:
-    attached, wanted = call.attached(), _options(call)
+    attached, wanted = call.attached(), parsed(call.params, Options)
+    assert isinstance(wanted, Options)
     state = await call.service.operations.state(attached.key)
     params = _merged(attached, wanted)
     settings = SettingsChanged(
@@ -195,13 +196,6 @@ async def update_options(call: Call) -> Any:
     return {"success": True, "pluginHookCount": 0}
 
 
-def _options(call: Call) -> Options:
-    try:
-        return msgspec.convert(call.params, Options)
-    except msgspec.ValidationError as error:
-        raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
-
-
 def _merged(attached: Attached, wanted: Options) -> SessionParams:
     """What the client asks for from now on."""
     given: dict[str, Any] = {
@@ -220,11 +214,11 @@ def _merged(attached: Attached, wanted: Options) -> SessionParams:
 async def _model_of(
     call: Call, params: SessionParams, state: State, wanted: Options
 ) -> tuple[str | None, Provider | UnsetType | None]:
-    if wanted.provider is not None:
-        secrets = params.secrets()
-        assert secrets is not None
-        await call.service.credentials.put(call.key, secrets)
-        return wanted.model, wanted.provider.provider()
+    brought = wanted.provider
+    if brought is not None:
+        provider = brought.provider()
+        await _entrust(call, params, call.attached().params.own_provider(), brought)
+        return wanted.model or provider.model or shown_model(state.model), provider
     if wanted.model is None:
         return None, UNSET
     return await _switched(call, params, state, wanted.model)
@@ -257,5 +251,5 @@ async def existing_directory(call: Call, given: str | None) -> str | UnsetType:
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
-        raise Invalid("directory_missing", f"{given} is not a directory.")
+        raise Invalid("directory_not_found", f"The working directory {given} does not exist. Name one that does.")
     return str(found)

@@ -9,7 +9,7 @@ from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
 from holdfast.server.copilot.projection import as_json
-from holdfast.server.presence import ANSWERS_PERMISSIONS, Arrival
+from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
 from holdfast.session.state import State
 from holdfast.tools.built_in import BUILT_IN
 from holdfast.tools.registry import Registry
@@ -29,7 +29,10 @@ async def offer_again(call: Call, attached: Attached, params: SessionParams) -> 
     arrival = Arrival(
         attachment_id=attached.member.attachment_id,
         tools=params.client_tools(frozenset(call.service.settings.built_in)),
-        capabilities=(ANSWERS_PERMISSIONS,) if attached.answers_permissions else (),
+        capabilities=(
+            *((ANSWERS_PERMISSIONS,) if attached.answers_permissions else ()),
+            *((ANSWERS_QUESTIONS,) if attached.member.answers_questions else ()),
+        ),
     )
     await call.service.presence.replace_tools(attached.key, arrival)
 
