@@ -54,6 +54,8 @@ class Changed(msgspec.Struct, frozen=True):
     tail: int | None = None
     """How far the inbox reaches now, if something was put."""
     promoted: bool = False
+    queue: bool = False
+    """Somebody edited, reordered or removed messages that wait."""
     """The holder itself took something out: news for readers, but nobody has more to do than before."""
 
 

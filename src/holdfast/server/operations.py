@@ -308,7 +308,7 @@ class Operations:
         done = await self.store.reorder_items(key, [f"message:{found}" for found in message_ids])
         if not done:
             raise Conflict("queue_changed", "The queue is no longer what it was. Read it again, then reorder it.")
-        self.live.publish(key, Changed())
+        self.live.publish(key, Changed(queue=True))
 
     # Stopping and answering
 
@@ -490,7 +490,7 @@ class Operations:
     def _queue_changed(self, key: Key, message_id: MessageId, done: bool) -> None:
         if not done:
             raise NotFound("message_not_queued", f"The message {message_id} is not waiting (any more).")
-        self.live.publish(key, Changed())
+        self.live.publish(key, Changed(queue=True))
 
     def _check_id(self, what: str, found: str) -> None:
         if not found or len(found) > self._bounds.max_id_characters or not found.isprintable():
@@ -516,6 +516,9 @@ class Operations:
             self._check_rules(settings.allow)
         if settings.client_tools is not UNSET:
             self._check_tools(settings.client_tools)
+        for what, name in (("A reasoning effort", settings.reasoning_effort), ("A name", settings.client_name)):
+            if isinstance(name, str):
+                self._check_size(what, name, self._bounds.max_name_characters)
         if settings.system_message is not UNSET:
             limit = self._bounds.max_instructions_characters
             self._check_size("A system message", settings.system_message or "", limit)
@@ -531,6 +534,7 @@ class Operations:
         if options.settings is not None:
             self._check_settings(options.settings)
         self._check_size("A title", options.title or "", self._bounds.max_name_characters)
+        self._check_size("A name", options.client_name, self._bounds.max_name_characters)
         if options.model is not None:
             self._check_model(options.model)
         self._check_size("A system message", options.system_message or "", self._bounds.max_instructions_characters)

@@ -612,6 +612,10 @@ class RawClient:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._writer.transport.get_write_buffer_size()
+
     async def drain(self) -> None:
         await self._writer.drain()
 

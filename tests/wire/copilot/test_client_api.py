@@ -70,7 +70,7 @@ async def test_a_ping_without_a_message_is_answered(client: CopilotClient) -> No
     assert (await client.ping()).protocol_version == 3
 
 
-async def test_five_hundred_sessions_are_listed(own_home: Home, model: Model) -> None:
+async def test_a_list_of_sessions_has_all_of_them(own_home: Home, model: Model) -> None:
     model.on("One of many", says("Yes."))
     async with running(own_home.stdio()) as client:
         made = []

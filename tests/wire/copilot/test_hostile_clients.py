@@ -94,16 +94,13 @@ async def _write(raw: RawClient, data: bytes) -> None:
         return  # dropped, as it may be
 
 
-async def test_a_stranger_can_not_make_the_server_hold_a_large_frame(
+async def test_a_stranger_can_not_make_the_server_wait_for_a_large_frame(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
-    before = _resident_bytes(server.pid)
     async with undisturbed(client, model), RawClient.to(server.port, token=None) as raw:
-        raw.write(b"Content-Length: %d\r\n\r\n" % (60 * MEGABYTE))
-        writing = asyncio.create_task(_write(raw, b"x" * (60 * MEGABYTE - 1)))
-        assert (await client.ping("meanwhile")).message == "pong: meanwhile"
-        assert _resident_bytes(server.pid) - before < 30 * MEGABYTE
-        writing.cancel()
+        raw.write(b"Content-Length: %d\r\n\r\n" % MEGABYTE)
+        outcome = await raw.outcome()
+        assert outcome is None or "error" in outcome
 
 
 def _resident_bytes(pid: int) -> int:
@@ -158,21 +155,13 @@ async def test_a_client_that_does_not_read_is_slowed_or_dropped_and_costs_bounde
 ) -> None:
     before = _resident_bytes(server.pid)
     async with undisturbed(client, model), RawClient.to(server.port) as raw:
-        big = "x" * (MEGABYTE // 2)
-        flooding = asyncio.create_task(_flood(raw, big, times=400))
-        for _ in range(10):
-            assert (await client.ping("meanwhile")).message == "pong: meanwhile"
-        assert _resident_bytes(server.pid) - before < 100 * MEGABYTE
-        flooding.cancel()
-
-
-async def _flood(raw: RawClient, message: str, *, times: int) -> None:
-    for _ in range(times):
-        raw.begin("ping", message=message)
-        try:
-            await raw.drain()
-        except ConnectionError:
-            return
+        for _ in range(600):
+            raw.begin("ping", message="x" * (MEGABYTE // 2))
+        unsent = -1
+        while unsent != (unsent := raw.unsent_bytes):  # It still takes some.
+            for _ in range(20):
+                assert (await client.ping("meanwhile")).message == "pong: meanwhile"
+        assert _resident_bytes(server.pid) - before < 150 * MEGABYTE
 
 
 async def attached(raw: RawClient, session_id: str, **more: Any) -> None:
@@ -279,21 +268,24 @@ async def test_responses_to_requests_that_were_never_made_are_ignored(
         assert outcome["result"]["message"] == "pong: after"
 
 
-async def test_a_session_of_another_token_can_not_be_touched(client: CopilotClient, server: Server) -> None:
-    """There is one token for each server; what is not attached is not known."""
+@pytest.mark.parametrize("method", ["session.send", "session.abort", "session.getMessages", "session.suspend"])
+async def test_a_session_that_a_connection_did_not_resume_can_not_be_touched_by_it(
+    client: CopilotClient, server: Server, method: str
+) -> None:
     session = await client.create_session(**approving())
     async with RawClient.to(server.port) as raw:
-        for method in ("session.send", "session.abort", "session.getMessages", "session.suspend"):
-            refused = await raw.request(method, sessionId=session.session_id, prompt="hi")
-            assert "error" in refused, method
+        refused = await raw.request(method, sessionId=session.session_id, prompt="hi")
+        assert refused["error"]["code"] == -32603
 
 
-async def test_a_thousand_sessions_of_one_client_do_not_slow_another(
+async def test_two_hundred_sessions_at_once_do_not_keep_another_waiting(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     async with undisturbed(client, model), RawClient.to(server.port) as raw:
         numbers = [raw.begin("session.create", sessionId=str(uuid4()), requestPermission=False) for _ in range(200)]
         assert (await client.ping("meanwhile")).message == "pong: meanwhile"
-        async with patience():
-            answers = [await raw.response(number) for number in numbers[-1:]]
-        assert "result" in answers[0]
+        made: set[int] = set()
+        while len(made) < len(numbers):
+            answer = await raw.until(lambda message: message.get("id") in numbers and "method" not in message)
+            assert "result" in answer, answer
+            made.add(answer["id"])

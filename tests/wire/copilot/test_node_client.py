@@ -35,14 +35,14 @@ async def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tu
 
 
 @pytest.fixture(scope="module")
-async def project(request: pytest.FixtureRequest) -> Path:
+async def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client with what it needs, installed once for each lock file and kept for later runs."""
-    assert request.config.cache is not None
+    kept = getattr(request.config, "cache", None)  # pytest may be told to keep none
+    cache: Path = kept.mkdir("copilot-node-client") if kept else tmp_path_factory.mktemp("copilot-node-client")
     lock = (PROJECT / "package-lock.json").read_bytes()
-    cache = request.config.cache.mkdir("copilot-node-client")
-    folder = Path(cache) / hashlib.sha256(lock).hexdigest()[:16]
+    folder = cache / hashlib.sha256(lock).hexdigest()[:16]
     if not folder.exists():
-        await install(Path(cache), folder)
+        await install(cache, folder)
     return folder
 
 

@@ -38,6 +38,7 @@ from tests.wire.copilot.harness import (
     client_tool,
     connected,
     content_of,
+    final_answer,
     get_final_assistant_message,
     history,
     leave,
@@ -490,6 +491,43 @@ async def test_the_second_answer_is_refused(server: Server) -> None:
         assert f"ANSWER_{winner}" in content_of(await get_final_assistant_message(sessions[winner]))
         assert await answer_tool(sessions[winner], request_id, "ONCE_MORE") is False
     await leave(client)
+
+
+async def test_a_message_that_waits_behind_what_is_interrupted_has_its_turn(own_home: Home) -> None:
+    waiting = Waiting()
+    async with own_home.serve() as server:
+        client = server.client()
+        session = await client.create_session(**approving(tools=[client_tool("resume_external_tool", waiting)]))
+        await session.send(ONE[0])
+        await waiting.started()
+        await session.send("And now?")
+        await client.force_stop()
+        await server.kill()
+    heard = Heard()
+    async with own_home.serve() as server, connected(server.client()) as client:
+        again = await client.resume_session(session.session_id, **approving(on_event=heard))
+        assert await final_answer(again, heard) == "It went on."
+        assert tool_results(own_home.model.last_call_about("And now?")) == [INTERRUPTED]
+
+
+async def test_a_plain_resume_interrupts_nothing_that_another_client_may_still_answer(own_home: Home) -> None:
+    waiting = Waiting()
+    async with own_home.serve() as second, connected(second.client()) as stays:
+        async with own_home.serve() as first:
+            client = first.client()
+            session = await client.create_session(**approving(tools=[client_tool("resume_external_tool", waiting)]))
+            heard = Heard(session)
+            await session.send(ONE[0])
+            request_id = (await heard.until(ExternalToolRequestedData)).request_id
+            await waiting.started()
+            beside = await stays.resume_session(session.session_id, **approving(continue_pending_work=True))
+            await first.client().resume_session(session.session_id, **approving())  # the last to come
+            await client.force_stop()
+            await first.kill()
+        async with connected(second.client()) as comes:
+            await comes.resume_session(session.session_id, **approving())
+            assert await answer_tool(beside, request_id, "STILL_OPEN")
+            assert "STILL_OPEN" in content_of(await get_final_assistant_message(beside))
 
 
 async def test_closing_with_the_last_client_is_a_choice_and_what_was_pending_can_be_continued(

@@ -308,7 +308,7 @@ async def test_reading_is_asked_about_as_well(client: CopilotClient, home: Home,
 
 @pytest.mark.parametrize("path", ["../outside.txt", "link/outside.txt"])
 async def test_a_path_outside_is_asked_about_by_where_it_really_leads(
-    client: CopilotClient, home: Home, model: Model, tmp_path: Path, path: str
+    client: CopilotClient, model: Model, tmp_path: Path, path: str
 ) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside.txt"
     work.mkdir()

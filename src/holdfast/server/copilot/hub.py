@@ -120,7 +120,8 @@ class Hub:
         self._mode: session.Mode = "interactive"
         self._ended: tuple[str, turn.TurnEnded] | None = None
         """The last turn's end and the id of that event, until it was told that the session is idle."""
-        self._is_caught_up = False
+        self._queue: tuple[int, int] | None = None
+        """How far the inbox reached, and how many messages waited in it, when clients were last told."""
         self._following: asyncio.Task[None] | None = None
         self._asking: dict[RequestId, set[asyncio.Task[None]]] = {}
 
@@ -248,11 +249,20 @@ class Hub:
                 self._tell(wire)
 
     async def _changed(self, changed: Changed) -> None:
-        if self._is_caught_up:
+        if changed.tail is not None or changed.promoted or changed.queue:
             self.tell("pending_messages.modified", {})
-        self._is_caught_up = True
+        else:
+            await self._look_at_the_queue()
         self._watch(changed, ())
         await self._idle_if_so()
+
+    async def _look_at_the_queue(self) -> None:
+        """Something was missed, or another process wrote: whether it was about the queue must be looked up."""
+        row = await self._operations.store.row(self.key)
+        queue = (row.inbox_tail, row.waiting_messages) if row is not None else None
+        if self._queue is not None and queue != self._queue:
+            self.tell("pending_messages.modified", {})
+        self._queue = queue
 
     async def _idle_if_so(self) -> None:
         """Told once after the last of the queued turns: whoever sent the next message meanwhile waits for that."""

@@ -117,6 +117,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     git_hub_token: str | None = None
     continue_pending_work: bool | None = None
     disable_resume: bool | None = None
+    sandbox_config: dict[str, Any] | None = None
 
     def own_provider(self) -> ProviderOptions | None:
         """The endpoint that the session's model is asked at, if the client brought one."""
@@ -172,6 +173,10 @@ def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) ->
         found = msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
         raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
+    if found.sandbox_config is not None and found.sandbox_config.get("enabled", True):
+        raise Invalid(
+            "sandbox_unsupported", "Commands can't be sandboxed here. Leave sandboxConfig out to go on without."
+        )
     brought, secrets = found.own_provider(), found.secrets()
     if brought is not None:
         check_provider(brought.provider())

@@ -76,6 +76,12 @@ async def test_there_are_no_agents_to_start(session: Session) -> None:
         await session.ask("tasks.startAgent", agentType="helper", name="n", prompt="p")
 
 
+async def test_a_switch_handler_is_unregistered_once(session: Session) -> None:
+    handle = (await session.ask("ui.registerDirectAutoModeSwitchHandler"))["handle"]
+    assert await session.ask("ui.unregisterDirectAutoModeSwitchHandler", handle=handle) == {"unregistered": True}
+    assert await session.ask("ui.unregisterDirectAutoModeSwitchHandler", handle=handle) == {"unregistered": False}
+
+
 OPTIONS: list[dict[str, Any]] = [
     {"hooks": True},
     {"commands": [{"name": "deploy"}], "requestElicitation": True, "requestExitPlanMode": True},

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast import Runtime
+from holdfast.events.session import SessionInfo
 from holdfast.server.copilot import hub
 from tests.wire.copilot.methods.world import Desk, Refused, Session, desk_at
 
@@ -61,6 +63,19 @@ async def test_from_the_tail_only_news_is_read(session: Session) -> None:
     assert (await _pages(session, cursor))[0] == []
 
 
+async def test_what_another_process_wrote_before_is_read_although_nobody_has_told_it_yet(
+    desk: Desk, session: Session, tmp_path: Path
+) -> None:
+    tail = (await session.ask("eventLog.tail"))["cursor"]
+    async with Runtime(database=tmp_path / "holdfast.db", work=False) as elsewhere:
+        await elsewhere.operations.record(desk.key(session), SessionInfo(info_type="x", message="From elsewhere"))
+        found, _ = await _pages(session, tail, types=["session.info"])
+        assert [event["data"]["message"] for event in found] == ["From elsewhere"]
+        await elsewhere.operations.record(desk.key(session), SessionInfo(info_type="x", message="Once more"))
+        tail = (await session.ask("eventLog.tail"))["cursor"]
+        assert (await _pages(session, tail, types=["session.info"]))[0] == []
+
+
 async def test_a_filter_is_not_read_past_twice(session: Session) -> None:
     await session.say("Hello")
     found, cursor = await _pages(session, types=["user.message", "assistant.message"], max=1)
@@ -93,8 +108,11 @@ async def test_a_reader_that_waits_is_woken_by_what_it_waits_for(session: Sessio
 
 async def test_a_reader_that_waits_in_vain_gets_its_place_back(session: Session) -> None:
     tail = (await session.ask("eventLog.tail"))["cursor"]
-    found = await session.ask("eventLog.read", cursor=tail, waitMs=30)
-    assert found == {"events": [], "cursor": tail, "hasMore": False, "cursorStatus": "ok"}
+    found = await session.ask("eventLog.read", cursor=tail, types=["session.error"], waitMs=30)
+    assert (found["events"], found["hasMore"], found["cursorStatus"]) == ([], False, "ok")
+    await session.ask("log", message="News")
+    news, _ = await _pages(session, found["cursor"], types=["session.info"])
+    assert [event["data"]["message"] for event in news] == ["News"]
 
 
 async def test_a_cursor_outlives_the_process_that_gave_it(tmp_path: Path) -> None:
@@ -238,9 +256,3 @@ async def test_interests_have_a_name_each(session: Session) -> None:
     assert len(set(handles)) == 2
     for _ in range(2):
         assert await session.ask("eventLog.releaseInterest", handle=handles[0]) == {"success": True}
-
-
-async def test_a_switch_handler_is_unregistered_once(session: Session) -> None:
-    handle = (await session.ask("ui.registerDirectAutoModeSwitchHandler"))["handle"]
-    assert await session.ask("ui.unregisterDirectAutoModeSwitchHandler", handle=handle) == {"unregistered": True}
-    assert await session.ask("ui.unregisterDirectAutoModeSwitchHandler", handle=handle) == {"unregistered": False}

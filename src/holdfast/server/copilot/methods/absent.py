@@ -6,6 +6,7 @@ one of these things to be done is told that it is not done here. Methods of neit
 
 from typing import Any, Final
 
+from holdfast.events.ids import random_id
 from holdfast.server.copilot.call import FAMILIES, Call, method
 from holdfast.server.copilot.peer import RpcError
 
@@ -233,3 +234,19 @@ async def start_agent(call: Call) -> Any:
 async def execute_command(call: Call) -> Any:
     call.attached()
     return {"error": f"Unknown command: {call.given('commandName', str, '')}"}
+
+
+@method("session.ui.registerDirectAutoModeSwitchHandler")
+async def register_switch_handler(call: Call) -> Any:
+    """For the moment at which a model's limit is reached. Nothing here ever asks."""
+    attached = call.attached()
+    attached.switch_handler = f"dams-{random_id()}"
+    return {"handle": attached.switch_handler}
+
+
+@method("session.ui.unregisterDirectAutoModeSwitchHandler")
+async def unregister_switch_handler(call: Call) -> Any:
+    attached, handle = call.attached(), call.text("handle")
+    was_there = attached.switch_handler == handle
+    attached.switch_handler = None if was_there else attached.switch_handler
+    return {"unregistered": was_there}

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.events.ids import random_id
 from holdfast.events.session import SessionInfo
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.hub import Hub
@@ -270,21 +269,3 @@ async def release_interest(call: Call) -> Any:
     call.attached()
     call.text("handle")
     return {"success": True}
-
-
-# The other runtime lets a client take over when a model's limit is reached. Nothing here ever asks.
-
-
-@method("session.ui.registerDirectAutoModeSwitchHandler")
-async def register_switch_handler(call: Call) -> Any:
-    attached = call.attached()
-    attached.switch_handler = f"dams-{random_id()}"
-    return {"handle": attached.switch_handler}
-
-
-@method("session.ui.unregisterDirectAutoModeSwitchHandler")
-async def unregister_switch_handler(call: Call) -> Any:
-    attached, handle = call.attached(), call.text("handle")
-    was_there = attached.switch_handler == handle
-    attached.switch_handler = None if was_there else attached.switch_handler
-    return {"unregistered": was_there}

@@ -41,6 +41,8 @@ async def _sent(call: Call, attached: Attached) -> Sent:
     mode = call.given("mode", str, "") or None
     if mode not in MODES:
         raise Invalid("mode_invalid", f"{mode} is no way to send; enqueue and immediate are.")
+    if call.params.get("responseFormat") is not None:
+        raise Invalid("response_format_unsupported", "A response in a given format can't be asked for here.")
     prompt, shown = call.text("prompt"), call.given("displayPrompt", str, "")
     given = call.given("attachments", list[dict[str, Any]], [])
     state = await call.service.operations.state(attached.key) if given else None
