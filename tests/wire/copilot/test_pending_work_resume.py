@@ -21,6 +21,7 @@ from copilot.session_events import (
     PermissionRequest,
     PermissionRequestedData,
     SessionResumeData,
+    SessionShutdownData,
     ToolExecutionCompleteData,
 )
 
@@ -542,10 +543,11 @@ async def test_closing_with_the_last_client_is_a_choice_and_what_was_pending_can
         await session.send(ONE[0])
         request_id = (await heard.until(ExternalToolRequestedData)).request_id
         await waiting.started()
-        await client.force_stop()
+        await session.disconnect()  # It returns when the session is closed; a client that vanishes is noticed later.
         async with connected(server.client()) as second:
             resumed = await second.resume_session(session.session_id, **approving(continue_pending_work=True))
             (record,) = await history(resumed, SessionResumeData)
             assert record.session_was_active is False
+            assert len(await history(resumed, SessionShutdownData)) == 1
             assert await answer_tool(resumed, request_id, "STILL_TAKEN")
             assert "STILL_TAKEN" in content_of(await get_final_assistant_message(resumed))
