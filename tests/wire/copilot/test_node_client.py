@@ -28,8 +28,13 @@ NO_REGISTRY = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOU
 
 async def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT)
-    async with patience():
-        out, _ = await process.communicate()
+    try:
+        async with patience():
+            out, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return -1, f"ETIMEDOUT: {command} took too long"
     assert process.returncode is not None
     return process.returncode, out.decode()
 
@@ -53,8 +58,10 @@ async def install(cache: Path, folder: Path) -> None:
         shutil.copy(PROJECT / name, aside)
     options = ("--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1")
     code, said = await run(*NPM, "ci", *options, cwd=aside)
-    if code != 0 and any(word in said for word in NO_REGISTRY):
-        pytest.skip(f"THE NODE CLIENT IS NOT TESTED: no package registry can be reached from here.\n{said}")
+    causes = [word for word in NO_REGISTRY if word in said]
+    if code != 0 and causes:
+        shutil.rmtree(aside)
+        pytest.skip(f"THE NODE CLIENT IS NOT TESTED: no package registry can be reached from here ({causes[0]})")
     assert code == 0, said
     keep(aside, folder)
 

@@ -82,7 +82,11 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The event that told that the session is idle; None: it was not, more was queued."""
 
 
-Watched = Event | WireEvent | TurnEnd | Changed
+class Over(msgspec.Struct, frozen=True):
+    """The session was deleted, or no client of this process watches it any more: nothing else will be told."""
+
+
+Watched = Event | TurnEnd | Changed | Over
 Watcher = Callable[[Watched, tuple[WireEvent, ...]], None]
 
 
@@ -139,7 +143,12 @@ class Hub:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._has_grown()  # Whoever waits looks once more, and finds that nothing will come.
+        self._end()
+
+    def _end(self) -> None:
+        """Whoever waits learns that nothing will come."""
+        self._has_grown()
+        self._watch(Over(), ())
 
     def join(self, member: Member) -> None:
         self.members[member.peer.id] = member
@@ -199,11 +208,14 @@ class Hub:
                         case Changed():
                             await self._changed(reading)
             except NotFound:
+                self._end()
                 return  # Deleted.
             except StoreError as error:
                 log.warning("session %s can't be read: %s", self.key.session, error)
                 await self._clock.sleep(AFTER_FAILURE_SECONDS)
-                reader = self._operations.read(self.key, reader.cursor)
+            except Exception:
+                log.exception("an event of session %s could not be told", self.key.session)
+            reader = self._operations.read(self.key, reader.cursor)
 
     async def _event(self, event: Event) -> None:
         told = tuple(self._projection.project(event))

@@ -12,7 +12,7 @@ from holdfast.live.live import Changed
 from holdfast.server.copilot.attachments import gathered
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
-from holdfast.server.copilot.hub import TurnEnd, Watched
+from holdfast.server.copilot.hub import Over, TurnEnd, Watched
 from holdfast.server.copilot.projection import WireEvent, iso
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Sent
@@ -111,6 +111,8 @@ class _Waiting:
                 self._response = next((wire for wire in told if wire.type == "assistant.message"), self._response)
             case TurnEnd(turn_id=turn_id) if turn_id == self._turn_id and not self._ended.done():
                 self._ended.set_result(found)
+            case Over() if not self._ended.done():
+                self._ended.set_exception(self._call.failed("The session was closed before the turn ended."))
             case Changed() if self._turn_id is None:
                 self._looking = asyncio.ensure_future(self._look_for_removal())
             case _:
