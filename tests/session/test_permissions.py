@@ -119,7 +119,7 @@ def test_a_rule_that_can_not(rule: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "subject", "rule"),
     [
-        ("custom-tool", "deploy", "some_tool"),
+        ("custom-tool", "deploy", "custom-tool(some_tool)"),
         ("write", "a.txt", "write"),
         ("read", "a.txt", "read"),
         ("shell", "ls *", "shell(ls [*])"),

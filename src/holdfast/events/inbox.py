@@ -69,6 +69,8 @@ class Stop(Payload, frozen=True, tag="stop"):
     stop_id: str
     keep_queued: bool = False
     cause: StopCause = "stopped"
+    meant_for: TurnId | None = None
+    """The turn that its sender saw; if another one runs, or none, there is nothing to stop."""
     turn_id: TurnId | None = None
     """Set by the store as it accepts the stop: the turn that it ends. None: nothing was running."""
 

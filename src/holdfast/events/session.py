@@ -87,6 +87,10 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     client_tools: tuple[ClientTool, ...] | UnsetType = UNSET
     allow: tuple[str, ...] | UnsetType = UNSET
     """All of the permission rules that are granted."""
+    place_rules: tuple[str, ...] | UnsetType = UNSET
+    """The rules that people granted for the working directory, or everywhere."""
+    attached_process: str | UnsetType = UNSET
+    """The process that a client has attached to."""
     reasoning_effort: str | UnsetType | None = UNSET
     provider: Provider | UnsetType | None = UNSET
     stream: bool | UnsetType = UNSET

@@ -3,6 +3,7 @@
 A surface never talks to a worker: it puts into the inbox, and whoever holds the session takes it from there.
 """
 
+import re
 import typing
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -14,7 +15,7 @@ from msgspec import UNSET
 from holdfast.events import inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, random_id
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, TurnId, random_id
 from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, StopCause, ToolAnswer
 from holdfast.events.message import Image
 from holdfast.events.request import Decision, PermissionKind, RequestKind
@@ -41,6 +42,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.store import (
     Accepted,
     Attachment,
+    Clash,
     Committed,
     Cursor,
     LedgerEntry,
@@ -54,6 +56,8 @@ from holdfast.store.store import (
 )
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _CONTENT_KIND: dict[type[Any], RequestKind] = {
     PermissionAnswer: "permission",
@@ -217,7 +221,7 @@ class Operations:
         bodies: list[Body] = [ModelChanged(new_model=model, previous_model=previous)]
         provider = (await self.state(key)).provider
         if settings is not None:
-            self._check_settings(settings)
+            self.check_settings(settings)
             bodies.insert(0, settings)
             provider = _provider_in(settings) or provider
         await self._record(key, *bodies, model=row_model(model, provider))
@@ -230,11 +234,22 @@ class Operations:
     async def record(self, key: Key, *bodies: Body) -> Event:
         """Append records that say what was done beside the conversation; the last of them."""
         model = None
+        written: list[Body] = []
         for body in bodies:
             if isinstance(body, SettingsChanged):
-                self._check_settings(body)
+                self.check_settings(body)
                 model = OWN_MODEL if _provider_in(body) is not None else model
-        return await self._record(key, *bodies, model=model)
+                written.append(await self._with_place_rules(key, body))
+            else:
+                written.append(body)
+        return await self._record(key, *written, model=model)
+
+    async def _with_place_rules(self, key: Key, settings: SettingsChanged) -> SettingsChanged:
+        """A session that moves is allowed what people granted there, and no longer what they granted where it was."""
+        if not isinstance(settings.working_directory, str):
+            return settings
+        rules = await self.store.granted(key.owner, settings.working_directory)
+        return msgspec.structs.replace(settings, place_rules=rules)
 
     # Sending
 
@@ -313,12 +328,19 @@ class Operations:
     # Stopping and answering
 
     async def stop(
-        self, key: Key, *, stop_id: str | None = None, keep_queued: bool = False, cause: StopCause = "stopped"
+        self,
+        key: Key,
+        *,
+        stop_id: str | None = None,
+        keep_queued: bool = False,
+        cause: StopCause = "stopped",
+        meant_for: TurnId | None = None,
     ) -> Stopped:
-        """End the running turn, and no other. Waiting messages come back, unless they are to be kept."""
+        """End the running turn, and no other: if it is not the one that it was `meant_for`, nothing is stopped. Waiting
+        messages come back, unless they are to be kept."""
         made = self._new_id() if stop_id is None else stop_id
         self._check_id("stop", made)
-        item = inbox.Stop(stop_id=made, keep_queued=keep_queued, cause=cause)
+        item = inbox.Stop(stop_id=made, keep_queued=keep_queued, cause=cause, meant_for=meant_for)
         accepted = await self._put(key, item, f"stop:{made}")
         said = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
         return Stopped(
@@ -408,15 +430,19 @@ class Operations:
         tools: tuple[str, ...] = (),
         capabilities: tuple[str, ...] = (),
         ttl_seconds: float = 60,
-    ) -> None:
-        """Say that a client is present, and what it can run and answer. To be repeated before the time is over."""
+    ) -> tuple[Attachment, ...]:
+        """Say that a client is present, and what it can run and answer. To be repeated before the time is over.
+        The others that are."""
         self._check_id("attachment", attachment_id)
         found = Attachment(
             attachment_id=attachment_id, key=key, node=self._node, tools=tools, capabilities=capabilities
         )
-        clash = await self.store.attach(found, ttl_seconds=ttl_seconds)
-        if clash is not None:
-            raise Conflict("tool_clash", f"External tool name clash: {clash} already registered by another connection")
+        others = await self.store.attach(found, ttl_seconds=ttl_seconds)
+        if isinstance(others, Clash):
+            raise Conflict(
+                "tool_clash", f"External tool name clash: {others.tool} already registered by another connection"
+            )
+        return others
 
     async def detach(self, key: Key, attachment_id: str) -> None:
         await self.store.detach(key, attachment_id)
@@ -511,7 +537,7 @@ class Operations:
         if size > limit:
             raise Invalid("attachment_too_large", f"Pictures have at most {limit:,} bytes together; these {size:,}.")
 
-    def _check_settings(self, settings: SettingsChanged) -> None:
+    def check_settings(self, settings: SettingsChanged) -> None:
         if settings.allow is not UNSET:
             self._check_rules(settings.allow)
         if settings.client_tools is not UNSET:
@@ -525,6 +551,14 @@ class Operations:
 
     def _check_tools(self, tools: Sequence[ClientTool]) -> None:
         for found in tools:
+            if not _TOOL_NAME.fullmatch(found.name):
+                raise Invalid(
+                    "tool_name_invalid", "A tool's name has 1 to 64 characters: letters, digits, _ and - are allowed."
+                )
+            try:
+                msgspec.msgpack.encode(found.parameters)
+            except (OverflowError, RecursionError, UnicodeEncodeError) as error:
+                raise Invalid("tool_invalid", f"The parameters of {found.name} can't be kept: {error}.") from error
             if found.name in typing.get_args(PermissionKind):
                 # Approving it for the session would grant the kind of that name to every tool.
                 raise Invalid("tool_name_reserved", f"{found.name} is a kind of permission; a tool needs another name.")
@@ -532,7 +566,7 @@ class Operations:
     def _check_options(self, options: SessionOptions) -> None:
         self._check_rules(options.allow)
         if options.settings is not None:
-            self._check_settings(options.settings)
+            self.check_settings(options.settings)
         self._check_size("A title", options.title or "", self._bounds.max_name_characters)
         self._check_size("A name", options.client_name, self._bounds.max_name_characters)
         if options.model is not None:

@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from holdfast.events.ids import Key, RequestId
+from holdfast.events.inbox import Stop
 from holdfast.events.session import ClientTool, SessionResumed, SettingsChanged, ToolDelivered
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Operations
-from holdfast.session.state import OpenRequest, State
+from holdfast.session.state import Call, OpenRequest, State
 from holdfast.store.clock import Clock
 from holdfast.store.store import Attachment, Store
 
@@ -56,6 +57,8 @@ class Presence:
         self._operations = operations
         self._store = store
         self._clock = clock
+        self._untidy: set[Key] = set()
+        """Sessions with tools on offer whose client left in the middle of a call."""
 
     async def arrive(self, key: Key, arrival: Arrival) -> None:
         """Attach a client to a session that it just made. Raises `Conflict` when another runs a tool of its."""
@@ -68,14 +71,15 @@ class Presence:
 
         Where the session is taken up again in another process, and the client does not want to go on with what was
         pending, that is ended first: a crash in between leaves it ended, and the client to ask again."""
+        # Noted first: of those that come at the same moment all but one see another, and leave its work alone.
+        others = await self._attach(key, arrival)
         state = await self._operations.state(key)
-        others = await self._others(key, arrival.attachment_id)
         is_warm = bool(state.attached_process) and await self._store.is_alive(state.attached_process)
-        await self._attach(key, arrival)
         interrupts = bool(state.requests) and not (is_warm or continue_pending_work or others)
         interrupts = interrupts and state.conventions == "copilot"
-        if interrupts:
-            await self._operations.stop(key, keep_queued=True, cause="not continued")
+        if interrupts and state.turn is not None:
+            turn_id = state.turn.turn_id
+            await self._operations.stop(key, keep_queued=True, cause="not continued", meant_for=turn_id)
         elsewhere = is_warm and state.attached_process != self._store.process
         resumed = SessionResumed(
             resume_time=self._clock.now_ms(),
@@ -111,19 +115,42 @@ class Presence:
     async def leave(self, key: Key, attachment_id: str) -> bool:
         """A client is gone: its tools go with it, unless it was the last. Then they stay on offer, and whoever comes
         back runs what was asked of them meanwhile. Whether it was the last."""
-        others = await self._others(key, attachment_id)
-        await self._operations.detach(key, attachment_id)
-        if not others:
-            return True
-        present = {name for found in others for name in found.tools}
+        left = await self._store.detach(key, attachment_id)
+        if not left:
+            return left is not None
         try:
             state = await self._operations.state(key)
-            await self._settle_tools(key, state, tuple(tool for tool in state.client_tools if tool.name in present))
+            await self._keep_only(key, state, left)
             for request in state.requests.values():
                 await self._deny_if_nobody_can(key, request)
         except OperationError:
             pass  # It was deleted meanwhile.
         return False
+
+    async def tidy(self, key: Key) -> None:
+        """Take back the tools that only stayed because of a call, once that is done."""
+        if key in self._untidy:
+            self._untidy.discard(key)
+            if left := await self._store.attachments(key):
+                await self._keep_only(key, await self._operations.state(key), left)
+
+    async def _keep_only(self, key: Key, state: State, left: Sequence[Attachment]) -> None:
+        present = {name for found in left for name in found.tools}
+        kept = present | _called(state)
+        await self._settle_tools(key, state, tuple(tool for tool in state.client_tools if tool.name in kept))
+        if kept != present:
+            self._untidy.add(key)
+
+    async def forget(self, key: Key, attachment_id: str) -> None:
+        """The client was never really there: what it asked for was refused."""
+        await self.leave(key, attachment_id)
+
+    async def settle(self, key: Key, request_id: RequestId) -> bool:
+        """Look again whether anybody is left who could decide. Whether the request is open still."""
+        request = (await self._operations.state(key)).requests.get(request_id)
+        if request is not None:
+            await self._deny_if_nobody_can(key, request)
+        return request is not None
 
     async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
         """Nobody at this client can decide. Once no other client is left that could, the request is denied; until
@@ -136,15 +163,22 @@ class Presence:
         await self._deny_if_nobody_can(key, request)
         return True
 
-    def deliverable(self, state: State, tools: Sequence[ClientTool]) -> tuple[OpenRequest, ...]:
-        """The pending calls of these tools that may be given to a client once more."""
+    async def deliverable(self, key: Key, tools: Sequence[ClientTool]) -> tuple[tuple[OpenRequest, Call], ...]:
+        """The pending calls of these tools, and questions, that may be given to a client once more: those that nobody
+        has answered yet."""
         again = {found.name for found in tools if not found.delivered_once}
+        state = await self._operations.state(key)
+        if any(isinstance(found.item, Stop) for found in await self._store.waiting_items(key)):
+            return ()
+        unanswered = {found.request_id for found in await self._store.requests(key)}
         reply = state.reply()
-        names = {call.tool_call_id: call.name for call in reply.calls} if reply else {}
+        pending = [(request, reply.call(request.tool_call_id)) for request in state.requests.values()] if reply else []
         return tuple(
-            request
-            for request in state.requests.values()
-            if request.kind == "client_tool" and names.get(request.tool_call_id) in again
+            (request, call)
+            for request, call in pending
+            if call is not None
+            and request.request_id in unanswered
+            and (request.kind == "question" or (request.kind == "client_tool" and call.name in again))
         )
 
     async def deliver_again(self, key: Key, request: OpenRequest) -> None:
@@ -152,8 +186,8 @@ class Presence:
         delivered = ToolDelivered(request_id=request.request_id, tool_call_id=request.tool_call_id)
         await self._operations.record(key, delivered)
 
-    async def _attach(self, key: Key, arrival: Arrival) -> None:
-        await self._operations.attach(
+    async def _attach(self, key: Key, arrival: Arrival) -> tuple[Attachment, ...]:
+        return await self._operations.attach(
             key,
             arrival.attachment_id,
             tools=tuple(found.name for found in arrival.tools),
@@ -179,3 +213,9 @@ class Presence:
                 await self._operations.decide_permission(key, request.request_id, NOBODY_COULD)
             except OperationError:
                 pass  # Somebody answered meanwhile, or the turn is over.
+
+
+def _called(state: State) -> set[str]:
+    """The tools of calls that are not done: they stay on offer until their step ends, whoever leaves."""
+    reply = state.reply()
+    return {call.name for call in reply.unfinished()} if reply else set()

@@ -570,7 +570,8 @@ def _ask(
     startable: list[Call],
 ) -> None:
     asks_always = state.conventions == "copilot"
-    match judge(ask, tool_name=call.name, allow=state.allow, unattended=current.unattended, asks_always=asks_always):
+    allow = [*state.allow, *state.place_rules]
+    match judge(ask, tool_name=call.name, allow=allow, unattended=current.unattended, asks_always=asks_always):
         case "allow":
             _hand_out(inputs, call, facts, written, startable)
         case "deny":

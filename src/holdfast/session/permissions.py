@@ -57,10 +57,15 @@ def judge(
 def session_rule(ask: PermissionAsk, tool_name: str) -> str:
     """The rule that approving for the rest of the session grants."""
     if ask.kind == "custom-tool":
-        return tool_name
+        return custom_tool_rule(tool_name)
     if ask.kind == "shell" or not ask.inside:
         return f"{ask.kind}({escape(ask.subject)})"
     return ask.kind
+
+
+def custom_tool_rule(tool_name: str) -> str:
+    """For a tool that asks as itself. A built-in tool of the same name asks for what it does, and is not covered."""
+    return f"custom-tool({escape(tool_name)})"
 
 
 def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:

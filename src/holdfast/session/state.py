@@ -211,6 +211,7 @@ class State(msgspec.Struct):
     """Where the client that came last is, or was, attached; empty where nobody said."""
     started_at: int = 0
     allow: list[str] = []
+    place_rules: tuple[str, ...] = ()
     history: list[HistoryItem] = []
     turn: Turn | None = None
     no_worker_noted: bool = False

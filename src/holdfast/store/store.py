@@ -262,6 +262,12 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that it was shown and nobody there could answer."""
 
 
+class Clash(msgspec.Struct, frozen=True):
+    """Another attachment runs this tool."""
+
+    tool: str
+
+
 class Page(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     next: str | None
@@ -345,15 +351,18 @@ class Store(Protocol):
 
     # Presence
 
-    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> str | None:
-        """Note a client, or renew it. The name of a tool that another one has already: then nothing was noted."""
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> "tuple[Attachment, ...] | Clash":
+        """Note a client, or renew it. The others that are there; or the tool that one of them has already, and then
+        nothing was noted."""
         ...
 
     async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
         """Nobody at this client can answer the request."""
         ...
 
-    async def detach(self, key: Key, attachment_id: str) -> None: ...
+    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
+        """Those who are left; None: it was not there."""
+        ...
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
 

@@ -5,6 +5,7 @@ other processes appended before it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -40,6 +41,8 @@ from holdfast.turns.errors import LeaseLost
 from holdfast.turns.shown import blocks_of
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 MISSED_EVENTS = 1_000
 """Records that others appended since this holder last wrote; more are folded in one by one as it goes on."""
@@ -291,7 +294,12 @@ class Holding:
     def _snapshot_if_due(self) -> Snapshot | None:
         if self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
             return None
-        return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
+        try:
+            return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
+        except (OverflowError, TypeError, ValueError, RecursionError):
+            # Only a cache: a state that can't be kept is folded from its events.
+            log.exception("no snapshot of session %s could be made", self.key.session)
+            return None
 
 
 async def to_the_end(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from copilot import CopilotClient
 
-from tests.wire.copilot.harness import Home, Model, Pipe, Server, connected
+from tests.wire.copilot.harness import Home, Model, Pipe, Server, connected, last_answers_race
 
 
 @pytest.fixture(scope="module")
 async def model() -> AsyncIterator[Model]:
-    async with Model() as server:
-        yield server
+    with last_answers_race():
+        async with Model() as server:
+            yield server
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """One client's connection, and the sessions that it is attached to."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 
@@ -8,6 +9,7 @@ from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.server.copilot.hub import Hub, Member
 from holdfast.server.copilot.options import SessionParams
 from holdfast.server.copilot.peer import Peer
+from holdfast.server.presence import Arrival
 
 
 class Attached(msgspec.Struct, kw_only=True):
@@ -18,7 +20,11 @@ class Attached(msgspec.Struct, kw_only=True):
     member: Member
     params: SessionParams
     """What the client asked for when it came, and changed since."""
+    arrival: Arrival
+    """What it brought: the row of its attachment."""
     answers_permissions: bool = False
+    waits: set[asyncio.Future[Any]] = msgspec.field(default_factory=set)
+    """What the client waits for in this session, until it leaves."""
     identity: dict[str, str] | None = None
     """Whose credentials the client gave to the session: what may be said of them."""
     handles: int = 0

@@ -20,7 +20,7 @@ from holdfast.events.ids import Key, Position, RequestId, TurnId, random_id
 from holdfast.events.request import UserInputCompleted, UserInputRequested
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
-from holdfast.server.copilot.projection import Projection, WireEvent
+from holdfast.server.copilot.projection import Projection, WireEvent, still_said
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.server.operations import Operations
 from holdfast.session.state import State
@@ -126,7 +126,11 @@ class Hub:
         """The last turn's end and the id of that event, until it was told that the session is idle."""
         self._queue: tuple[int, int] | None = None
         """How far the inbox reached, and how many messages waited in it, when clients were last told."""
+        self.is_over = False
+        self.starting: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._unanswered: dict[RequestId, tuple[UserInputRequested, set[str], str]] = {}
+        """Questions that a client could not ask anybody, with which clients those are and what the last one said."""
         self._asking: dict[RequestId, set[asyncio.Task[None]]] = {}
 
     async def start(self, position: Position, state: State | None) -> None:
@@ -147,11 +151,18 @@ class Hub:
 
     def _end(self) -> None:
         """Whoever waits learns that nothing will come."""
+        self.is_over = True
         self._has_grown()
         self._watch(Over(), ())
 
     def join(self, member: Member) -> None:
         self.members[member.peer.id] = member
+
+    def leave(self, member: Member) -> None:
+        if self.members.get(member.peer.id) is member:
+            del self.members[member.peer.id]
+        for asked in list(self._unanswered.values()):
+            self._give_up_if_nobody_can(*asked)
 
     @property
     def last_persisted(self) -> str | None:
@@ -160,7 +171,7 @@ class Hub:
 
     async def caught_up(self, position: Position) -> None:
         """Until all of the log up to there was told."""
-        while self.position < position:
+        while self.position < position and not self.is_over:
             await self.grown.wait()
 
     @contextlib.contextmanager
@@ -189,9 +200,14 @@ class Hub:
         """The end of the log says what the next events refer to."""
         self._mode = state.mode
         first = Position(max(0, position - LOOKED_BACK))
-        tail = await self._operations.store.events_after(self.key, first, limit=position - first)
-        self._projection = Projection(self.key.session, self._instructions)
-        self._projection.start_from(state, tail)
+        projection = Projection(self.key.session, self._instructions)
+        while True:
+            tail = await self._operations.store.events_after(self.key, first, limit=position - first)
+            projection.start_from(state, still_said(tail))
+            if projection.parent is not None or first == 0:
+                break
+            first = Position(max(0, first - 10 * LOOKED_BACK))
+        self._projection = projection
 
     async def _follow(self, cursor: Cursor) -> None:
         reader = self._operations.read(self.key, cursor)
@@ -242,6 +258,7 @@ class Hub:
                     if member.answers_questions:
                         self.ask(member, asked)
             case UserInputCompleted(request_id=request_id):
+                self._unanswered.pop(request_id, None)
                 for task in self._asking.pop(request_id, set()):
                     task.cancel()  # Somebody else answered, or the turn is over.
             case _:
@@ -332,16 +349,27 @@ class Hub:
             text, freeform = answer["answer"], bool(answer.get("wasFreeform", True))
             await self._operations.answer_question(self.key, asked.request_id, str(text), was_freeform=freeform)
         except RpcError as error:
-            await self._could_not_be_asked(member, asked, error)
+            self._could_not_be_asked(member, asked, error.message)
         except (PeerGone, OperationError) as error:
             # The question stays: another client, or this one when it comes back, may answer it.
             log.info("a question of session %s was not answered: %s", self.key.session, error)
         except (KeyError, TypeError, AttributeError):
-            log.warning("a client answered a question of session %s with no answer in it", self.key.session)
+            self._could_not_be_asked(member, asked, "the client answered with no answer in it")
 
-    async def _could_not_be_asked(self, member: Member, asked: UserInputRequested, error: RpcError) -> None:
+    def _could_not_be_asked(self, member: Member, asked: UserInputRequested, why: str) -> None:
         """The client says that it can't ask anybody. While another might, the question stays."""
-        others = [found for found in self.members.values() if found is not member and found.answers_questions]
-        if not others:
-            with contextlib.suppress(OperationError):
-                await self._operations.answer_question(self.key, asked.request_id, error.message, failed=True)
+        _, failed, _ = self._unanswered.get(asked.request_id, (asked, set[str](), ""))
+        self._unanswered[asked.request_id] = (asked, failed | {member.peer.id}, why)
+        self._give_up_if_nobody_can(*self._unanswered[asked.request_id])
+
+    def _give_up_if_nobody_can(self, asked: UserInputRequested, failed: set[str], why: str) -> None:
+        able = [found for found in self.members.values() if found.answers_questions and found.peer.id not in failed]
+        if self.members and not able:
+            task = asyncio.create_task(self._give_up(asked, why), name="no answer")
+            tasks = self._asking.setdefault(asked.request_id, set())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _give_up(self, asked: UserInputRequested, why: str) -> None:
+        with contextlib.suppress(OperationError):  # Somebody answered meanwhile.
+            await self._operations.answer_question(self.key, asked.request_id, why, failed=True)

@@ -89,6 +89,7 @@ class Projection:
         self._model, self._effort = shown_model(state.model), state.reasoning_effort
         if state.turn is not None:
             self._turn_id, self._step = state.turn.turn_id, state.turn.step
+            self._asked_by = next(iter(state.turn.message_ids), None)
 
     def project(self, event: Event) -> list[WireEvent]:
         """One event of the log, as clients are told of it; often not at all."""

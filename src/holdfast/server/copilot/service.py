@@ -1,5 +1,7 @@
 """What the connections of this process share: the sessions that their clients watch, and who hears of which."""
 
+import asyncio
+import contextlib
 import hashlib
 import re
 import shutil
@@ -8,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.events.ids import Key, Owner, Position, SessionId
+from holdfast.events.ids import Key, Owner, Position, RequestId, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
 from holdfast.server.copilot.connection import Attached, Connection
@@ -18,7 +20,7 @@ from holdfast.server.copilot.options import SessionParams
 from holdfast.server.copilot.projection import iso, shown_model
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Operations
-from holdfast.server.presence import Presence
+from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.store import Row
@@ -26,6 +28,8 @@ from holdfast.store.store import Row
 OnLastDisconnect = Literal["keep", "close"]
 
 Lifecycle = Literal["created", "updated", "deleted", "foreground", "background"]
+
+LOOK_AGAIN_SECONDS: Final = 2.0
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
@@ -61,8 +65,11 @@ class Service:
         self.connections: set[Connection] = set()
         self.hubs: dict[Key, Hub] = {}
         self.foreground: SessionId | None = None
+        self._settling: dict[tuple[Key, RequestId], asyncio.Task[None]] = {}
 
     async def close(self) -> None:
+        for task in self._settling.values():
+            task.cancel()
         for hub in list(self.hubs.values()):
             await hub.stop()
         self.hubs.clear()
@@ -72,6 +79,7 @@ class Service:
         connection: Connection,
         key: Key,
         params: SessionParams,
+        arrival: Arrival,
         *,
         position: Position,
         state: State | None,
@@ -88,15 +96,20 @@ class Service:
             hub = self.hubs[key] = Hub(
                 key, self.operations, self.clock, self.settings.instructions, self._announce_update
             )
-            hub.join(member)
-            await hub.start(position, state)
-        else:
-            hub.join(member)
+            hub.starting = asyncio.create_task(hub.start(position, state))
+        hub.join(member)
+        try:
+            if hub.starting is not None:
+                await asyncio.shield(hub.starting)
+        except BaseException:
+            await self._let_go(hub, member)
+            raise
         attached = Attached(
             key=key,
             hub=hub,
             member=member,
             params=params,
+            arrival=arrival,
             answers_permissions=bool(params.request_permission),
         )
         connection.attached[key.session] = attached
@@ -111,17 +124,28 @@ class Service:
         was_last = await self.presence.leave(found.key, found.member.attachment_id)
         if was_last and await self._closes(found.key, on_purpose):
             await self.shut_down(found.key)
-        await self.unplace(connection, found)
+        await self._let_go(found.hub, found.member)
+        for waiting in tuple(found.waits):
+            waiting.cancel()
         return True
 
-    async def unplace(self, connection: Connection, found: Attached) -> None:
-        """Let a client watch no longer."""
-        if connection.attached.get(found.key.session) is found:
-            del connection.attached[found.key.session]
-        found.hub.members.pop(found.member.peer.id, None)
-        if not found.hub.members and self.hubs.get(found.key) is found.hub:
-            del self.hubs[found.key]
-            await found.hub.stop()
+    async def undo(self, connection: Connection, found: Attached, previous: Attached | None) -> None:
+        """A client that should have been attached is not: it has what it had before."""
+        if previous is None:
+            await self.presence.forget(found.key, found.arrival.attachment_id)
+            connection.attached.pop(found.key.session, None)
+            await self._let_go(found.hub, found.member)
+            return
+        connection.attached[found.key.session] = previous
+        previous.hub.join(previous.member)
+        await self.presence.arrive(found.key, previous.arrival)
+
+    async def _let_go(self, hub: Hub, member: Member) -> None:
+        """A client no longer watches; without any, nobody need follow the session."""
+        hub.leave(member)
+        if not hub.members and self.hubs.get(hub.key) is hub:
+            del self.hubs[hub.key]
+            await hub.stop()
 
     async def _closes(self, key: Key, on_purpose: bool) -> bool:
         if self.settings.on_last_disconnect == "close":
@@ -162,7 +186,24 @@ class Service:
             found["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
         return metrics, 0
 
+    async def decline(self, found: Attached, request_id: RequestId) -> bool:
+        """Nobody at this client can decide. While others might, it is looked at again now and then: their process may
+        end without a word. Whether the request was open."""
+        was_open = await self.presence.decline(found.key, found.member.attachment_id, request_id)
+        place = (found.key, request_id)
+        if was_open and place not in self._settling:
+            task = self._settling[place] = asyncio.create_task(self._settle(*place))
+            task.add_done_callback(lambda _: self._settling.pop(place, None))
+        return was_open
+
+    async def _settle(self, key: Key, request_id: RequestId) -> None:
+        with contextlib.suppress(OperationError):  # The session was deleted.
+            while await self.presence.settle(key, request_id):
+                await self.clock.sleep(LOOK_AGAIN_SECONDS)
+
     async def _announce_update(self, key: Key) -> None:
+        with contextlib.suppress(OperationError):
+            await self.presence.tidy(key)
         row = await self.operations.store.row(key)
         if row is not None:
             self.announce("updated", key, self.about(row))

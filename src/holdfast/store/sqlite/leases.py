@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.events.ids import Fence, Owner, RequestId
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.store import Attachment, Claim, Key, Lease, ReleaseKind
+from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
 
 UNPLACED_MS: Final = 60_000
 """A session that nobody could run for so long is given to anyone, to say so."""
@@ -121,26 +121,30 @@ class Leases:
 
     def attach(
         self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float
-    ) -> tuple[str | None, str | None]:
+    ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
         """What the dead and the absent left is removed first, so that nobody is in the way of those who are here."""
         key = attachment.key
-        taken: set[str] = set()
+        others: list[Attachment] = []
         for found, is_there in self._all_attachments(db, key):
             if not is_there:
                 db.execute(SQL["detach"], (key.owner, key.session, found.attachment_id))
             elif found.attachment_id != attachment.attachment_id:
-                taken.update(found.tools)
+                others.append(found)
+        taken = {name for other in others for name in other.tools}
         for name in attachment.tools:
             if name in taken:
-                return name, None
+                return Clash(name), None
         of = (key.owner, key.session, attachment.attachment_id, self._me, attachment.node)
         can = (json.dumps(attachment.tools), json.dumps(attachment.capabilities))
         db.execute(SQL["attach"], (*of, *can, self._boot, _until(ttl_seconds)))
-        return None, "attachment"
+        return tuple(others), "attachment"
 
-    def detach(self, db: sqlite3.Connection, key: Key, attachment_id: str) -> tuple[None, str | None]:
-        gone = db.execute(SQL["detach"], (key.owner, key.session, attachment_id)).rowcount == 1
-        return None, "attachment" if gone else None
+    def detach(
+        self, db: sqlite3.Connection, key: Key, attachment_id: str
+    ) -> tuple[tuple[Attachment, ...] | None, str | None]:
+        if db.execute(SQL["detach"], (key.owner, key.session, attachment_id)).rowcount == 0:
+            return None, None
+        return self.attachments(db, key), "attachment"
 
     def decline(
         self, db: sqlite3.Connection, key: Key, attachment_id: str, request_id: RequestId

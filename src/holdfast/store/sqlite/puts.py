@@ -149,7 +149,10 @@ class _Inbox:
         asked = codec.encode_item(stop)
         bound = msgspec.structs.replace(stop, turn_id=self.turn_id)
         payload = codec.encode_item(bound)
-        if self.turn_id is not None:
+        if stop.meant_for is not None and stop.meant_for != self.turn_id:
+            item = self.add(bound, item_key, payload, state="promoted", outcome="turn_ended_before", original=asked)
+            self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
+        elif self.turn_id is not None:
             item = self.add(bound, item_key, payload, original=asked)
             self.wake()
         else:

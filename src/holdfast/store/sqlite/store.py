@@ -31,6 +31,7 @@ from holdfast.store.store import (
     Attachment,
     CaughtUp,
     Claim,
+    Clash,
     Cursor,
     Key,
     Lease,
@@ -220,13 +221,13 @@ class SqliteStore:
 
     # Presence
 
-    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> str | None:
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
         return await self._write(
             "attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), needs_sync=False
         )
 
-    async def detach(self, key: Key, attachment_id: str) -> None:
-        await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), needs_sync=False)
+    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
+        return await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), needs_sync=False)
 
     async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
         await self._write(

@@ -12,6 +12,7 @@ from holdfast.events.ids import (
 )
 from holdfast.store.store import (
     Attachment,
+    Clash,
     Committed,
     FenceMissed,
     Key,
@@ -235,15 +236,23 @@ class LeaseConformance:
     async def test_an_attachment_is_there_until_it_ends_or_expires(self, store: Store) -> None:
         await create(store)
         client = Attachment(attachment_id="a", key=KEY, node="here", tools=("t",), capabilities=("ask",))
-        assert await store.attach(client, ttl_seconds=60) is None
+        assert await store.attach(client, ttl_seconds=60) == ()
         (found,) = await store.attachments(KEY)
         assert found == msgspec.structs.replace(client, process=store.process)
         assert await store.attachments(OTHER) == ()
         await store.attach(client, ttl_seconds=0)
         assert await store.attachments(KEY) == ()
         await store.attach(client, ttl_seconds=60)
-        await store.detach(KEY, "a")
+        assert await store.detach(KEY, "a") == ()
+        assert await store.detach(KEY, "a") is None
         assert await store.attachments(KEY) == ()
+
+    async def test_of_those_who_leave_together_one_is_the_last(self, store: Store) -> None:
+        await create(store)
+        for name in ("a", "b", "c"):
+            await store.attach(Attachment(attachment_id=name, key=KEY, node="here"), ttl_seconds=60)
+        left = await asyncio.gather(*(store.detach(KEY, name) for name in ("a", "b", "c")))
+        assert sorted(len(found) for found in left if found is not None) == [0, 1, 2]
 
     async def test_an_attachment_ends_with_its_process(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
@@ -256,18 +265,18 @@ class LeaseConformance:
         assert not await here.is_alive(there.process)
         assert await here.is_alive(here.process)
         again = Attachment(attachment_id="b", key=KEY, node="here", tools=("t",))
-        assert await here.attach(again, ttl_seconds=60) is None
+        assert await here.attach(again, ttl_seconds=60) == ()
 
     async def test_a_client_tool_belongs_to_one_attachment_at_a_time(self, store: Store) -> None:
         await create(store)
         first = Attachment(attachment_id="a", key=KEY, node="here", tools=("t", "u"))
         second = Attachment(attachment_id="b", key=KEY, node="here", tools=("v", "u"))
-        assert await store.attach(first, ttl_seconds=60) is None
-        assert await store.attach(second, ttl_seconds=60) == "u"
+        assert await store.attach(first, ttl_seconds=60) == ()
+        assert await store.attach(second, ttl_seconds=60) == Clash("u")
         assert [found.attachment_id for found in await store.attachments(KEY)] == ["a"]
-        assert await store.attach(first, ttl_seconds=60) is None, "one is not in one's own way"
+        assert await store.attach(first, ttl_seconds=60) == (), "one is not in one's own way"
         await store.attach(first, ttl_seconds=0)
-        assert await store.attach(second, ttl_seconds=60) is None
+        assert await store.attach(second, ttl_seconds=60) == ()
 
     async def test_what_a_client_declined_is_kept_with_it(self, store: Store) -> None:
         await create(store)

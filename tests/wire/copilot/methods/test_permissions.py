@@ -48,7 +48,7 @@ async def test_rules_that_were_approved_stay_when_approving_all_ends(desk: Desk,
     other = await session.client.session()
     await other.ask("permissions.setApproveAll", enabled=True)
     await other.ask("permissions.setApproveAll", enabled=False)
-    assert (await desk.runtime.operations.state(desk.key(other))).allow == ["write"]
+    assert (await desk.runtime.operations.state(desk.key(other))).place_rules == ("write",)
     assert (await desk.runtime.operations.state(key)).allow == []
 
 

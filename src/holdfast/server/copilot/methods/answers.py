@@ -6,11 +6,13 @@ from typing import Any, Final
 from holdfast.events.ids import RequestId
 from holdfast.events.message import Image
 from holdfast.events.request import Decision
+from holdfast.events.session import SettingsChanged
 from holdfast.events.tool import ToolError
 from holdfast.server.copilot.attachments import decoded
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.session.permissions import custom_tool_rule
 
 RESULT_TYPES: Final[dict[str, ToolError | None]] = {
     "success": None,
@@ -25,7 +27,7 @@ DECISIONS: Final[dict[str, Decision]] = {
     "approved": "approved",
     "approve-for-session": "approved-for-session",
     "approve-read-only-for-session": "approved-for-session",
-    "approve-for-location": "approved-for-session",
+    "approve-for-location": "approved",
     "approve-permanently": "approved-for-session",
     "reject": "denied-interactively-by-user",
 }
@@ -46,7 +48,7 @@ async def handle_tool_call(call: Call) -> Any:
     if not isinstance(result, dict) or not isinstance(result.get("textResultForLlm"), str):
         raise Invalid("result_invalid", "A result is a text, or an object with textResultForLlm; or give an error.")
     kind = result.get("resultType", "success")
-    if kind not in RESULT_TYPES:
+    if not isinstance(kind, str) or kind not in RESULT_TYPES:
         raise Invalid("result_invalid", f"{kind!r} is no type of result; {', '.join(RESULT_TYPES)} are.")
     images = _images(result.get("binaryResultsForLlm") or [])
     return await _answered(call, attached, request_id, result["textResultForLlm"], RESULT_TYPES[kind], images)
@@ -97,9 +99,8 @@ async def handle_permission(call: Call) -> Any:
     result = call.given("result", dict[str, Any], {})
     kind = result.get("kind")
     if kind == UNAVAILABLE:
-        open_still = await call.service.presence.decline(attached.key, attached.member.attachment_id, request_id)
-        return {"success": open_still}
-    if kind not in DECISIONS:
+        return {"success": await call.service.decline(attached, request_id)}
+    if not isinstance(kind, str) or kind not in DECISIONS:
         raise Invalid("decision_invalid", f"{kind!r} is no decision; {', '.join((*DECISIONS, UNAVAILABLE))} are.")
     rules = approved_rules(result.get("approval"))
     place, granted = await _beyond(call, attached, request_id, result, rules)
@@ -116,7 +117,16 @@ async def handle_permission(call: Call) -> Any:
     if granted:
         # Should the process end before this, the answer itself stands, and the next session asks again.
         await call.service.operations.store.grant(attached.key.owner, place, granted)
+        await _hold_here(call, attached)
     return {"success": True}
+
+
+async def _hold_here(call: Call, attached: Attached) -> None:
+    """What was granted for a place holds for this session too, as long as it works there."""
+    state = await call.service.operations.state(attached.key)
+    rules = await call.service.operations.store.granted(attached.key.owner, state.working_directory or "")
+    if rules != state.place_rules:
+        await call.service.operations.record(attached.key, SettingsChanged(place_rules=rules))
 
 
 async def _beyond(
@@ -148,7 +158,7 @@ def approved_rules(approval: Any) -> tuple[str, ...]:
         case "read":
             return ("read",)
         case "custom-tool" if isinstance(approval.get("toolName"), str):
-            return (approval["toolName"],)
+            return (custom_tool_rule(approval["toolName"]),)
         case _:
             return ()
 

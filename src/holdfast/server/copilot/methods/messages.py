@@ -129,7 +129,15 @@ class _Waiting:
             self._ended.set_result(None)
 
     async def outcome(self) -> dict[str, Any]:
-        ended = await self._ended
+        try:
+            self._attached.waits.add(self._ended)
+            ended = await self._ended
+        except asyncio.CancelledError:
+            if not self._ended.cancelled():
+                raise
+            raise self._call.failed("The session was closed here before the turn ended.") from None
+        finally:
+            self._attached.waits.discard(self._ended)
         if self._error is not None:
             error, event_id = self._error
             raise self._call.failed(f"Session error: {error.message}", {"completionEventId": event_id})
@@ -162,7 +170,7 @@ async def stop_turn(call: Call, cause: StopCause, *, keep_queued: bool = True) -
     attached = call.attached()
     stopped = await call.service.operations.stop(attached.key, keep_queued=keep_queued, cause=cause)
     with call.connection.peer.waiting():
-        while stopped.outcome == "stopping":
+        while stopped.outcome == "stopping" and not attached.hub.is_over:
             grown = attached.hub.grown
             receipt = await call.service.operations.store.receipt(attached.key, f"stop:{stopped.stop_id}")
             if receipt is None or receipt.state != "accepted":

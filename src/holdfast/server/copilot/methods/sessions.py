@@ -1,5 +1,7 @@
 """Sessions as wholes: made, resumed, left, listed, forked, deleted."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +19,8 @@ from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
-from holdfast.session.state import State
+from holdfast.session.state import Call as ToolCall
+from holdfast.session.state import OpenRequest, State
 from holdfast.store.store import Row
 
 PAGE = 200
@@ -30,62 +33,91 @@ async def create(call: Call) -> Any:
         key = Key(call.connection.owner, SessionId(params.session_id or random_id()))
         options = await _options(call, key, params)
         made = await call.service.operations.create_if_missing(key.owner, options, key.session)
-        await _entrust(call, key, params, None)
-        await call.service.leave(call.connection, key.session)
-        attached = await (_at_new(call, key, params) if made else _at_existing(call, key, params, options))
-    row = await call.service.operations.session(key)
+        before = None if made else await call.service.operations.state(key)
+        attached, row = await _placed(call, key, params, before, lambda: _made(call, key, params, before))
     if made:
         call.service.announce("created", key, call.service.about(row))
-    return Answer(_result(call, row, "interactive"), attached.member.begin)
+    return Answer(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
 
 
 @method("session.resume")
 async def resume(call: Call) -> Any:
     params = parsed(call.params)
+    pending: list[tuple[OpenRequest, ToolCall]] = []
     async with call.connection.attaching:
-        attached, state = await _resumed(call, params)
-    row = await call.service.operations.session(attached.key)
-    return Answer(_result(call, row, state.mode), lambda: _go_on(attached, state, params))
+        key = call.key
+        try:
+            before = await call.service.operations.state(key)
+        except NotFound as error:
+            raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
+        settings = await _settings(call, key, params, before)
+        call.service.operations.check_settings(settings)
+        model = await _model(call, params) if params.model is not None else before.model
+        work = lambda: _resumed(call, params, settings, model, pending)  # noqa: E731
+        attached, row = await _placed(call, key, params, before, work)
+    return Answer(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
 
 
-async def _resumed(call: Call, params: SessionParams) -> tuple[Attached, State]:
-    key = call.key
+async def _placed(
+    call: Call, key: Key, params: SessionParams, before: State | None, work: Callable[[], Awaitable[None]]
+) -> tuple[Attached, Row]:
+    """Let the client watch, then do the rest, so that it is told of its own coming as everybody is. Whatever goes wrong
+    on the way, or is given up: what was before is so again, and no trace of the client is left."""
     service = call.service
-    try:
-        before = await service.operations.state(key)
-    except NotFound as error:
-        raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
-    await call.service.leave(call.connection, key.session)
     arrival = _arrival(call, params)
-    settings = await _settings(call, key, params, before)
-    # It watches before it is noted, so that it is told of its own return, as everybody is.
-    attached = await service.place(call.connection, key, params, position=before.head, state=before)
+    service.operations.check_settings(SettingsChanged(client_tools=arrival.tools))
+    previous = call.connection.attached.get(key.session)
+    position = before.head if before is not None else Position(0)
+    attached = await service.place(call.connection, key, params, arrival, position=position, state=before)
     try:
-        resumed = await service.presence.resume(
-            key, arrival, continue_pending_work=params.continue_pending_work, settings=settings
-        )
+        await work()
+        return attached, await service.operations.session(key)
     except BaseException:
-        await service.unplace(call.connection, attached)
+        await asyncio.shield(asyncio.ensure_future(service.undo(call.connection, attached, previous)))
         raise
+
+
+async def _made(call: Call, key: Key, params: SessionParams, before: State | None) -> None:
+    """One's own session of that id may be there already: it is gone on with, and nothing of it is replaced."""
+    arrival = _arrival(call, params)
+    await call.service.presence.arrive(key, arrival)
+    if before is not None:
+        settings = await _settings(call, key, params, before)
+        tools = await call.service.presence.tools_with(key, before, arrival)
+        process = call.service.operations.store.process
+        await call.service.operations.record(
+            key, msgspec.structs.replace(settings, client_tools=tools, attached_process=process)
+        )
+    await _entrust(call, key, params, before.provider if before else None)
+
+
+async def _resumed(
+    call: Call,
+    params: SessionParams,
+    settings: SettingsChanged,
+    model: str | None,
+    pending: list[tuple[OpenRequest, ToolCall]],
+) -> None:
+    key, service = call.key, call.service
+    arrival = _arrival(call, params)
+    resumed = await service.presence.resume(
+        key, arrival, continue_pending_work=params.continue_pending_work, settings=settings
+    )
     await _entrust(call, key, params, resumed.state.provider)
-    if params.model is not None:
-        await _change_model(call, key, await _model(call, params), resumed.state)
-    if params.continue_pending_work and not resumed.interrupted:
-        for request in service.presence.deliverable(resumed.state, arrival.tools):
-            await service.presence.deliver_again(key, request)
-    return attached, resumed.state
+    if model is not None and model != resumed.state.model:
+        await service.operations.change_model(key, model, previous=resumed.state.model)
+    if params.continue_pending_work:
+        for request, found in await service.presence.deliverable(key, arrival.tools):
+            if request.kind == "client_tool":
+                await service.presence.deliver_again(key, request)
+            pending.append((request, found))
 
 
-def _go_on(attached: Attached, state: State, params: SessionParams) -> None:
+def _go_on(attached: Attached, state: State, pending: list[tuple[OpenRequest, ToolCall]]) -> None:
     """The client has its answer: what happened meanwhile follows, then whatever it takes over."""
     attached.member.begin()
-    if not params.continue_pending_work:
-        return
-    offered = {tool.name for tool in params.tools or () if not tool.tool().delivered_once}
-    reply = state.reply()
-    for request in state.requests.values():
-        found = reply.call(request.tool_call_id) if reply else None
-        if request.kind == "client_tool" and found is not None and found.name in offered:
+    for request, found in pending:
+        if request.kind == "client_tool":
             handed = {
                 "requestId": request.request_id,
                 "sessionId": attached.key.session,
@@ -95,7 +127,7 @@ def _go_on(attached: Attached, state: State, params: SessionParams) -> None:
                 "workingDirectory": state.working_directory,
             }
             attached.hub.tell("external_tool.requested", handed, only=attached.member)
-        elif request.kind == "question" and found is not None and attached.member.answers_questions:
+        elif attached.member.answers_questions:
             attached.hub.ask(attached.member, _question(request.request_id, found.tool_call_id, found.arguments))
 
 
@@ -109,22 +141,6 @@ def _question(request_id: Any, tool_call_id: Any, arguments: str) -> UserInputRe
         choices=tuple(str(choice) for choice in asked.get("choices") or ()),
         allow_freeform=bool(asked.get("allow_freeform", True)),
     )
-
-
-async def _at_new(call: Call, key: Key, params: SessionParams) -> Attached:
-    await call.service.presence.arrive(key, _arrival(call, params))
-    return await call.service.place(call.connection, key, params, position=Position(0), state=None)
-
-
-async def _at_existing(call: Call, key: Key, params: SessionParams, options: SessionOptions) -> Attached:
-    """One's own session of that id is there already: it is gone on with, and nothing of it is replaced."""
-    state = await call.service.operations.state(key)
-    arrival = _arrival(call, params)
-    await call.service.presence.arrive(key, arrival)
-    tools = await call.service.presence.tools_with(key, state, arrival)
-    settings = await _settings(call, key, params, state)
-    await call.service.operations.record(key, msgspec.structs.replace(settings, client_tools=tools))
-    return await call.service.place(call.connection, key, params, position=state.head, state=state)
 
 
 def _arrival(call: Call, params: SessionParams) -> Arrival:
@@ -153,7 +169,6 @@ async def _options(call: Call, key: Key, params: SessionParams) -> SessionOption
         working_directory=directory,
         tools=params.built_in_tools(service.settings.built_in),
         client_tools=_client_tools(call, params),
-        allow=await service.operations.store.granted(key.owner, directory),
         title=params.name,
         conventions="copilot",
         client_name=params.client_name or "",
@@ -162,6 +177,7 @@ async def _options(call: Call, key: Key, params: SessionParams) -> SessionOption
             reasoning_effort=params.reasoning_effort,
             provider=brought.provider() if brought else None,
             stream=bool(params.streaming),
+            place_rules=await service.operations.store.granted(key.owner, directory),
         ),
     )
 
@@ -175,13 +191,14 @@ async def _settings(call: Call, key: Key, params: SessionParams, state: State) -
     brought = params.own_provider()
     present = await call.service.operations.store.attachments(key)
     others_ask = any(ANSWERS_QUESTIONS in found.capabilities for found in present)
-    rules = await call.service.operations.store.granted(key.owner, state.working_directory or "")
+    place = directory if isinstance(directory, str) else state.working_directory or ""
+    rules = await call.service.operations.store.granted(key.owner, place)
     return SettingsChanged(
         system_message=said.text() if said else UNSET,
         system_mode=("replace" if said.mode == "replace" else "append") if said else UNSET,
         working_directory=UNSET if directory == state.working_directory else directory,
         tools=_built_in_again(call, params, state, others_ask),
-        allow=tuple(dict.fromkeys((*state.allow, *rules))) if set(rules) - set(state.allow) else UNSET,
+        place_rules=rules,
         reasoning_effort=params.reasoning_effort if params.reasoning_effort is not None else UNSET,
         provider=brought.provider() if brought else UNSET,
         stream=UNSET if params.streaming is None else params.streaming,
@@ -228,19 +245,20 @@ async def _model(call: Call, params: SessionParams) -> str:
 
 async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider | None) -> None:
     """Keep what the client gave for its model calls, after it was written down what they are for: nobody who lacks
-    them runs the session meanwhile. A session that needs nothing of its client may be run by anyone."""
+    them runs the session meanwhile. What another client gave stays, as long as the process that has it lives."""
     secrets = params.secrets()
-    brought = params.own_provider()
-    provider = brought.provider() if brought else before
     if secrets is not None:
         await call.service.credentials.put(key, secrets)
-    elif provider is None or not provider.has_secrets:
+        return
+    if params.own_provider() is not None:
         await call.service.credentials.forget(key)
-
-
-async def _change_model(call: Call, key: Key, model: str, state: State) -> None:
-    if model != state.model:
-        await call.service.operations.change_model(key, model, previous=state.model)
+        return
+    kept = await call.service.operations.store.secret(key)
+    if kept is None or (before is not None and before.has_secrets):
+        return
+    keeper, sealed = kept
+    if not sealed and not (keeper and await call.service.operations.store.is_alive(keeper)):
+        await call.service.credentials.forget(key)
 
 
 def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:

@@ -1,0 +1,211 @@
+"""Clients that come and leave at the same moment: on a real store, with nobody at work unless a test says so, so that
+what was accepted stays where it was put."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.app import Runtime
+from holdfast.events.ids import Key, SessionId, TurnId
+from holdfast.events.inbox import Stop
+from holdfast.events.request import ExternalToolRequested
+from holdfast.events.session import ClientTool, SettingsChanged
+from holdfast.events.turn import TurnEnded, TurnStarted
+from holdfast.models.scripted import Reply
+from holdfast.server.errors import Conflict, Invalid
+from holdfast.server.presence import ANSWERS_PERMISSIONS, Arrival, Presence, Resumed
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import Append
+from holdfast.session.fold import FOLD_VERSION
+from holdfast.session.state import OpenRequest
+from tests.faults.world import call, runtime_on, scripted, until
+from tests.turns.recording import KEY, recording
+
+pytestmark = pytest.mark.anyio
+
+SESSION = SessionId("s")
+PLAIN = {"type": "object", "properties": {}}
+
+
+def tool(name: str, **more: Any) -> ClientTool:
+    return ClientTool(name=name, description="Does it", parameters=PLAIN, asks_permission=False, **more)
+
+
+def arrival(name: str, *tools: str) -> Arrival:
+    return Arrival(attachment_id=name, tools=tuple(map(tool, tools)), capabilities=(ANSWERS_PERMISSIONS,))
+
+
+class Door:
+    """A session, and whoever comes to it or leaves it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.store = runtime.store
+        self.operations = runtime.operations
+        self.presence = Presence(runtime.operations, runtime.store, runtime.clock)
+        self.key = Key(runtime.owner, SESSION)
+
+    async def resume(self, who: Arrival, *, goes_on: bool | None = None, **settings: Any) -> Resumed:
+        changed = SettingsChanged(**settings)
+        return await self.presence.resume(self.key, who, continue_pending_work=goes_on, settings=changed)
+
+    async def present(self) -> set[str]:
+        return {found.attachment_id for found in await self.store.attachments(self.key)}
+
+    async def tools(self) -> list[str]:
+        return [found.name for found in (await self.operations.state(self.key)).client_tools]
+
+    async def pending(self) -> OpenRequest:
+        (request,) = (await self.operations.state(self.key)).requests.values()
+        return request
+
+    async def is_stopping(self) -> bool:
+        return any(isinstance(found.item, Stop) for found in await self.store.waiting_items(self.key))
+
+
+@asynccontextmanager
+async def cold(folder: Path) -> AsyncIterator[Door]:
+    """A call of the tool `ta` waits for a client; the process that asked for it has ended, and nobody works here."""
+    model = scripted(call("ta"), Reply(text="Done."))
+    async with runtime_on(folder / "test.db", model) as before:
+        session = await before.session(SESSION, conventions="copilot", client_tools=(tool("ta"),))
+        await session.send("Use it")
+        await until(session, lambda body: isinstance(body, ExternalToolRequested))
+    async with runtime_on(folder / "test.db", model, work=False) as here:
+        yield Door(here)
+
+
+@asynccontextmanager
+async def idle(folder: Path, **options: Any) -> AsyncIterator[Door]:
+    async with runtime_on(folder / "test.db", work=False) as here:
+        await here.session(SESSION, conventions="copilot", **options)
+        yield Door(here)
+
+
+# Coming
+
+
+async def test_who_comes_alone_and_does_not_go_on_ends_what_was_pending(tmp_path: Path) -> None:
+    async with cold(tmp_path) as door:
+        assert (await door.resume(arrival("one"))).interrupted is True
+        assert await door.is_stopping()
+
+
+async def test_who_comes_beside_a_client_that_goes_on_does_not_end_its_work(tmp_path: Path) -> None:
+    async with cold(tmp_path) as door:
+        await door.resume(arrival("goes on", "ta"), goes_on=True)
+        assert (await door.resume(arrival("one"))).interrupted is False
+        assert not await door.is_stopping()
+        await door.operations.answer_tool(door.key, (await door.pending()).request_id, "it")
+
+
+async def test_who_is_only_attached_yet_keeps_its_work_from_who_comes_next(tmp_path: Path) -> None:
+    """The one that goes on has come, and nothing else of its return is written."""
+    async with cold(tmp_path) as door:
+        await door.presence.arrive(door.key, arrival("goes on", "ta"))
+        assert (await door.resume(arrival("one"))).interrupted is False
+        assert not await door.is_stopping()
+
+
+async def test_of_two_that_come_at_once_the_one_that_goes_on_keeps_its_work(tmp_path: Path) -> None:
+    """What is asked of the store first is done first, so that the one that goes on is attached first."""
+    async with cold(tmp_path) as door:
+        _, other = await asyncio.gather(
+            door.resume(arrival("goes on", "ta"), goes_on=True), door.resume(arrival("one"))
+        )
+        assert other.interrupted is False
+        assert not await door.is_stopping()
+        assert await door.tools() == ["ta"]
+
+
+async def test_of_two_that_come_at_once_and_do_not_go_on_one_ends_what_was_pending(tmp_path: Path) -> None:
+    async with cold(tmp_path) as door:
+        both = await asyncio.gather(door.resume(arrival("one")), door.resume(arrival("two")))
+        assert any(found.interrupted for found in both)
+        assert await door.is_stopping()
+
+
+async def test_a_call_is_given_again_until_somebody_has_answered_it(tmp_path: Path) -> None:
+    async with cold(tmp_path) as door:
+        request = await door.pending()
+        await door.resume(arrival("one", "ta"), goes_on=True)
+        again = await door.presence.deliverable(door.key, (tool("ta"),))
+        assert [found.request_id for found, _ in again] == [request.request_id]
+        assert await door.presence.deliverable(door.key, (tool("tb"),)) == ()
+        # Nobody works here: the answer is accepted, and the log does not have it.
+        await door.operations.answer_tool(door.key, request.request_id, "it")
+        assert (await door.pending()).request_id == request.request_id
+        assert await door.presence.deliverable(door.key, (tool("ta"),)) == ()
+
+
+@pytest.mark.parametrize(
+    ("brings", "wrong"),
+    [
+        ("ta", {"system_message": "x" * 300_000}),
+        ("ta", {"client_name": "x" * 100_000}),
+        ("tb", {}),
+        ("a b", {}),
+    ],
+    ids=["system message", "client name", "tool of another", "name of a tool"],
+)
+async def test_a_refused_return_writes_nothing(tmp_path: Path, brings: str, wrong: dict[str, Any]) -> None:
+    async with idle(tmp_path) as door:
+        await door.resume(arrival("other", "tb"))
+        before = await door.operations.session(door.key)
+        with pytest.raises((Conflict, Invalid)):
+            await door.resume(arrival("refused", brings), **wrong)
+        assert (await door.operations.session(door.key)).head == before.head
+        assert await door.tools() == ["tb"]
+
+
+# Leaving
+
+
+async def test_of_two_that_leave_at_once_exactly_one_is_the_last_and_its_tools_stay(tmp_path: Path) -> None:
+    async with idle(tmp_path) as door:
+        for _ in range(10):
+            await door.resume(arrival("one", "ta"))
+            await door.resume(arrival("two", "tb"))
+            assert await door.tools() == ["ta", "tb"]
+            leaving = await asyncio.gather(*(door.presence.leave(door.key, name) for name in ("one", "two")))
+            assert sorted(leaving) == [False, True]
+            assert await door.present() == set()
+            assert await door.tools() == (["ta"] if leaving[0] else ["tb"])
+
+
+async def test_who_leaves_twice_is_the_last_once(tmp_path: Path) -> None:
+    async with idle(tmp_path) as door:
+        await door.resume(arrival("one", "ta"))
+        leaving = await asyncio.gather(*(door.presence.leave(door.key, "one") for _ in range(2)))
+        assert sorted(leaving) == [False, True]
+        assert await door.tools() == ["ta"]
+
+
+async def test_the_tool_of_an_unfinished_call_stays_when_its_client_leaves(tmp_path: Path) -> None:
+    async with cold(tmp_path) as door:
+        await door.resume(arrival("one", "ta", "tc"), goes_on=True)
+        await door.resume(arrival("two", "tb"))
+        assert await door.presence.leave(door.key, "one") is False
+        assert await door.tools() == ["ta", "tb"]
+
+
+# What can't be kept
+
+
+async def test_a_state_that_no_snapshot_can_hold_does_not_keep_a_session_from_going_on(tmp_path: Path) -> None:
+    """Such numbers are refused at the door; a log that was written before may have one."""
+    async with recording(tmp_path) as found:
+        found.holding.bounds = Bounds(snapshot_every_events=1)
+        number = {"type": "integer", "maximum": 10**30}
+        huge = ClientTool(name="counter", description="Counts", parameters={"properties": {"n": number}})
+        await found.holding.commit(Append(events=[SettingsChanged(client_tools=(huge,))]))
+        for turn in ("first", "second"):
+            written = [TurnStarted(turn_id=TurnId(turn)), TurnEnded(turn_id=TurnId(turn), reason="completed")]
+            assert await found.holding.commit(Append(events=[*written]))
+        loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
+        assert loaded is not None
+        assert (await found.operations.state(KEY)).client_tools == (huge,)
+        assert loaded.events[-1].position == (await found.operations.session(KEY)).head
