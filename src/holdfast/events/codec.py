@@ -53,6 +53,14 @@ def decode_item(data: bytes) -> inbox.Item:
     return _item_decoder.decode(data)
 
 
+def arguments(text: str) -> Any:
+    """The arguments of a tool call as the model wrote them; those that are not JSON stay text."""
+    try:
+        return msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
 def to_bytes(value: Any) -> bytes:
     """JSON in UTF-8. Only text with a lone surrogate takes the slow way round."""
     try:

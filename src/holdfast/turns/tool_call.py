@@ -76,17 +76,13 @@ def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
 def _client_facts(client: ClientTool, call: Call) -> CallFacts:
     ask = None
     if client.asks_permission:
-        details = {"toolName": client.name, "toolDescription": client.description, "args": as_json(call.arguments)}
+        details = {
+            "toolName": client.name,
+            "toolDescription": client.description,
+            "args": codec.arguments(call.arguments),
+        }
         ask = PermissionAsk(kind="custom-tool", subject=client.name, details=details)
     return CallFacts(where="client", ask=ask, repeatable=True)
-
-
-def as_json(arguments: str) -> Any:
-    """A call's arguments as the model wrote them; those that are not JSON stay text."""
-    try:
-        return msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return arguments
 
 
 def _question_facts(arguments: Question) -> CallFacts:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import codec, message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId, random_id
@@ -336,7 +336,7 @@ class Projection:
                 {
                     "toolCallId": block.tool_call_id,
                     "name": block.name,
-                    "arguments": as_json(block.arguments),
+                    "arguments": codec.arguments(block.arguments),
                     "type": "function",
                 }
                 for block in body.blocks
@@ -381,7 +381,7 @@ class Projection:
                 started = {
                     "toolCallId": body.tool_call_id,
                     "toolName": body.tool_name,
-                    "arguments": as_json(body.arguments),
+                    "arguments": codec.arguments(body.arguments),
                     "model": self._model,
                     "turnId": self._of_step()["turnId"],
                 }
@@ -437,7 +437,7 @@ class Projection:
             "sessionId": self._session_id,
             "toolCallId": body.tool_call_id,
             "toolName": body.tool_name,
-            "arguments": as_json(body.arguments),
+            "arguments": codec.arguments(body.arguments),
             "workingDirectory": self._directory,
         }
 
@@ -470,14 +470,6 @@ def shown_model(name: str | None) -> str | None:
 
 def iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
-def as_json(arguments: str) -> Any:
-    """A call's arguments; those that are not JSON stay text."""
-    try:
-        return msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return arguments
 
 
 def _info(body: session.SessionInfo) -> _Shown:

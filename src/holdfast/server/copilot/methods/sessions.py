@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.events import codec
 from holdfast.events.ids import Key, Position, SessionId, random_id
 from holdfast.events.request import UserInputRequested
 from holdfast.events.session import ClientTool, Provider, SettingsChanged
@@ -14,7 +15,7 @@ from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import Answer
-from holdfast.server.copilot.projection import Projection, WireEvent, as_json, iso, still_said
+from holdfast.server.copilot.projection import Projection, WireEvent, iso, still_said
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
@@ -123,7 +124,7 @@ def _go_on(attached: Attached, state: State, pending: list[tuple[OpenRequest, To
                 "sessionId": attached.key.session,
                 "toolCallId": found.tool_call_id,
                 "toolName": found.name,
-                "arguments": as_json(found.arguments),
+                "arguments": codec.arguments(found.arguments),
                 "workingDirectory": state.working_directory,
             }
             attached.hub.tell("external_tool.requested", handed, only=attached.member)
@@ -132,7 +133,7 @@ def _go_on(attached: Attached, state: State, pending: list[tuple[OpenRequest, To
 
 
 def _question(request_id: Any, tool_call_id: Any, arguments: str) -> UserInputRequested:
-    asked = as_json(arguments)
+    asked = codec.arguments(arguments)
     asked = asked if isinstance(asked, dict) else {}
     return UserInputRequested(
         request_id=request_id,

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.events import codec
 from holdfast.events.context import ToolSpec
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
-from holdfast.server.copilot.projection import as_json
 from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
 from holdfast.session.state import State
 from holdfast.tools.built_in import BUILT_IN
@@ -73,7 +73,7 @@ async def list_pending(call: Call) -> Any:
         found = reply.call(request.tool_call_id) if reply else None
         if request.kind == "client_tool" and found is not None:
             asked = {"requestId": request.request_id, "toolCallId": found.tool_call_id, "toolName": found.name}
-            items.append({**asked, "arguments": as_json(found.arguments)})
+            items.append({**asked, "arguments": codec.arguments(found.arguments)})
     return {"items": items}
 
 
