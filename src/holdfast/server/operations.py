@@ -349,11 +349,14 @@ class Operations:
             returned=_texts(accepted.removed),
         )
 
-    async def rewind(self, key: Key, kept: Position) -> None:
-        """Let the conversation go on from there as if nothing after it had been said. Returns when it does."""
-        item_key = f"rewind:{self._new_id()}"
+    async def rewind(self, key: Key, kept: Position, *, rewind_id: str | None = None) -> None:
+        """Let the conversation go on from there as if nothing after it had been said. Returns when it does. The same id
+        again gets the same receipt."""
+        made = self._new_id() if rewind_id is None else rewind_id
+        self._check_id("rewind", made)
+        item_key = f"rewind:{made}"
         position = (await self.session(key)).head
-        accepted = await self._put(key, inbox.Rewind(rewind_id=item_key, kept=kept), item_key)
+        accepted = await self._put(key, inbox.Rewind(rewind_id=made, kept=kept), item_key)
         receipt: InboxItem | None = accepted.item
         async with aclosing(self.read(key, Cursor(position)).follow()) as readings:
             while receipt is not None and receipt.state == "accepted":

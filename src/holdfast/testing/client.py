@@ -167,7 +167,8 @@ class Client:
 
     async def rewind_to_end_of(self, number: int) -> None:
         ends = [event.position for event in self.events if isinstance(event.body, turn.TurnEnded)]
-        await self._once(f"rewind {number}", lambda: self.operations.rewind(self.key, ends[number - 1]))
+        kept, rewind_id = ends[number - 1], f"r{number}"
+        await self._once(f"rewind {number}", lambda: self.operations.rewind(self.key, kept, rewind_id=rewind_id))
 
     async def grant(self, rule: str) -> None:
         await self._once(f"grant {rule}", lambda: self.operations.store.grant(self.key.owner, "", [rule]))
