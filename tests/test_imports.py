@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
 ROOT = {"app", "cli", "config", "event_loop", "testing", "version"}
 
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "live": PURE,
     "models": PURE,
     "tools": PURE,
+    "commands": PURE,
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
     "server": SEAMS | {"version"},

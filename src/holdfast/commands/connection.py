@@ -1,0 +1,83 @@
+"""Somebody who asks the supervisor, over a socket. Who does not read the answers is let go; nobody waits for them."""
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.commands.loop import READ, WRITE, Loop
+from holdfast.commands.protocol import Answer, MessageTooLong, Request, framed, requests, take_frames
+
+MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+CHUNK_BYTES: Final = 65_536
+
+
+class Connection:
+    def __init__(
+        self,
+        loop: Loop,
+        peer: socket.socket,
+        *,
+        asked: "Callable[[Connection, Request], None]",
+        closed: "Callable[[Connection], None]",
+    ) -> None:
+        self._loop = loop
+        self._peer = peer
+        self._asked = asked
+        self._closed = closed
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._is_open = True
+        peer.setblocking(False)
+        loop.watch(peer.fileno(), READ, self._ready)
+
+    def send(self, answer: Answer) -> None:
+        if not self._is_open:
+            return
+        self._unsent += framed(answer)
+        self._send()
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._send()
+        if events & READ and self._is_open:
+            self._receive()
+
+    def _send(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._peer.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if len(self._unsent) > MAX_UNREAD_BYTES:
+            self.close()
+            return
+        self._loop.watch(self._peer.fileno(), READ | WRITE if self._unsent else READ, self._ready)
+
+    def _receive(self) -> None:
+        try:
+            data = self._peer.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._received += data
+        try:
+            for frame in take_frames(self._received):
+                self._asked(self, requests.decode(frame))
+        except (MessageTooLong, msgspec.DecodeError):
+            self.close()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.ignore(self._peer.fileno())
+            self._peer.close()
+            self._closed(self)

@@ -1,0 +1,23 @@
+"""What commands, and the supervisor itself, find in their environment: a few harmless variables, and what is asked for.
+
+The supervisor too, because a command may read the environment of any process of its user.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+ALLOWED: Final = frozenset(
+    {"PATH", "HOME", "LANG", "LANGUAGE", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ", "XDG_RUNTIME_DIR"}
+)
+
+
+def allowed(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name in ALLOWED or name.startswith("LC_")}
+
+
+def for_supervisor(environment: Mapping[str, str]) -> dict[str, str]:
+    """It must find the same packages as we do, however we found them."""
+    places = [os.path.abspath(place) for place in sys.path if place]
+    return allowed(environment) | {"PYTHONPATH": os.pathsep.join(places)}

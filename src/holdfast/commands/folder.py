@@ -1,0 +1,124 @@
+"""The folder of one command: its records, each written whole or not at all.
+
+asked.json     there from the first moment: the folder gets its name with this file in it
+runner.json    there before the command's first instruction: without it, it never ran
+output…        what it wrote (see output.py)
+outcome.json   there once it has ended
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.commands.command import Asked, CommandKey, Outcome, Runner
+
+Record = TypeVar("Record", Asked, Runner, Outcome)
+
+KEYS: Final = "keys"
+ASIDE: Final = "."
+"""Names that begin so are not finished: a crash left them, and they mean nothing."""
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
+    """A crash before the rename leaves a file aside that nobody reads; after it, the whole record. `durable`: the same
+    holds if the machine loses its power."""
+    aside = path.with_name(ASIDE + path.name)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.rename(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+class CommandFolder:
+    """Reads and writes the records of one command."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, root: Path, key: CommandKey) -> "CommandFolder":
+        return cls(root / KEYS / key.name)
+
+    def create(self, asked: Asked) -> bool:
+        """Take the key: False if somebody has it. A folder that is not empty can't be replaced by a rename, so that one
+        of any number of contenders wins. A crash before the rename leaves no key, and the command has not been started;
+        after it, a key without a runner, under which nothing was started and nothing will be."""
+        aside = self.path.with_name(f"{ASIDE}{self.path.name}.{os.getpid()}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(mode=0o700, parents=True)
+        try:
+            write_whole(aside / "asked.json", msgspec.json.encode(asked), durable=True)
+            os.rename(aside, self.path)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            if self.path.exists():
+                return False
+            raise
+        sync_directory(self.path.parent)
+        return True
+
+    def asked(self) -> Asked | None:
+        return self._read("asked.json", Asked)
+
+    def runner(self) -> Runner | None:
+        return self._read("runner.json", Runner)
+
+    def outcome(self) -> Outcome | None:
+        return self._read("outcome.json", Outcome)
+
+    def write_runner(self, runner: Runner) -> None:
+        """A crash before it: the command, which waits for us, ends unstarted. After it: it may have run. Power lost is
+        no matter: a key of an earlier start of the machine is not taken for one that never ran."""
+        write_whole(self.path / "runner.json", msgspec.json.encode(runner), durable=False)
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """A crash before it loses the exit code, and the command counts as lost; after it, it is never asked again."""
+        write_whole(self.path / "outcome.json", msgspec.json.encode(outcome), durable=True)
+
+    def _read(self, name: str, kind: type[Record]) -> Record | None:
+        try:
+            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def remove_output(self) -> None:
+        """What remains is how it ended: the key must not look unused to somebody who comes back late."""
+        for file in self.path.glob("output*"):
+            file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """A crash in the middle leaves a folder aside, which the next supervisor removes."""
+        gone = self.path.with_name(f"{ASIDE}{self.path.name}.gone")
+        os.rename(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def folders(root: Path) -> list[CommandFolder]:
+    with os.scandir(root / KEYS) as entries:
+        return [CommandFolder(Path(entry.path)) for entry in entries if not entry.name.startswith(ASIDE)]
+
+
+def remove_unfinished(root: Path) -> None:
+    """What crashes left aside. Only the supervisor calls it, and only it creates: nobody is at work on these."""
+    for path in (root / KEYS).glob(ASIDE + "*"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""The runtime's end of the socket: any number of requests at once, each answered when it is time."""
+
+import asyncio
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from holdfast.commands.address import address
+from holdfast.commands.protocol import Answer, Cancel, MessageTooLong, Request, Verb, answers, framed, take_frames
+
+CHUNK_BYTES = 65_536
+
+
+class LineCut(Exception):
+    """The supervisor ended before it answered: whether it had heard is unknown."""
+
+
+class Line:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self.is_open = True
+        self._listening = asyncio.create_task(self._listen(), name="commands: listen to the supervisor")
+
+    @classmethod
+    async def to(cls, root: Path) -> Self:
+        """Raises `OSError` if nobody is there."""
+        return cls(*await asyncio.open_unix_connection(address(root)))
+
+    async def ask(self, verb: Verb) -> Answer:
+        if not self.is_open:
+            raise LineCut
+        number = next(self._numbers)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answered
+        try:
+            self._writer.write(framed(Request(number, verb)))
+            return await answered
+        except asyncio.CancelledError:
+            # Nobody waits any more; without a word the supervisor would keep it in mind until the command ends.
+            if self.is_open:
+                self._writer.write(framed(Request(next(self._numbers), Cancel(number))))
+            raise
+        finally:
+            del self._waiting[number]
+
+    async def _listen(self) -> None:
+        received = bytearray()
+        try:
+            while data := await self._reader.read(CHUNK_BYTES):
+                received += data
+                for frame in take_frames(received):
+                    answer = answers.decode(frame)
+                    waiting = self._waiting.get(answer.id)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(answer)
+        except (OSError, MessageTooLong, msgspec.DecodeError):
+            pass  # Either way it can't be spoken with any more.
+        finally:
+            self.is_open = False
+            self._writer.close()
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(LineCut())
+
+    async def close(self) -> None:
+        self._listening.cancel()
+        await asyncio.wait([self._listening])
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            pass  # The other side went first.

@@ -1,0 +1,262 @@
+"""What a command wrote, on disk, by byte offset. The supervisor appends; anybody may read at the same time.
+
+    output          everything, as long as it is not more than the ceiling
+    output.N        what follows, from offset N on: an eighth of the ceiling each
+    output.cut      there when the middle is gone: then of `output` only the first half of the ceiling counts
+    output.streams  where one stream takes over from the other: offset * 4 + stream, eight bytes each
+
+Offsets count what the command wrote, and stay true when the middle goes.
+"""
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.commands.command import Stream
+
+STDOUT: Final = 0
+STDERR: Final = 1
+EITHER: Final = 2
+"""From here on nobody knows which: the streams took turns too often."""
+
+MAX_TURNS: Final = 1_000_000
+"""Eight bytes each. A command that alternates byte by byte would otherwise write more index than output."""
+
+KEPT_PIECES: Final = 4
+"""Half of the ceiling at the beginning, half of it (four eighths) at the end."""
+
+_TURN: Final = struct.Struct("<Q")
+
+
+class OutputWriter:
+    """Appends to the output of one command. Only the supervisor that started it has one."""
+
+    def __init__(self, folder: Path, ceiling: int) -> None:
+        self.size = 0
+        self._folder = folder
+        self._ceiling = max(ceiling, 16)
+        self._room = self._ceiling
+        self._pieces: list[Path] = []
+        self._descriptor = self._opened(folder / "output")
+        self._streams = -1
+        self._stream = STDOUT
+        self._turns = 0
+
+    def append(self, data: bytes, stream: int) -> int:
+        """How many bytes were written: all, unless the disk is full in between. Raises `OSError` if it was none."""
+        self._note(stream)
+        view = memoryview(data)
+        try:
+            while view:
+                if not self._room:
+                    self._next_piece()
+                written = os.write(self._descriptor, view[: self._room])
+                self.size += written
+                self._room -= written
+                view = view[written:]
+        except OSError:
+            if len(view) == len(data):
+                raise
+        return len(data) - len(view)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        if self._streams >= 0:
+            os.close(self._streams)
+
+    def _note(self, stream: int) -> None:
+        """Before the bytes that it speaks of: a crash in between leaves a turn at the end, of no bytes."""
+        if stream == self._stream or self._stream == EITHER:
+            return
+        self._turns += 1
+        turn = stream if self._turns < MAX_TURNS else EITHER
+        if self._streams < 0:
+            self._streams = self._opened(self._folder / "output.streams")
+        os.write(self._streams, _TURN.pack(self.size * 4 + turn))
+        self._stream = turn
+
+    def _next_piece(self) -> None:
+        if len(self._pieces) == KEPT_PIECES:
+            self._drop_the_oldest()
+        piece = self._folder / f"output.{self.size}"
+        following = self._opened(piece)
+        os.close(self._descriptor)
+        self._descriptor = following
+        self._pieces.append(piece)
+        self._room = self._ceiling // 8
+
+    def _drop_the_oldest(self) -> None:
+        """First what no reader may rely on any more is said, then it goes: a crash in between loses no byte that a
+        reader would still count on."""
+        cut = self._folder / "output.cut"
+        if not cut.exists():
+            os.close(self._opened(cut))
+            half = self._ceiling // 2
+            os.truncate(self._folder / "output", half)
+            self._mark(half)
+        self._pieces[0].unlink(missing_ok=True)
+        del self._pieces[0]
+
+    def _mark(self, half: int) -> None:
+        """For whoever opens the plain file. Readers of ours know that it is not output."""
+        with open(self._folder / "output", "ab") as file:
+            file.write(
+                f"\n[holdfast: more than {self._ceiling} bytes were written. Only the first {half} are in this file; "
+                f"the last ones are in the files output.N beside it, from byte N on; the middle is gone.]\n".encode()
+            )
+
+    @staticmethod
+    def _opened(path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Bytes from an offset on. An offset beyond the one that was asked for: what lay between is gone."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Bytes that came from one stream, one after the other."""
+
+    start: int
+    end: int
+    stream: int
+
+
+class OutputReader:
+    """Reads the output of one command, also while it is written. Holds nothing open."""
+
+    def __init__(self, folder: Path, ceiling: int) -> None:
+        self._folder = folder
+        self._half = max(ceiling, 16) // 2
+
+    @property
+    def size(self) -> int:
+        return max((start + length for start, length, _ in self._files()), default=0)
+
+    @property
+    def changed_at(self) -> float:
+        """When something was last written, by the wall clock; 0 if there is nothing."""
+        times = [path.stat().st_mtime for path in self._folder.glob("output*") if _number(path.name) is not None]
+        return max(times, default=0.0)
+
+    def read(self, offset: int, length: int) -> Chunk:
+        """At most `length` bytes from `offset` on, or from where they begin again. Nothing: there is nothing yet."""
+        while True:
+            cut = self._is_cut()
+            chunk = self._read_once(max(offset, 0), max(length, 0))
+            # The middle may have gone while we read it, and a note for people have taken its place.
+            if self._is_cut() == cut:
+                return chunk
+
+    def read_stream(self, stream: Stream, offset: int, length: int) -> Chunk:
+        """As `read`, but of one stream alone, with offsets that count only what that stream wrote."""
+        if stream == "both":
+            return self.read(offset, length)
+        wanted = STDOUT if stream == "stdout" else STDERR
+        passed, start, data = 0, offset, bytearray()
+        for run in self.runs():
+            if run.stream not in (wanted, EITHER):
+                continue
+            inside = max(offset - passed, 0)
+            passed += run.end - run.start
+            for chunk in self._chunks(run.start + inside, min(run.end, run.start + inside + length - len(data))):
+                if not data:
+                    start = passed - (run.end - chunk.offset)
+                data += chunk.data
+            if len(data) >= length:
+                break
+        return Chunk(start, bytes(data))
+
+    def stream_size(self, stream: Stream) -> int:
+        wanted = STDOUT if stream == "stdout" else STDERR
+        return sum(run.end - run.start for run in self.runs() if stream == "both" or run.stream in (wanted, EITHER))
+
+    def runs(self) -> list[Run]:
+        """All of the output, in order, by the stream that it came from."""
+        size = self.size
+        try:
+            index = (self._folder / "output.streams").read_bytes()
+        except FileNotFoundError:
+            index = b""
+        whole = index[: len(index) // _TURN.size * _TURN.size]
+        turns = [(0, STDOUT)] + [(turn // 4, turn % 4) for (turn,) in _TURN.iter_unpack(whole)]
+        ends = [min(start, size) for start, _ in turns[1:]] + [size]
+        return [
+            Run(min(start, size), end, stream) for (start, stream), end in zip(turns, ends, strict=True) if start < end
+        ]
+
+    def _chunks(self, start: int, end: int) -> Iterator[Chunk]:
+        while start < end:
+            chunk = self.read(start, end - start)
+            if not chunk.data or chunk.offset >= end:
+                return
+            yield Chunk(chunk.offset, chunk.data[: end - chunk.offset])
+            start = chunk.end
+
+    def _is_cut(self) -> bool:
+        return (self._folder / "output.cut").exists()
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """Offset, length and place of each file, in order."""
+        found = []
+        cut = self._is_cut()
+        for path in self._folder.glob("output*"):
+            start = _number(path.name)
+            if start is None:
+                continue
+            try:
+                length = path.stat().st_size
+            except FileNotFoundError:
+                continue  # It was the oldest, and went.
+            found.append((start, min(length, self._half) if cut and not start else length, path))
+        return sorted(found)
+
+    def _read_once(self, offset: int, length: int) -> Chunk:
+        data = bytearray()
+        files = self._files()
+        first = max(bisect_right([start for start, _, _ in files], offset) - 1, 0)
+        start = offset
+        for begin, size, path in files[first:]:
+            at = start + len(data)
+            if begin + size <= at:
+                continue
+            if begin > at:
+                if data:
+                    break
+                start = at = begin
+            data += _bytes(path, at - begin, min(length - len(data), begin + size - at))
+            if len(data) >= length:
+                break
+        return Chunk(start, bytes(data))
+
+
+def _number(name: str) -> int | None:
+    """The offset that a file begins at, or None if there is no output in it."""
+    if name == "output":
+        return 0
+    digits = name.removeprefix("output.")
+    return int(digits) if digits.isdecimal() else None
+
+
+def _bytes(path: Path, offset: int, length: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,225 @@
+"""What the system knows of processes: who lives, since when, from whom. Linux tells it in /proc, others by `ps`."""
+
+import ctypes
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.commands.command import MARK, Process, Runner
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PROC: Final = Path("/proc")
+_HAS_PROC: Final = sys.platform == "linux"
+_PS: Final = "/bin/ps"
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One process in a look at all of them."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: str
+    name: str
+    has_ended: bool
+
+    def named(self) -> Process:
+        return Process(self.pid, self.started, self.name)
+
+
+class Notice(Protocol):
+    """What the loop can watch, and what must be closed."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+@cache
+def boot_id() -> str:
+    """Names this start of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        asked = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
+        return asked.stdout.decode().strip() or "unknown"
+    return "unknown"
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children instead of init's. Linux alone has it."""
+    if _HAS_PROC:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def seen(pid: int) -> Seen | None:
+    """One process, or None if there is none of that number."""
+    if _HAS_PROC:
+        return _from_proc(pid)
+    return next(iter(_from_ps("-p", str(pid))), None)
+
+
+def all_seen() -> list[Seen]:
+    if not _HAS_PROC:
+        return _from_ps("-A")
+    pids = [int(name) for name in os.listdir(_PROC) if name.isdecimal()]
+    return [found for found in map(_from_proc, pids) if found]
+
+
+def is_alive(runner: Runner) -> bool:
+    """Whether this very process still runs: the same number at another time, or after a restart, is another."""
+    if runner.boot != boot_id():
+        return False
+    found = seen(runner.pid)
+    return found is not None and found.started == runner.started and not found.has_ended
+
+
+class Census:
+    """One look at all processes that live."""
+
+    def __init__(self) -> None:
+        self.living = {one.pid: one for one in all_seen() if not one.has_ended}
+        self._marks = {one.pid: _mark(one) for one in self.living.values()}
+        self._children: dict[int, list[Seen]] = {}
+        for one in self.living.values():
+            self._children.setdefault(one.parent, []).append(one)
+
+    def family(self, leader: Runner, mark: str, *, knows_session: bool) -> list[Seen]:
+        """Those that a command consists of: its session, its group, what carries its mark, and all that descends from
+        these. Where there is no /proc, nobody is found who left the session and whose parent has ended. Without
+        `knows_session` the session and group of that number may be another's by now, and do not count."""
+        holder = self.living.get(leader.pid)
+        # As long as anybody is in the session its number is given to nobody else; if somebody has it, they are gone.
+        is_ours = knows_session and (holder is None or holder.started == leader.started)
+        marks = (mark, mark_number(mark))
+        found: dict[int, Seen] = {}
+        unseen = [
+            one
+            for one in self.living.values()
+            if self._marks[one.pid] in marks or (is_ours and leader.pid in (one.session, one.group, one.pid))
+        ]
+        while unseen:
+            one = unseen.pop()
+            if one.pid not in found and one.pid != os.getpid():
+                found[one.pid] = one
+                unseen += self._children.get(one.pid, [])
+        return sorted(found.values(), key=lambda one: one.pid)
+
+
+def mark_number(mark: str) -> int:
+    """The mark once more, as a limit on real-time work that nobody meets in 35 years. A limit is inherited by all that
+    a command starts, and unlike a variable it is not dropped by accident."""
+    return (1 << 50) + int(mark[:12], 16)
+
+
+def set_mark_number(mark: str) -> None:
+    """In a process that is about to be a command."""
+    if sys.platform == "linux":
+        most = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+        if most == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (mark_number(mark), most))
+
+
+def _mark(one: Seen) -> str | int:
+    """What names the command that started it, by whatever detour; empty if none did, or if it is not to be known."""
+    try:
+        environment = (_PROC / str(one.pid) / "environ").read_bytes()
+        _, _, after = (b"\0" + environment).partition(f"\0{MARK}=".encode())
+        mark = after.partition(b"\0")[0].decode("ascii", "replace")
+        # All others are found by their parents.
+        is_orphan = one.parent in (1, os.getpid())
+        return mark or (_rttime(one.pid) if is_orphan else "")
+    except OSError:
+        return ""
+
+
+def _rttime(pid: int) -> int:
+    lines = (_PROC / str(pid) / "limits").read_text().splitlines()
+    soft = next((line.split()[3] for line in lines if line.startswith("Max realtime timeout")), "")
+    return int(soft) if soft.isdecimal() else 0
+
+
+def send_signal(one: Process, number: signal.Signals) -> None:
+    """To this very process, never to one that has its number by now."""
+    descriptor = -1
+    try:
+        if _HAS_PROC and hasattr(os, "pidfd_open"):
+            descriptor = os.pidfd_open(one.pid)
+        found = seen(one.pid)
+        if found is None or found.started != one.started:
+            return
+        if descriptor >= 0:
+            signal.pidfd_send_signal(descriptor, number)
+        else:
+            os.kill(one.pid, number)
+    except OSError:
+        pass  # It has ended, or is not ours to signal: whether it is dead is looked at afterwards.
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def exit_notice(pid: int) -> "Notice | None":
+    """Something that is readable once the process, which need not be our child, has ended. None: it can't be watched,
+    most likely because it has ended already."""
+    try:
+        if sys.platform == "darwin":
+            queue = select.kqueue()
+            end = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            queue.control([end], 0)
+            return queue
+        return FileIO(os.pidfd_open(pid))
+    except OSError:
+        return None
+
+
+def _from_proc(pid: int) -> Seen | None:
+    try:
+        line = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The name stands in brackets, and may hold anything, brackets and spaces as well.
+    before, _, after = line.rpartition(")")
+    fields = after.split()
+    return Seen(
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        started=fields[19],
+        name=before.partition("(")[2],
+        has_ended=fields[0] in "ZX",
+    )
+
+
+def _from_ps(*which: str) -> list[Seen]:
+    """`ps` gives no session by number everywhere: the group stands in for it."""
+    columns = "pid=,ppid=,pgid=,stat=,lstart=,comm="
+    asked = subprocess.run(
+        [_PS, *which, "-o", columns], capture_output=True, check=False, env={"LC_ALL": "C", "TZ": "UTC"}
+    )
+    return [_from_line(line.split(None, 9)) for line in asked.stdout.decode("utf-8", "replace").splitlines()]
+
+
+def _from_line(fields: list[str]) -> Seen:
+    pid, parent, group = (int(field) for field in fields[:3])
+    return Seen(
+        pid=pid,
+        parent=parent,
+        group=group,
+        session=group,
+        started=" ".join(fields[4:9]),
+        name=fields[9] if len(fields) > 9 else "",
+        has_ended=fields[3].startswith("Z"),
+    )

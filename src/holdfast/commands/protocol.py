@@ -1,0 +1,109 @@
+"""What the runtime and the supervisor say to each other: JSON, each message after its length in four bytes.
+
+Both sides ignore fields that they do not know and have defaults for those that are missing: after an upgrade a new
+runtime speaks with the supervisor that the old one left.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from holdfast.commands.command import CommandKey, KillReport, Spec, Status
+
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """Take the key and run the command. If the key is taken: what became of it."""
+
+    key: CommandKey
+    spec: Spec
+
+
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """What became of the key. If it is free it is taken, so that nobody starts a command under it any more."""
+
+    key: CommandKey
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    key: CommandKey
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """Answered when the output is longer than `offset`, if there is one, or when the command has ended."""
+
+    key: CommandKey
+    offset: int | None = None
+
+
+class Kill(msgspec.Struct, frozen=True, tag="kill"):
+    key: CommandKey
+    grace_seconds: float
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """Remove all that is known of a command that has ended."""
+
+    key: CommandKey
+
+
+class ListAll(msgspec.Struct, frozen=True, tag="list"):
+    pass
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Nobody waits for the answer to that request any more. Has no answer itself."""
+
+    request: int
+
+
+Verb = Start | Adopt | Ask | Watch | Kill | Forget | ListAll | Cancel
+
+
+class Request(msgspec.Struct, frozen=True):
+    id: int
+    verb: Verb
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`created`: the request took the key. Without an error and without a status: there is no such command."""
+
+    id: int
+    status: Status | None = None
+    created: bool = False
+    statuses: tuple[Status, ...] = ()
+    report: KillReport | None = None
+    error: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+requests: Final = msgspec.json.Decoder(Request)
+answers: Final = msgspec.json.Decoder(Answer)
+
+
+class MessageTooLong(Exception):
+    """Nobody who speaks this protocol sends that."""
+
+
+def framed(message: Request | Answer) -> bytes:
+    data = _encoder.encode(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+def take_frames(buffer: bytearray) -> list[bytes]:
+    """Take the whole messages out of the beginning of what was received."""
+    taken = []
+    while len(buffer) >= _LENGTH.size:
+        (length,) = _LENGTH.unpack_from(buffer)
+        if length > MAX_MESSAGE_BYTES:
+            raise MessageTooLong
+        end = _LENGTH.size + length
+        if len(buffer) < end:
+            break
+        taken.append(bytes(buffer[_LENGTH.size : end]))
+        del buffer[:end]
+    return taken

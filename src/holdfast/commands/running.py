@@ -1,0 +1,338 @@
+"""One command in the hands of the supervisor: its start behind a gate, its output, its end.
+
+A command is forked, waits at the gate, and is let through only when it is on disk who it is. Nobody can be running
+without a record, and whoever finds none knows that nothing ran.
+"""
+
+import fcntl
+import os
+import resource
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from holdfast.commands.command import MARK, Asked, Limits, Outcome, Process, Reason, Runner, Spec, Status
+from holdfast.commands.folder import CommandFolder
+from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
+from holdfast.commands.processes import Census, boot_id, seen, set_mark_number
+
+CHUNK_BYTES: Final = 65_536
+
+LINGER_SECONDS: Final = 0.1
+"""After the shell's end, for what it did not wait for but that is about to end, such as `>(tee file)`."""
+
+RETRY_SECONDS: Final = 0.5
+"""When the disk is full. The command waits meanwhile: its pipe is not read."""
+
+
+class NotStarted(Exception):
+    """It could not be started, and was not. The message says why."""
+
+
+class Inherited:
+    """What commands get from whoever started the supervisor, which has changed it for itself."""
+
+    def __init__(self, *, umask: int, files: tuple[int, int]) -> None:
+        self.umask = umask
+        self.files = files
+        """The limit on open files as it was before the supervisor raised its own."""
+
+
+class Running:
+    """A command that we started. Tells `on_change` when there is more output or an outcome."""
+
+    def __init__(self, loop: Loop, folder: CommandFolder, asked: Asked, *, on_change: Callable[[], None]) -> None:
+        self._loop = loop
+        self.folder = folder
+        self.asked = asked
+        self.runner: Runner | None = None
+        self.outcome: Outcome | None = None
+        self.reason: Reason = "exited"
+        """Why it will have ended when it does."""
+        self.killed: tuple[Process, ...] = ()
+        self.escaped: tuple[Process, ...] = ()
+        self.exit_code: int | None = None
+        self.holds_outcome = False
+        """While a kill is under way: what it found belongs into the outcome."""
+        self._on_change = on_change
+        self._output: OutputWriter | None = None
+        self._pipes: dict[int, int] = {}
+        self._unwritten: dict[int, bytes] = {}
+        self._last_output_at = asked.at
+        self._detail = ""
+        self._trying: Timer | None = None
+
+    # The start
+
+    def start(self, spec: Spec, inherited: Inherited) -> None:
+        """Raises `NotStarted`. Whatever it raises, the key is used up, and an outcome will say so."""
+        open_here: list[int] = []
+        try:
+            self._output = OutputWriter(self.folder.path, self.asked.limits.output_bytes)
+            self._start(spec, inherited, open_here)
+        except (OSError, ValueError) as error:
+            raise NotStarted(str(error)) from error
+        finally:
+            for descriptor in open_here:
+                os.close(descriptor)
+
+    def _start(self, spec: Spec, inherited: Inherited, open_here: list[int]) -> None:
+        directory = os.open(spec.directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+        open_here.append(directory)
+        gate, opener = _pipe(open_here)
+        failure, failing = _pipe(open_here)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        open_here.append(nothing)
+        stdout = self._output_pipe(STDOUT, open_here)
+        stderr = stdout if spec.merged else self._output_pipe(STDERR, open_here)
+        pid = os.fork()
+        if not pid:
+            os.close(opener)
+            self._loop.forget_signals()
+            streams = (nothing, stdout, stderr)
+            become(spec, self.asked.key.name, inherited, gate=gate, streams=streams, at=directory, failing=failing)
+        self._let_through(pid, opener)
+        open_here.remove(failing)
+        os.close(failing)
+        if told := os.read(failure, 4096):
+            raise ValueError(told.decode("utf-8", "replace"))
+
+    def _output_pipe(self, stream: int, open_here: list[int]) -> int:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        self._pipes[reading] = stream
+        self._listen(reading)
+        open_here.append(writing)
+        return writing
+
+    def _let_through(self, pid: int, opener: int) -> None:
+        """If we die before the record is written the gate closes, and it ends. If we die between the record and the
+        opening, it ends as well, and counts as lost: the safe side. Raises `OSError` without having opened."""
+        found = seen(pid)
+        runner = Runner(pid=pid, started=found.started if found else "", boot=boot_id())
+        self.folder.write_runner(runner)
+        self.runner = runner
+        try:
+            os.write(opener, b"\n")
+        except BrokenPipeError:
+            pass  # It has ended already, and said why.
+
+    # Output
+
+    def _write(self, pipe: int, data: bytes) -> bool:
+        """Whether all of it is in the file. If not, the pipe rests until it is."""
+        assert self._output is not None
+        try:
+            written = self._output.append(data, self._pipes[pipe])
+        except OSError:
+            written = 0
+        self._last_output_at = time.time()
+        if written < len(data):
+            self._loop.ignore(pipe)
+            if not self._unwritten:
+                self._loop.after(RETRY_SECONDS, self._retry)
+            self._unwritten[pipe] = data[written:]
+        self._on_change()
+        return written == len(data)
+
+    def _retry(self) -> None:
+        waiting, self._unwritten = self._unwritten, {}
+        for pipe, data in waiting.items():
+            if self._write(pipe, data):
+                self._listen(pipe)
+        if self.exit_code is not None:
+            self._drain()
+            self.finish()
+
+    def _listen(self, pipe: int) -> None:
+        self._loop.watch(pipe, READ, lambda _: self._readable(pipe))
+
+    def _drain(self) -> None:
+        """What the shell wrote is in the pipes when it has ended. Only as much as is there now is read, and once more
+        for the end: who was left behind may write on for ever."""
+        for pipe in list(self._pipes):
+            left = _waiting_bytes(pipe)
+            while left >= 0 and pipe in self._pipes and pipe not in self._unwritten:
+                left -= self._read(pipe) or 1
+
+    def _readable(self, pipe: int) -> None:
+        self._read(pipe)
+        if not self._pipes:
+            self._closed()
+
+    def _read(self, pipe: int) -> int:
+        try:
+            data = os.read(pipe, CHUNK_BYTES)
+        except BlockingIOError:
+            return 0
+        if data:
+            self._write(pipe, data)
+        else:
+            self._close(pipe)
+        return len(data)
+
+    def _close(self, pipe: int) -> None:
+        self._loop.ignore(pipe)
+        os.close(pipe)
+        del self._pipes[pipe]
+
+    # The end
+
+    def exited(self, exit_code: int) -> None:
+        """The shell has ended. Others of its family may live on, and write."""
+        self.exit_code = exit_code
+        self._drain()
+        if self._pipes:
+            self._loop.after(LINGER_SECONDS, self.finish)
+        else:
+            self.finish()
+
+    def not_started(self, why: str) -> None:
+        self.reason = "not_started"
+        self._detail = why
+        for pipe in list(self._pipes):
+            self._close(pipe)
+        self.finish()
+
+    def _closed(self) -> None:
+        """Nobody holds an output any more."""
+        if self.exit_code is not None:
+            self.finish()
+        if self.outcome is not None:
+            self.release()
+            self._on_change()
+
+    def finish(self) -> None:
+        """Write the outcome, once all that is known is in it. It is told to nobody before it is on disk."""
+        if self.outcome is not None or self.holds_outcome:
+            return
+        if self._unwritten:
+            return  # The disk is full. When it has taken that, we come here again.
+        try:
+            if self._output is not None:
+                self._output.sync()
+            outcome = self._as_known()
+            self.folder.write_outcome(outcome)
+        except OSError:
+            if self._trying is None or not self._trying.is_waiting:
+                self._trying = self._loop.after(RETRY_SECONDS, self.finish)
+            return
+        self.outcome = outcome
+        if not self._pipes:
+            self.release()
+        self._on_change()
+
+    def _as_known(self) -> Outcome:
+        return Outcome(
+            reason=self.reason,
+            exit_code=self.exit_code if self.reason != "not_started" else None,
+            at=time.time(),
+            output_bytes=self._output.size if self._output else 0,
+            detail=self._detail,
+            left_behind=self._left_behind() if self.reason == "exited" else (),
+            killed=self.killed,
+            escaped=self.escaped,
+        )
+
+    def _left_behind(self) -> tuple[Process, ...]:
+        """Looked for only if there is a sign of it: an open pipe, or somebody in the group."""
+        if self.runner is None or not (self._pipes or _has_members(self.runner.pid)):
+            return ()
+        return tuple(one.named() for one in Census().family(self.runner, self.asked.key.name, knows_session=True))
+
+    def release(self) -> None:
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    @property
+    def is_over(self) -> bool:
+        """Ended, and nobody holds its output any more."""
+        return self.outcome is not None and not self._pipes
+
+    def status(self) -> Status:
+        ceiling = self.asked.limits.output_bytes
+        return Status(
+            asked=self.asked,
+            state="running" if self.outcome is None else "ended",
+            runner=self.runner,
+            outcome=self.outcome,
+            output_bytes=self._output.size if self._output else OutputReader(self.folder.path, ceiling).size,
+            last_output_at=self._last_output_at,
+            folder=str(self.folder.path),
+        )
+
+
+def become(
+    spec: Spec,
+    mark: str,
+    inherited: Inherited,
+    *,
+    gate: int,
+    streams: tuple[int, int, int],
+    at: int,
+    failing: int,
+) -> NoReturn:
+    """In the child: wait at the gate, then be the command. Never returns into the supervisor's code."""
+    try:
+        os.setsid()
+        os.fchdir(at)
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored, signal.SIG_DFL)
+        os.umask(inherited.umask)
+        program = command_line(spec)
+        environment = spec.environment | {MARK: mark}
+        if not os.read(gate, 1):
+            os._exit(0)
+        set_mark_number(mark)
+        limit(spec.limits, inherited.files)
+        os.execvpe(program[0], program, environment)
+    except BaseException as error:
+        os.write(failing, f"can't run it: {error}".encode("utf-8", "replace")[:4000])
+    finally:
+        os._exit(127)
+
+
+def command_line(spec: Spec) -> list[str]:
+    shell = spec.shell or ("/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh")
+    return [*spec.inside, shell, "-c", spec.command]
+
+
+def limit(limits: Limits, files: tuple[int, int]) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    for kind, most in (
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        if most > 0:
+            bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (bound, bound))
+
+
+def _pipe(open_here: list[int]) -> tuple[int, int]:
+    ends = os.pipe()
+    open_here.extend(ends)
+    return ends
+
+
+def _waiting_bytes(pipe: int) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))
+    return int(count)
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

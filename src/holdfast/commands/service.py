@@ -1,0 +1,378 @@
+"""The supervisor at work: its commands, those who ask for them, and when it has nothing left to do."""
+
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Outcome, Process, Reason, Status
+from holdfast.commands.connection import Connection
+from holdfast.commands.folder import CommandFolder, folders, remove_unfinished
+from holdfast.commands.killing import Killings
+from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.output import OutputReader
+from holdfast.commands.processes import boot_id, is_alive
+from holdfast.commands.protocol import (
+    Adopt,
+    Answer,
+    Ask,
+    Cancel,
+    Forget,
+    Kill,
+    ListAll,
+    Request,
+    Start,
+    Watch,
+)
+from holdfast.commands.running import Inherited, NotStarted, Running
+from holdfast.commands.unwatched import Unwatched, what_became
+
+CEILING_GRACE_SECONDS: Final = 5.0
+SWEEP_SECONDS: Final = 3600.0
+FULL_PAUSE_SECONDS: Final = 0.2
+"""When no more descriptors can be had for those who connect."""
+
+MEMORY_SECONDS: Final = 30 * 86_400.0
+"""How long a key that was used can be told from one that was not, after its output has gone."""
+
+Command = Running | Unwatched
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    idle_seconds: float = 30.0
+    retention_seconds: float = 86_400.0
+    """From the end of a command to the removal of its output."""
+
+
+class Waiter(msgspec.Struct):
+    connection: Connection
+    request: int
+    offset: int | None
+
+
+class Service:
+    def __init__(self, root: Path, loop: Loop, inherited: Inherited, settings: Settings) -> None:
+        self._root = root
+        self._loop = loop
+        self._inherited = inherited
+        self._settings = settings
+        self._commands: dict[str, Command] = {}
+        self._by_pid: dict[int, Running] = {}
+        self._ceilings: dict[str, Timer] = {}
+        self._waiters: dict[str, list[Waiter]] = {}
+        self._killings = Killings(loop)
+        self._killed: dict[str, list[tuple[Connection, int]]] = {}
+        """Those that are being killed, and who wants to know."""
+        self._connections: set[Connection] = set()
+        self._idle: Timer | None = None
+        self._closing = False
+
+    # Life
+
+    def recover(self) -> None:
+        """What earlier supervisors left: outcomes for those that ended unseen, an eye on those that run."""
+        remove_unfinished(self._root)
+        for folder in folders(self._root):
+            try:
+                if folder.outcome() is None:
+                    self._recover(folder)
+            except (msgspec.DecodeError, OSError) as error:
+                print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
+        self._sweep()
+
+    def listen(self, listener: socket.socket) -> None:
+        self._loop.watch(listener.fileno(), READ, lambda _: self._accept(listener))
+        self._settle()
+
+    def close_when_done(self) -> None:
+        """Asked to end, by the system most likely: as soon as nothing runs, whoever is connected."""
+        self._closing = True
+        self._settle()
+
+    def _settle(self) -> None:
+        """End after a while without commands and without anybody who could start one."""
+        if self._commands or self._killed or (self._connections and not self._closing):
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+        elif self._closing:
+            self._loop.stop()
+        elif self._idle is None:
+            self._idle = self._loop.after(self._settings.idle_seconds, self._loop.stop)
+
+    def reap(self) -> None:
+        """All children that ended: commands, and orphans of theirs that came to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            if (command := self._by_pid.pop(pid, None)) is not None:
+                command.exited(code if code >= 0 else 128 - code)
+
+    # Who asks
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            peer, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            # Out of descriptors. Whoever waits at the door is let in when some are free.
+            self._loop.ignore(listener.fileno())
+            self._loop.after(FULL_PAUSE_SECONDS, lambda: self.listen(listener))
+            return
+        self._connections.add(Connection(self._loop, peer, asked=self._asked, closed=self._left))
+        self._settle()
+
+    def _left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        for name in list(self._waiters):
+            self._keep_waiters(name, lambda waiter: waiter.connection is not connection)
+        self._settle()
+
+    def _asked(self, connection: Connection, request: Request) -> None:
+        try:
+            answer = self._answer(connection, request)
+        except OSError as error:
+            answer = Answer(id=request.id, error=str(error))
+        except Exception as error:
+            # Our bug. Whoever asked must not wait for ever.
+            traceback.print_exc()
+            answer = Answer(id=request.id, error=f"the supervisor failed: {type(error).__name__}")
+        if answer is not None:
+            connection.send(answer)
+
+    def _answer(self, connection: Connection, request: Request) -> Answer | None:
+        """None: later, or never."""
+        match request.verb:
+            case Start():
+                return self._start(request.id, request.verb)
+            case Adopt(key):
+                return self._adopt(request.id, key)
+            case Ask(key):
+                return Answer(id=request.id, status=self._status(key))
+            case Watch(key, offset):
+                return self._watch(connection, request.id, key, offset)
+            case Kill(key, grace_seconds):
+                return self._kill(connection, request.id, key, grace_seconds)
+            case Forget(key):
+                return self._forget(request.id, key)
+            case ListAll():
+                return Answer(id=request.id, statuses=tuple(one.status() for one in self._commands.values()))
+            case Cancel(cancelled):
+                for name in list(self._waiters):
+                    self._keep_waiters(
+                        name, lambda waiter: (waiter.connection, waiter.request) != (connection, cancelled)
+                    )
+                return None
+
+    # What is asked
+
+    def _start(self, request: int, verb: Start) -> Answer:
+        spec = verb.spec
+        folder = CommandFolder.of(self._root, verb.key)
+        asked = Asked(
+            key=verb.key,
+            command=spec.command,
+            directory=spec.directory,
+            limits=spec.limits,
+            merged=spec.merged,
+            at=time.time(),
+            boot=boot_id(),
+        )
+        if not folder.create(asked):
+            return Answer(id=request, status=self._status(verb.key))
+        name = verb.key.name
+        command = Running(self._loop, folder, asked, on_change=lambda: self._changed(name))
+        self._commands[name] = command
+        try:
+            command.start(spec, self._inherited)
+        except NotStarted as error:
+            command.not_started(str(error))
+        else:
+            assert command.runner is not None
+            self._by_pid[command.runner.pid] = command
+            self._set_ceiling(command)
+        self._settle()
+        return Answer(id=request, status=command.status(), created=True)
+
+    def _adopt(self, request: int, key: CommandKey) -> Answer:
+        if (status := self._status(key)) is not None:
+            return Answer(id=request, status=status)
+        folder = CommandFolder.of(self._root, key)
+        asked = Asked(key=key, command="", directory="", limits=Limits(), merged=False, at=time.time(), boot=boot_id())
+        # A crash in between leaves a key without a runner, which means the same.
+        folder.create(asked)
+        folder.write_outcome(Outcome(reason="not_started", at=asked.at, detail="nobody had started it"))
+        return Answer(id=request, status=self._status(key), created=True)
+
+    def _status(self, key: CommandKey) -> Status | None:
+        if (command := self._commands.get(key.name)) is not None:
+            return command.status()
+        folder = CommandFolder.of(self._root, key)
+        asked = folder.asked()
+        if asked is None:
+            return None
+        outcome = folder.outcome()
+        if outcome is None:
+            self._recover(folder)
+            if (command := self._commands.get(key.name)) is not None:
+                return command.status()
+            outcome = folder.outcome()
+        output = OutputReader(folder.path, asked.limits.output_bytes)
+        return Status(
+            asked=asked,
+            state="ended",
+            runner=folder.runner(),
+            outcome=outcome,
+            output_bytes=output.size,
+            last_output_at=output.changed_at or asked.at,
+            folder=str(folder.path),
+        )
+
+    def _watch(self, connection: Connection, request: int, key: CommandKey, offset: int | None) -> Answer | None:
+        status = self._status(key)
+        if status is None or status.outcome is not None or _has_more(status, offset):
+            return Answer(id=request, status=status)
+        self._waiters.setdefault(key.name, []).append(Waiter(connection, request, offset))
+        return None
+
+    def _kill(self, connection: Connection, request: int, key: CommandKey, grace_seconds: float) -> Answer | None:
+        status = self._status(key)
+        if status is None or status.runner is None or status.runner.boot != boot_id():
+            return Answer(id=request, report=KillReport(status=status) if status else None)
+        self._end(status, "killed", grace_seconds)
+        self._killed[key.name].append((connection, request))
+        return None
+
+    def _forget(self, request: int, key: CommandKey) -> Answer:
+        """A crash before it leaves all, after it nothing: then the key is as if it had never been used."""
+        status = self._status(key)
+        if status is None:
+            return Answer(id=request)
+        if status.outcome is None or key.name in self._commands:
+            return Answer(id=request, status=status, error="it still runs, or what it left behind does")
+        CommandFolder.of(self._root, key).remove()
+        return Answer(id=request, status=status)
+
+    # What happens
+
+    def _changed(self, name: str) -> None:
+        """There is more output, or an outcome."""
+        command = self._commands.get(name)
+        waiting = self._waiters.get(name)
+        if command is not None and waiting:
+            status = command.status()
+            due = [waiter for waiter in waiting if status.outcome is not None or _has_more(status, waiter.offset)]
+            self._keep_waiters(name, lambda waiter: waiter not in due)
+            for waiter in due:
+                waiter.connection.send(Answer(id=waiter.request, status=status))
+        self._drop_if_over(name)
+
+    def _drop_if_over(self, name: str) -> None:
+        command = self._commands.get(name)
+        if command is not None and command.is_over and name not in self._killed:
+            del self._commands[name]
+            if (ceiling := self._ceilings.pop(name, None)) is not None:
+                ceiling.cancel()
+            self._settle()
+
+    def _keep_waiters(self, name: str, wanted: Callable[[Waiter], bool]) -> None:
+        kept = [waiter for waiter in self._waiters.get(name, []) if wanted(waiter)]
+        if kept:
+            self._waiters[name] = kept
+        else:
+            self._waiters.pop(name, None)
+
+    def _set_ceiling(self, command: Command) -> None:
+        seconds = command.asked.limits.seconds
+        if seconds > 0:
+            left = max(0.0, seconds - (time.time() - command.asked.at))
+            self._ceilings[command.asked.key.name] = self._loop.after(left, lambda: self._met_ceiling(command))
+
+    def _met_ceiling(self, command: Command) -> None:
+        if command.outcome is None and command.exit_code is None:
+            self._end(command.status(), "time", CEILING_GRACE_SECONDS)
+
+    def _end(self, status: Status, reason: Reason, grace_seconds: float) -> None:
+        """Kill all of it, and tell everybody who asked for that when it is done. One kill at a time."""
+        name = status.key.name
+        if name in self._killed:
+            return
+        assert status.runner is not None
+        self._killed[name] = []
+        command = self._commands.get(name)
+        if command is not None and command.outcome is None:
+            command.holds_outcome = True
+            # One that has ended by itself, and is only not written down yet, was not killed.
+            if command.exit_code is None:
+                command.reason = reason
+        self._killings.begin(
+            status.runner,
+            name,
+            grace_seconds=grace_seconds,
+            knows_session=command is not None,
+            done=lambda killed, escaped: self._ended(status.key, killed, escaped),
+        )
+
+    def _ended(self, key: CommandKey, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+        self.reap()
+        name = key.name
+        command = self._commands.get(name)
+        if command is not None and command.holds_outcome:
+            command.killed, command.escaped = killed, escaped
+            command.holds_outcome = False
+            if isinstance(command, Unwatched) or command.exit_code is not None:
+                command.finish()
+        status = self._status(key)
+        assert status is not None
+        report = KillReport(status=status, killed=killed, escaped=escaped)
+        for connection, request in self._killed.pop(name):
+            connection.send(Answer(id=request, report=report))
+        self._drop_if_over(name)
+        self._settle()
+
+    def _recover(self, folder: CommandFolder) -> None:
+        asked, runner = folder.asked(), folder.runner()
+        if asked is None:
+            return
+        if runner is not None and is_alive(runner):
+            name = asked.key.name
+            command = Unwatched(self._loop, folder, asked, runner, on_change=lambda: self._changed(name))
+            self._commands[name] = command
+            self._set_ceiling(command)
+            return
+        reason, detail = what_became(asked, runner)
+        size = OutputReader(folder.path, asked.limits.output_bytes).size
+        folder.write_outcome(Outcome(reason=reason, at=time.time(), output_bytes=size, detail=detail))
+
+    def _sweep(self) -> None:
+        """Remove the output of those that ended long ago, and those that ended very long ago altogether."""
+        now = time.time()
+        for folder in folders(self._root):
+            try:
+                outcome = folder.outcome()
+                if outcome is None or folder.path.name in self._commands:
+                    continue
+                age = now - outcome.at
+                if age > self._settings.retention_seconds + MEMORY_SECONDS:
+                    folder.remove()
+                elif age > self._settings.retention_seconds:
+                    folder.remove_output()
+            except (msgspec.DecodeError, OSError) as error:
+                print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
+        self._loop.after(SWEEP_SECONDS, self._sweep)
+
+
+def _has_more(status: Status, offset: int | None) -> bool:
+    return offset is not None and status.output_bytes > offset

@@ -1,0 +1,123 @@
+"""A command starts only by taking its key, and a key is taken once."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.commands.command import CommandKey
+from holdfast.commands.commands import Commands, Started
+from holdfast.commands.errors import CommandRefused
+from holdfast.commands.service import MEMORY_SECONDS
+from tests.commands.world import (
+    SETTINGS,
+    everything,
+    kill_supervisor,
+    new_key,
+    outcome,
+    ran,
+    refused,
+    spec,
+    started,
+)
+
+
+async def test_a_key_starts_one_command_however_many_want_it(root: Path, tmp_path: Path) -> None:
+    """Each with a connection of its own, and with no supervisor there yet: there is one in the end."""
+    key = new_key()
+    everybody = [Commands(root, settings=SETTINGS) for _ in range(6)]
+    what = spec("echo ran >> trace", tmp_path)
+    answers = await asyncio.gather(*(one.start(key, what) for one in everybody))
+    assert [isinstance(answer, Started) for answer in answers].count(True) == 1
+    assert len({answer.status.runner for answer in answers}) == 1
+    ends = await asyncio.gather(*(outcome(one, key) for one in everybody))
+    assert len(set(ends)) == 1
+    assert (tmp_path / "trace").read_text() == "ran\n"
+    await asyncio.gather(*(one.close() for one in everybody))
+
+
+async def test_who_adopts_first_keeps_the_command_from_ever_starting(commands: Commands, tmp_path: Path) -> None:
+    key = new_key()
+    status = await commands.adopt(key)
+    assert status.outcome is not None
+    assert status.outcome.reason == "not_started"
+    assert (await refused(commands, key, spec("touch ran", tmp_path))).outcome == status.outcome
+    following = CommandKey(key.owner, key.session, key.tool_call, 2)
+    await started(commands, following, spec("touch second", tmp_path))
+    await outcome(commands, following)
+    assert sorted(os.listdir(tmp_path)) == ["commands", "second"]
+
+
+async def test_adopting_is_repeatable_and_never_starts_anything(commands: Commands) -> None:
+    key, end = await ran(commands, spec("echo once; exit 2"))
+    assert [(await commands.adopt(key)).outcome for _ in range(3)] == [end] * 3
+    assert await everything(commands, key) == b"once\n"
+
+
+async def test_keys_that_look_alike_are_not_the_same() -> None:
+    keys = [
+        CommandKey("a", "b", "c", 1),
+        CommandKey("a", "b", "c", 11),
+        CommandKey("a", "bc", "", 1),
+        CommandKey("ab", "", "c", 1),
+        CommandKey("a", 'b","c', "", 1),
+        CommandKey("..", "/", "\0", 1),
+        CommandKey("A", "b", "c", 1),
+    ]
+    assert len({key.name for key in keys}) == len(keys)
+    assert all(key.name.isalnum() and len(key.name) == 40 for key in keys)
+
+
+async def test_a_key_that_nobody_got_to_start_never_starts(commands: Commands, root: Path, tmp_path: Path) -> None:
+    """As a supervisor leaves it that dies between taking the key and starting the command."""
+    key = new_key()
+    status = await started(commands, key, spec("touch ran", tmp_path))
+    await outcome(commands, key)
+    await kill_supervisor(root)
+    (tmp_path / "ran").unlink()
+    for name in ("runner.json", "outcome.json"):
+        (Path(status.folder) / name).unlink()
+    assert (await refused(commands, key, spec("touch ran", tmp_path))).outcome is not None
+    assert (await outcome(commands, key)).reason == "not_started"
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_what_a_crash_left_half_done_is_removed(commands: Commands, root: Path) -> None:
+    key, _ = await ran(commands, spec("true"))
+    await kill_supervisor(root)
+    (root / "keys" / ".half.1").mkdir()
+    (root / "keys" / ".half.1" / "asked.json").write_text("{")
+    assert await commands.status(key) is not None
+    assert [path.name for path in (root / "keys").iterdir()] == [key.name]
+
+
+async def test_output_goes_after_the_retention_but_the_key_stays_used(commands: Commands, root: Path) -> None:
+    old, new, ancient = [await ran(commands, spec("echo x")) for _ in range(3)]
+    await kill_supervisor(root)
+    _age(root, old[0], 90_000)
+    _age(root, ancient[0], 90_000 + MEMORY_SECONDS)
+    assert await everything(commands, new[0]) == b"x\n"
+    status = await commands.adopt(old[0])
+    assert status.outcome is not None
+    assert (status.outcome.exit_code, status.output_bytes) == (0, 0)
+    assert await everything(commands, old[0]) == b""
+    assert await commands.status(ancient[0]) is None
+
+
+def _age(root: Path, key: CommandKey, seconds: float) -> None:
+    file = root / "keys" / key.name / "outcome.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"at": time.time() - seconds}))
+
+
+async def test_a_command_that_has_ended_can_be_forgotten(commands: Commands, root: Path) -> None:
+    key, _ = await ran(commands, spec("echo x"))
+    await commands.forget(key)
+    await commands.forget(key)
+    assert os.listdir(root / "keys") == []
+    running = new_key()
+    await started(commands, running, spec("sleep 100"))
+    with pytest.raises(CommandRefused):
+        await commands.forget(running)
