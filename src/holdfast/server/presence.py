@@ -71,10 +71,10 @@ class Presence:
 
         Where the session is taken up again in another process, and the client does not want to go on with what was
         pending, that is ended first: a crash in between leaves it ended, and the client to ask again."""
-        # Noted first: of those that come at the same moment all but one see another, and leave its work alone.
+        is_warm = await self._is_warm(key)
+        # Then noted: of those that come at the same moment all but one see another, and leave its work alone.
         others = await self._attach(key, arrival)
         state = await self._operations.state(key)
-        is_warm = bool(state.attached_process) and await self._store.is_alive(state.attached_process)
         interrupts = bool(state.requests) and not (is_warm or continue_pending_work or others)
         interrupts = interrupts and state.conventions == "copilot"
         if interrupts and state.turn is not None:
@@ -185,6 +185,10 @@ class Presence:
         """Write down that a pending call is given to a client once more, before it is."""
         delivered = ToolDelivered(request_id=request.request_id, tool_call_id=request.tool_call_id)
         await self._operations.record(key, delivered)
+
+    async def _is_warm(self, key: Key) -> bool:
+        process = (await self._operations.state(key)).attached_process
+        return bool(process) and await self._store.is_alive(process)
 
     async def _attach(self, key: Key, arrival: Arrival) -> tuple[Attachment, ...]:
         return await self._operations.attach(
