@@ -4,8 +4,10 @@ What a client brings (the tools that it runs, what it can answer) belongs to an 
 connection or its process. What is asked of clients belongs to the session: it stays, and whoever comes next may answer.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -57,6 +59,7 @@ class Presence:
         self._operations = operations
         self._store = store
         self._clock = clock
+        self._resuming: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untidy: set[Key] = set()
         """Sessions with tools on offer whose client left in the middle of a call."""
 
@@ -71,6 +74,13 @@ class Presence:
 
         Where the session is taken up again in another process, and the client does not want to go on with what was
         pending, that is ended first: a crash in between leaves it ended, and the client to ask again."""
+        # Those that come to this process are taken one after the other; others may come elsewhere at the same moment.
+        async with self._resuming.setdefault(key, asyncio.Lock()):
+            return await self._resume(key, arrival, continue_pending_work, settings)
+
+    async def _resume(
+        self, key: Key, arrival: Arrival, continue_pending_work: bool | None, settings: SettingsChanged
+    ) -> Resumed:
         is_warm = await self._is_warm(key)
         # Then noted: of those that come at the same moment all but one see another, and leave its work alone.
         others = await self._attach(key, arrival)
