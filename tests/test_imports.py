@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": PURE,
     "live": PURE,
     "models": PURE,
-    "tools": PURE,
+    "tools": PURE | {"commands"},
     "commands": PURE,
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from holdfast.commands.commands import Commands
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
@@ -98,6 +99,7 @@ class Runtime:
         self._work = work
         self._models: SessionModels | None = None
         self._credentials: Credentials | None = None
+        self._commands: Commands | None = None
         self._node = platform.node() or "localhost"
         self._live = LocalLive()
         self._store: Store | None = None
@@ -117,6 +119,7 @@ class Runtime:
             clock=self._clock,
         )
         self._store = store
+        self._commands = Commands(_commands_folder(self.config.database_path), environment=self._environ)
         self._credentials = Credentials(store, sealer=sealer, wake=self._live.announce)
         self._operations = Operations(
             store=store,
@@ -150,6 +153,8 @@ class Runtime:
             await asyncio.gather(self._hearing, return_exceptions=True)
         store, self._store = self._store, None
         await store.close()
+        if self._commands is not None:
+            await self._commands.close()
         if self._models is not None:
             await self._models.close()
 
@@ -231,6 +236,7 @@ class Runtime:
             registry=self._registry,
             models=self._model,
             credentials=self.credentials,
+            commands=self._commands,
             instructions=self._instructions,
         )
 
@@ -419,6 +425,11 @@ class _TurnOutcome:
             error=self._error,
             requests=requests,
         )
+
+
+def _commands_folder(database: Path) -> Path:
+    """Beside the database: all processes that share it share the commands."""
+    return database.with_name(database.name + ".commands")
 
 
 def _options(database: str | Path | None, model: str | Model | None) -> dict[str, object]:

@@ -1,7 +1,10 @@
-"""The tool `bash`: one command, from its start to its end. It is never run twice: when a crash leaves its outcome
-unknown, the model is told that nobody knows."""
+"""The tool `bash`: one command, from its start to its end. It is never run twice: it outlives a crash of the runtime,
+and the next attempt at the call goes on watching it. Only if its supervisor died too is the model told that nobody
+knows.
+"""
 
 import asyncio
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +12,13 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.commands.command import CommandKey, Limits, Outcome, Spec, Status
+from holdfast.commands.commands import Commands
+from holdfast.commands.errors import CommandsError, SupervisorUnavailable
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.environment import without_secrets
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.processes import Output, Program, started, watcher
+from holdfast.tools.processes import GRACE_SECONDS, Output, Program, started, watcher
 from holdfast.tools.shell_permissions import shell_ask
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 
@@ -35,6 +41,8 @@ FLOOD_PAUSE_SECONDS = 0.001
 REPORT_SECONDS = 0.2
 REPORT_BYTES = 4_000
 """How often people are shown what a command wrote, and how much of it."""
+
+UNKNOWN_OUTCOME = "Nobody saw how this command ended. Whether it took effect is unknown: check before doing it again."
 
 LEFT_BEHIND = "(what it left running in the background goes on; its output is no longer read)"
 
@@ -74,6 +82,80 @@ def _command(arguments: Bash) -> str:
 
 
 async def _bash(arguments: Bash, context: ToolContext) -> str | ToolResult:
+    if context.commands is not None:
+        return await _supervised(arguments, context, context.commands)
+    if context.attempt > 1:
+        raise ToolFailure(UNKNOWN_OUTCOME)
+    return await _as_our_child(arguments, context)
+
+
+async def _supervised(arguments: Bash, context: ToolContext, commands: Commands) -> str | ToolResult:
+    """Run it under the supervisor, which outlives us. Every attempt at the call has the same key: the first starts the
+    command, and any later one, after a crash, goes on watching it or learns how it ended."""
+    key = CommandKey(context.owner, context.session_id, context.key, 1)
+    seconds = arguments.seconds()
+    spec = Spec(
+        command=_command(arguments),
+        directory=str(context.working_directory),
+        environment=without_secrets(os.environ),
+        limits=Limits(seconds=seconds),
+        merged=True,
+        shell=_shell()[0],
+    )
+    try:
+        status = await _ended(commands, key, spec, context)
+    except CommandsError as error:
+        raise ToolFailure(f"The command can't be run: {error}") from error
+    assert status.outcome is not None
+    return _told(await _written(commands, key, status.outcome.output_bytes), status.outcome, seconds)
+
+
+async def _ended(commands: Commands, key: CommandKey, spec: Spec, context: ToolContext) -> Status:
+    """Start it, or go on watching it, until its end. A stop ends it."""
+    report = Report(context)
+    try:
+        try:
+            await commands.start(key, spec)
+        except SupervisorUnavailable:
+            await commands.adopt(key)
+        async for chunk in commands.follow(key):
+            report.add(chunk.data)
+        return await commands.wait(key)
+    except asyncio.CancelledError:
+        await asyncio.shield(_kill(commands, key))
+        raise
+    finally:
+        report.close()
+
+
+async def _kill(commands: Commands, key: CommandKey) -> None:
+    with contextlib.suppress(CommandsError):  # It had not started.
+        await commands.kill(key, GRACE_SECONDS)
+
+
+async def _written(commands: Commands, key: CommandKey, size: int) -> str:
+    """What it wrote; of a long output the beginning and the end."""
+    if size <= MAX_OUTPUT_BYTES:
+        return (await commands.read(key, 0, size)).data.decode("utf-8", "replace")
+    half = MAX_OUTPUT_BYTES // 2
+    head = cut_end(bytearray((await commands.read(key, 0, half)).data))
+    tail = cut_start(bytearray((await commands.read(key, size - half, half)).data))
+    return _cut(head, size - len(head) - len(tail), tail)
+
+
+def _told(text: str, outcome: Outcome, seconds: float) -> str | ToolResult:
+    match outcome.reason:
+        case "exited":
+            return _result(text, Ending(outcome.exit_code, bool(outcome.left_behind)), seconds)
+        case "time":
+            return _result(text, Ending(None, False), seconds)
+        case "not_started":
+            raise ToolFailure(f"The command can't be started: {outcome.detail}")
+        case "killed" | "lost":
+            raise ToolFailure(UNKNOWN_OUTCOME)
+
+
+async def _as_our_child(arguments: Bash, context: ToolContext) -> str | ToolResult:
     kept, report = Kept(MAX_OUTPUT_BYTES), Report(context)
     line = (*_shell(), _command(arguments))
     seconds = arguments.seconds()
@@ -168,8 +250,12 @@ class Kept:
             return (self._head + self._tail).decode("utf-8", "replace")
         head, tail = cut_end(self._head), cut_start(self._tail)
         gone = self._dropped + len(self._head) - len(head) + len(self._tail) - len(tail)
-        between = f"\n[… {gone:,} bytes are left out here …]\n"
-        return head.decode("utf-8", "replace") + between + tail.decode("utf-8", "replace")
+        return _cut(head, gone, tail)
+
+
+def _cut(head: bytearray, gone: int, tail: bytearray) -> str:
+    between = f"\n[… {gone:,} bytes are left out here …]\n"
+    return head.decode("utf-8", "replace") + between + tail.decode("utf-8", "replace")
 
 
 def cut_start(data: bytearray) -> bytearray:
@@ -238,5 +324,5 @@ bash = Tool(
     arguments=Bash,
     run=_bash,
     asks=_asks,
-    after_crash="report",
+    after_crash="repeat",
 )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.commands.commands import Commands
 from holdfast.events.ids import SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
@@ -35,6 +36,8 @@ class ToolContext:
         report: Callable[[str], None],
         read_output: Callable[[str], Awaitable[str | None]],
         permitted: PermissionAsk | None = None,
+        owner: str = "",
+        commands: Commands | None = None,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -45,6 +48,9 @@ class ToolContext:
         self.read_output = read_output
         self.permitted = permitted
         """What the call was allowed to do, where the tool said what that is: it must not do anything else."""
+        self.owner = owner
+        self.commands = commands
+        """Runs commands that outlive this process; None: here they can't."""
         self._report = report
         self._cancelled = threading.Event()
 

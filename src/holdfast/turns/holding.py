@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from holdfast.commands.commands import Commands
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
@@ -63,6 +64,7 @@ class Holding:
         new_id: Callable[[], str],
         lease: Lease,
         loaded: Loaded,
+        commands: Commands | None = None,
     ) -> None:
         self.store = store
         self.live = live
@@ -70,6 +72,7 @@ class Holding:
         self.bounds = bounds
         self.new_id = new_id
         self.lease = lease
+        self.commands = commands
         self.state = _state_of(loaded)
         self.inbox: tuple[InboxItem, ...] = loaded.inbox
         self.woken = asyncio.Event()

@@ -237,6 +237,8 @@ def _context(holding: Holding, call: Call, attempt: int, permitted: PermissionAs
         report=report,
         read_output=read_output,
         permitted=permitted,
+        owner=holding.key.owner,
+        commands=holding.commands,
     )
 
 

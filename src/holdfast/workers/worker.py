@@ -10,6 +10,7 @@ from typing import Self
 
 import msgspec
 
+from holdfast.commands.commands import Commands
 from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Live, Lost
 from holdfast.models.credentials import Credentials
@@ -56,6 +57,7 @@ class Worker:
         registry: Registry,
         models: Models,
         credentials: Credentials | None = None,
+        commands: Commands | None = None,
         instructions: str = "",
         new_id: Callable[[], str] = random_id,
     ) -> None:
@@ -68,6 +70,7 @@ class Worker:
         self._registry = registry
         self._models = models
         self._credentials = credentials
+        self._commands = commands
         self._instructions = instructions
         self._new_id = new_id
         self._running: dict[Key, asyncio.Task[None]] = {}
@@ -251,6 +254,7 @@ class Worker:
             new_id=self._new_id,
             lease=claim.lease,
             loaded=loaded,
+            commands=self._commands,
         )
         loop = Loop(
             holding,
