@@ -6,14 +6,32 @@ from pathlib import Path
 import pytest
 
 from holdfast.events.tool import ToolAttempted, ToolCompleted
-from holdfast.models.scripted import Reply
+from holdfast.models.scripted import Reply, ScriptedModel
 from tests.faults.processes import child_on
-from tests.faults.world import bodies_of, call, comes_true, runtime_on, says
+from tests.faults.world import bodies_of, call, comes_true, patience, runtime_on, says
 from tests.tools.using import is_alive
 
 pytestmark = pytest.mark.anyio
 
 COMMAND = "echo $$ >> ran; echo begun; cat go; echo ended >> ran; exit 7"
+
+
+async def test_a_command_outlives_a_runtime_that_is_closed_in_peace(tmp_path: Path) -> None:
+    database, work = tmp_path / "holdfast.db", tmp_path / "work"
+    work.mkdir()
+    os.mkfifo(work / "go")
+    script = says(call("bash", command=COMMAND), Reply(text="It said: {last_tool_result}"))
+    async with runtime_on(database, ScriptedModel(script)) as first:
+        session = await first.session("s", working_directory=str(work), allow=("shell",))
+        await session.send("Go", message_id="m")
+        await comes_true(lambda: (work / "ran").exists() and bool((work / "ran").read_text()))
+        pid = int((work / "ran").read_text())
+    assert is_alive(pid)
+    (work / "go").write_text("went on\n")
+    async with runtime_on(database, ScriptedModel(script)) as second, patience():
+        found = await second.open("s").result_of("m")
+        assert found.text == "It said: begun\nwent on\n<exited with exit code 7>"
+    assert (work / "ran").read_text() == f"{pid}\nended\n", "once, and to its end"
 
 
 async def test_a_command_outlives_a_crash_and_is_never_run_twice(tmp_path: Path) -> None:

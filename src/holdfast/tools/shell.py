@@ -111,7 +111,8 @@ async def _supervised(arguments: Bash, context: ToolContext, commands: Commands)
 
 
 async def _ended(commands: Commands, key: CommandKey, spec: Spec, context: ToolContext) -> Status:
-    """Start it, or go on watching it, until its end. A stop ends it."""
+    """Start it, or go on watching it, until its end. A stop ends it; a process that lets go of the session does not,
+    since the next holder may be watching it already."""
     report = Report(context)
     try:
         try:
@@ -122,7 +123,8 @@ async def _ended(commands: Commands, key: CommandKey, spec: Spec, context: ToolC
             report.add(chunk.data)
         return await commands.wait(key)
     except asyncio.CancelledError:
-        await asyncio.shield(_kill(commands, key))
+        if context.is_interrupted():
+            await asyncio.shield(_kill(commands, key))
         raise
     finally:
         report.close()

@@ -38,6 +38,7 @@ class ToolContext:
         permitted: PermissionAsk | None = None,
         owner: str = "",
         commands: Commands | None = None,
+        is_interrupted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -51,6 +52,9 @@ class ToolContext:
         self.owner = owner
         self.commands = commands
         """Runs commands that outlive this process; None: here they can't."""
+        self.is_interrupted = is_interrupted
+        """Of a tool that is cancelled: whether the turn is ended, or only this process lets go of it, and another one
+        goes on with what outlives a process."""
         self._report = report
         self._cancelled = threading.Event()
 

@@ -73,6 +73,8 @@ class Holding:
         self.new_id = new_id
         self.lease = lease
         self.commands = commands
+        self.is_interrupting = False
+        """What runs is being ended because the turn is, and not because this process lets go of the session."""
         self.state = _state_of(loaded)
         self.inbox: tuple[InboxItem, ...] = loaded.inbox
         self.woken = asyncio.Event()

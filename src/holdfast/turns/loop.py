@@ -92,7 +92,9 @@ class Loop:
                 if await self.holding.commit(written):
                     self._takeover = None
             case Interrupt():
+                self.holding.is_interrupting = True
                 await self._activities.cancel()
+                self.holding.is_interrupting = False
             case Pause():
                 await self.holding.woken.wait()
             case Release(for_another=True):

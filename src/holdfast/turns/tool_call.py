@@ -239,6 +239,7 @@ def _context(holding: Holding, call: Call, attempt: int, permitted: PermissionAs
         permitted=permitted,
         owner=holding.key.owner,
         commands=holding.commands,
+        is_interrupted=lambda: holding.is_interrupting,
     )
 
 
