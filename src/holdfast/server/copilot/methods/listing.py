@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import holdfast.server.copilot.methods.sessions as sessions
 from holdfast.events.ids import Key, SessionId
 from holdfast.server.copilot.call import Call, method
-from holdfast.server.copilot.methods import sessions
 from holdfast.server.errors import Invalid
 
 MAX_AT_ONCE = 1_000

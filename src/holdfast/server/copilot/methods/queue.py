@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.events.ids import MessageId
 from holdfast.events.inbox import Message
 from holdfast.server.copilot.call import Call, method
-from holdfast.server.copilot.methods import messages
+from holdfast.server.copilot.methods.messages import pending_items, send, send_and_wait, stop_turn
 from holdfast.server.errors import Conflict, Invalid, NotFound
 
 
@@ -21,7 +21,7 @@ async def has_pending(call: Call) -> Any:
 
 @method("session.queue.snapshot")
 async def snapshot(call: Call) -> Any:
-    told = await messages.pending_items(call)
+    told = await pending_items(call)
     return {"items": told["items"], "steeringMessages": told["steeringMessages"]}
 
 
@@ -86,13 +86,13 @@ async def send_messages(call: Call) -> Any:
         raise Invalid("messages_invalid", "Send one message at a time: a turn is started by one message.")
     sending = Call(call.service, call.connection, call.method, {**call.params, **given[0]})
     if call.given("wait", bool, False):
-        sent = await messages.send_and_wait(sending)
+        sent = await send_and_wait(sending)
     else:
-        sent = await messages.send(sending)
+        sent = await send(sending)
     return {"messageIds": [sent["messageId"]]}
 
 
 @method("session.interruptMainTurn")
 async def interrupt(call: Call) -> Any:
     flush = call.given("flushQueued", bool, False)
-    return {"interrupted": await messages.stop_turn(call, "stopped", keep_queued=flush)}
+    return {"interrupted": await stop_turn(call, "stopped", keep_queued=flush)}
