@@ -521,56 +521,31 @@ def content_of(event: SessionEvent | None) -> str:
     return event.data.content or ""
 
 
-async def get_final_assistant_message(
-    session: CopilotSession, *, timeout: float = PATIENCE_SECONDS, already_idle: bool = False
-) -> SessionEvent:
-    """The last thing that the assistant says in the present turn, once the session is idle."""
-    done: asyncio.Future[SessionEvent] = asyncio.get_running_loop().create_future()
-    said: list[SessionEvent] = []
-
-    def on_event(event: SessionEvent) -> None:
-        if done.done():
-            return
-        match event.data:
-            case AssistantMessageData():
-                said.append(event)
-            case SessionIdleData() if said:
-                done.set_result(said[-1])
-            case SessionErrorData(message=message):
-                done.set_exception(RuntimeError(message or "session error"))
-            case _:
-                pass
-
-    unsubscribe = session.on(on_event)
+async def get_final_assistant_message(session: CopilotSession) -> SessionEvent:
+    """The last thing that the assistant says in the present turn, whether that ended before we came or not."""
+    heard = Heard()
+    unsubscribe = session.on(heard)
     try:
-        existing = _final_message_in(await session.get_events(), already_idle=already_idle)
-        return existing if existing is not None else await asyncio.wait_for(done, timeout)
+        return await heard.until_so(lambda: _final_message(session))
     finally:
         unsubscribe()
-        done.cancel()
 
 
-async def final_answer(session: CopilotSession, heard: Heard) -> str:
-    """What the assistant said last, once nothing is going on any more; the turn may have ended before we came."""
-
-    async def said() -> str | None:
-        if (await ask(session, "session.metadata.isProcessing"))["processing"]:
-            return None
-        found = _final_message_in(await session.get_events(), already_idle=True)
-        return content_of(found) if found is not None else None
-
-    return await heard.until_so(said)
+async def final_answer(session: CopilotSession) -> str:
+    """The text of it."""
+    return content_of(await get_final_assistant_message(session))
 
 
-def _final_message_in(events: list[SessionEvent], *, already_idle: bool) -> SessionEvent | None:
-    """The same in a history, if that says that the turn is over."""
+async def _final_message(session: CopilotSession) -> SessionEvent | None:
+    """The last message of the last turn, once nothing is going on any more."""
+    if (await ask(session, "session.metadata.isProcessing"))["processing"]:
+        return None
+    events = await session.get_events()
     asked = max((at for at, event in enumerate(events) if isinstance(event.data, UserMessageData)), default=0)
     turn = events[asked:]
     for event in turn:
         if isinstance(event.data, SessionErrorData):
             raise RuntimeError(event.data.message or "session error")
-    if not already_idle and not any(isinstance(event.data, SessionIdleData) for event in turn):
-        return None
     return next((event for event in reversed(turn) if isinstance(event.data, AssistantMessageData)), None)
 
 

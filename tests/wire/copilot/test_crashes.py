@@ -67,16 +67,10 @@ class Counted:
 
 
 @asynccontextmanager
-async def resumed(
-    home: Home, session_id: str, *, continue_pending_work: bool = True
-) -> AsyncIterator[tuple[CopilotSession, Heard]]:
-    """A new runtime on the same home, the session in it, and what it tells."""
-    heard = Heard()
+async def resumed(home: Home, session_id: str, *, continue_pending_work: bool = True) -> AsyncIterator[CopilotSession]:
+    """A new runtime on the same home, and the session in it."""
     async with home.serve() as server, connected(server.client()) as client:
-        session = await client.resume_session(
-            session_id, **approving(continue_pending_work=continue_pending_work, on_event=heard)
-        )
-        yield session, heard
+        yield await client.resume_session(session_id, **approving(continue_pending_work=continue_pending_work))
 
 
 async def killed_in(server: Server, client: CopilotClient) -> None:
@@ -99,10 +93,10 @@ async def test_a_command_that_was_running_ran_exactly_once(own_home: Home, pipe:
         await killed_in(server, client)
     if ends_first:
         counted.let_end()
-    async with resumed(own_home, session.session_id) as (again, heard):
+    async with resumed(own_home, session.session_id) as again:
         if not ends_first:
             counted.let_end()
-        assert await final_answer(again, heard)
+        assert await final_answer(again)
         assert len(await history(again, ToolExecutionCompleteData)) <= 1
     assert counted.times == 1
     (told,) = tool_results(model.last_call_about("Run it once"))
@@ -120,7 +114,7 @@ async def test_a_command_that_was_running_is_not_run_again_by_a_plain_resume(own
         await counted.begun()
         await killed_in(server, client)
     counted.let_end()
-    async with resumed(own_home, session.session_id, continue_pending_work=False) as (again, _):
+    async with resumed(own_home, session.session_id, continue_pending_work=False) as again:
         assert await reply_to(again, "And now, in peace?") == "In peace."
     assert counted.times == 1
 
@@ -145,8 +139,8 @@ async def test_a_model_call_that_was_cut_is_made_again_and_the_turn_completes(
         await killed_in(server, client)
     await hold.until_left()
     hold.release()
-    async with resumed(own_home, session.session_id, continue_pending_work=asked) as (again, heard):
-        assert await final_answer(again, heard) == "Thought through."
+    async with resumed(own_home, session.session_id, continue_pending_work=asked) as again:
+        assert await final_answer(again) == "Thought through."
         assert len(await history(again, UserMessageData)) == 1
 
 
@@ -164,8 +158,8 @@ async def test_text_that_a_client_was_shown_is_in_the_history(own_home: Home) ->
     shown = "".join(data.delta_content for data in before.all(AssistantMessageDeltaData))
     assert shown == "one two three four"
     hold.release()
-    async with resumed(own_home, session.session_id) as (again, heard):
-        await final_answer(again, heard)
+    async with resumed(own_home, session.session_id) as again:
+        await final_answer(again)
         said = await history(again, AssistantMessageData)
     assert [data.content for data in said] == [shown, "one two three four five six"]
     assert said[0].message_id == before.all(AssistantMessageDeltaData)[0].message_id
@@ -189,8 +183,8 @@ async def test_messages_that_were_accepted_while_busy_are_worked_off(own_home: H
             assert await session.send(f"Accepted {number}")
         await killed_in(server, client)
     hold.release()
-    async with resumed(own_home, session.session_id) as (again, heard):
-        assert await final_answer(again, heard) == "Done 3"
+    async with resumed(own_home, session.session_id) as again:
+        assert await final_answer(again) == "Done 3"
         said = [data.content for data in await history(again, UserMessageData)]
         answers = [data.content for data in await history(again, AssistantMessageData)]
     assert said == ["Busy when it dies", "Accepted 1", "Accepted 2", "Accepted 3"]
@@ -204,8 +198,8 @@ async def test_what_send_acknowledged_is_there_although_nothing_had_begun(own_ho
         session = await client.create_session(**approving())
         await session.send("Acknowledged")
         await killed_in(server, client)
-    async with resumed(own_home, session.session_id) as (again, heard):
-        assert await final_answer(again, heard) == "Answered."
+    async with resumed(own_home, session.session_id) as again:
+        assert await final_answer(again) == "Answered."
         assert [data.content for data in await history(again, UserMessageData)] == ["Acknowledged"]
 
 
@@ -220,9 +214,8 @@ async def test_a_turn_over_stdio_goes_on_when_the_next_client_opens_the_same_hom
         await client.force_stop()
     hold.release()
     async with running(own_home.stdio()) as client:
-        heard = Heard()
-        again = await client.resume_session(session.session_id, **approving(continue_pending_work=True, on_event=heard))
-        assert await final_answer(again, heard) == "Ended elsewhere."
+        again = await client.resume_session(session.session_id, **approving(continue_pending_work=True))
+        assert await final_answer(again) == "Ended elsewhere."
 
 
 async def test_what_the_dead_server_held_fails_clearly_in_its_client(own_home: Home) -> None:
@@ -313,7 +306,7 @@ async def test_a_turn_that_is_killed_again_and_again_ends_and_does_everything_on
         steps = [calls_all(*effects)] if turns % 2 == 0 else [calls_all(effect) for effect in effects]
         model.on(prompt, *steps, says(f"Ended {turns}"))
         kills += await _play_to_the_end(own_home, session_id, prompt, chance, most=KILLS - kills)
-    async with resumed(own_home, session_id) as (session, _):
+    async with resumed(own_home, session_id) as session:
         events = await session.get_events()
         said = [data.content for data in await history(session, UserMessageData)]
     chain_of(events)
@@ -398,8 +391,8 @@ async def test_the_model_is_told_each_result_exactly_once_after_a_crash(own_home
         await hold.until_reached()
         await killed_in(server, client)
     hold.release()
-    async with resumed(own_home, session.session_id) as (again, heard):
-        assert await final_answer(again, heard) == "Two."
+    async with resumed(own_home, session.session_id) as again:
+        assert await final_answer(again) == "Two."
     results = tool_results(model.last_call_about("Two results"))
     assert results == ["first\n<exited with exit code 0>", "second\n<exited with exit code 0>"]
 

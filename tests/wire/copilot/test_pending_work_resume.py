@@ -150,7 +150,7 @@ class TestPendingWorkResume:
                     tools=[client_tool("resume_permission_tool", resumed_tool)],
                 )
                 assert await answer_permission(session2, permission.request_id)
-                answer = await get_final_assistant_message(session2, timeout=PATIENCE_SECONDS)
+                answer = await get_final_assistant_message(session2)
                 assert resumed_values == ["alpha"]
                 assert "PERMISSION_RESUMED_ALPHA" in content_of(answer)
                 await session2.disconnect()
@@ -180,7 +180,7 @@ class TestPendingWorkResume:
                 )
                 request_id = tool_events["resume_external_tool"].request_id
                 assert await answer_tool(session2, request_id, "EXTERNAL_RESUMED_BETA")
-                answer = await get_final_assistant_message(session2, timeout=PATIENCE_SECONDS)
+                answer = await get_final_assistant_message(session2)
                 assert "EXTERNAL_RESUMED_BETA" in content_of(answer)
                 await session2.disconnect()
             finally:
@@ -279,7 +279,7 @@ class TestPendingWorkResume:
                 # The pending tool call can still be satisfied.
                 request_id = tool_events["resume_external_tool"].request_id
                 assert await answer_tool(session2, request_id, "EXTERNAL_RESUMED_BETA")
-                answer = await get_final_assistant_message(session2, timeout=PATIENCE_SECONDS)
+                answer = await get_final_assistant_message(session2)
                 assert len(blocking_external_tool.values) == 1
                 assert "EXTERNAL_RESUMED_BETA" in content_of(answer)
                 await session2.disconnect()
@@ -504,10 +504,9 @@ async def test_a_message_that_waits_behind_what_is_interrupted_has_its_turn(own_
         await session.send("And now?")
         await client.force_stop()
         await server.kill()
-    heard = Heard()
     async with own_home.serve() as server, connected(server.client()) as client:
-        again = await client.resume_session(session.session_id, **approving(on_event=heard))
-        assert await final_answer(again, heard) == "It went on."
+        again = await client.resume_session(session.session_id, **approving())
+        assert await final_answer(again) == "It went on."
         assert tool_results(own_home.model.last_call_about("And now?")) == [INTERRUPTED]
 
 

@@ -125,7 +125,7 @@ async def test_should_resume_a_session_using_the_same_client(client: CopilotClie
     await reply_to(first, "Remember 7.")
     second = await client.resume_session(first.session_id, **approving())
     assert second.session_id == first.session_id
-    said = await get_final_assistant_message(second, already_idle=True)
+    said = await get_final_assistant_message(second)
     assert content_of(said) == "7, then."
     assert await reply_to(second, "Double it, same client.") == "14"
 
@@ -233,7 +233,7 @@ async def test_should_receive_session_events(client: CopilotClient, model: Model
     await session.send("What is 100+200?")
     await late.until_idle()
     assert {"user.message", "assistant.message", "session.idle"} <= set(late.types)
-    assert content_of(await get_final_assistant_message(session, already_idle=True)) == "300"
+    assert content_of(await get_final_assistant_message(session)) == "300"
 
 
 async def test_an_unsubscribed_handler_hears_nothing_more(client: CopilotClient, model: Model) -> None:
