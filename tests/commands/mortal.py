@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.commands import supervisor
 
-STEPS = ("mkdir", "rename", "fsync", "fork", "write", "open", "close")
+STEPS = ("mkdir", "rename", "fsync", "fork", "write", "open", "close", "link", "unlink", "rmdir")
 
 
 def mortal(step: Callable[..., Any], at: int) -> Callable[..., Any]:
@@ -31,14 +31,19 @@ def mortal(step: Callable[..., Any], at: int) -> Callable[..., Any]:
 passed = count(1)
 
 
+def arm(at: int) -> None:
+    """From here on this process dies at its Nth step."""
+    for name in STEPS:
+        setattr(os, name, mortal(getattr(os, name), at))
+
+
 def main() -> int:
     at = int(sys.argv.pop())
     forget = supervisor._forget_the_launcher
 
     def begin(root: Path) -> None:
         forget(root)
-        for name in STEPS:
-            setattr(os, name, mortal(getattr(os, name), at))
+        arm(at)
 
     supervisor._forget_the_launcher = begin
     return supervisor.main()

@@ -88,17 +88,20 @@ async def test_a_key_that_nobody_got_to_start_never_starts(commands: Commands, r
 async def test_what_a_crash_left_half_done_is_removed(commands: Commands, root: Path) -> None:
     key, _ = await ran(commands, spec("true"))
     await kill_supervisor(root)
-    (root / "keys" / ".half.1").mkdir()
-    (root / "keys" / ".half.1" / "asked.json").write_text("{")
+    session = commands.session_folder(key.owner, key.session)
+    for half in (root / "keys" / ".half.gone", session / ".half.1", root / "keys" / "empty"):
+        half.mkdir()
+    (session / ".half.1" / "asked.json").write_text("{")
     assert await commands.status(key) is not None
-    assert [path.name for path in (root / "keys").iterdir()] == [key.name]
+    assert list((root / "keys").iterdir()) == [session]
+    assert [path.name for path in session.iterdir()] == [key.name]
 
 
 async def test_output_goes_after_the_retention_but_the_key_stays_used(commands: Commands, root: Path) -> None:
     old, new, ancient = [await ran(commands, spec("echo x")) for _ in range(3)]
     await kill_supervisor(root)
-    _age(root, old[0], 90_000)
-    _age(root, ancient[0], 90_000 + MEMORY_SECONDS)
+    _age(commands, old[0], 90_000)
+    _age(commands, ancient[0], 90_000 + MEMORY_SECONDS)
     assert await everything(commands, new[0]) == b"x\n"
     status = await commands.adopt(old[0])
     assert status.outcome is not None
@@ -107,8 +110,8 @@ async def test_output_goes_after_the_retention_but_the_key_stays_used(commands: 
     assert await commands.status(ancient[0]) is None
 
 
-def _age(root: Path, key: CommandKey, seconds: float) -> None:
-    file = root / "keys" / key.name / "outcome.json"
+def _age(commands: Commands, key: CommandKey, seconds: float) -> None:
+    file = commands.session_folder(key.owner, key.session) / key.name / "outcome.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"at": time.time() - seconds}))
 
 

@@ -2,13 +2,21 @@
 
 import asyncio
 import os
+import signal
+import sys
 from pathlib import Path
 
-from holdfast.commands.command import KillReport
+import msgspec
+import pytest
+
+from holdfast.commands.command import KillReport, Limits
 from holdfast.commands.commands import Commands
 from tests.commands.world import (
     PATIENCE_SECONDS,
+    REPOSITORY,
+    SETTINGS,
     is_running,
+    kill_supervisor,
     new_key,
     outcome,
     ran,
@@ -111,13 +119,16 @@ def _escaped() -> list[int]:
 
 
 async def test_a_crowd_of_grandchildren_is_killed(commands: Commands) -> None:
+    """All of them are deaf to TERM, and half of them are each in a session of its own."""
     key = new_key()
-    crowd = "for i in {1..60}; do (trap '' TERM; setsid sleep 100 & sleep 100) & done; echo up; wait"
+    crowd = "trap '' TERM; for i in {1..100}; do (setsid sleep N5 & sleep N5) & done; wait".replace("N", OURS)
     await started(commands, key, spec(crowd))
-    await told(commands, key, b"up")
+    await until(lambda: len(_sleeps(f"{OURS}5")) == 200)
+    assert len({os.getsid(pid) for pid in _sleeps(f"{OURS}5")}) == 101
     report = await commands.kill(key, 0.1)
     assert all_dead(report)
-    assert len(report.killed) >= 60
+    assert [one.name for one in report.killed].count("sleep") == 200
+    assert _sleeps(f"{OURS}5") == []
 
 
 async def test_one_that_forks_without_end_is_killed(commands: Commands) -> None:
@@ -155,6 +166,110 @@ async def test_many_kills_of_one_command_get_the_same_answer(commands: Commands)
     reports = await asyncio.gather(*(commands.kill(key, 1) for _ in range(5)))
     assert len(set(reports)) == 1
     assert [status.key for status in await commands.listed()] == [other]
+
+
+async def test_a_second_kill_shortens_the_grace_of_the_first(commands: Commands) -> None:
+    key = new_key()
+    await started(commands, key, spec("trap 'echo asked' TERM; echo up; while :; do sleep 0.01; done"))
+    await told(commands, key, b"up")
+    first = asyncio.create_task(commands.kill(key, 1e6))
+    await told(commands, key, b"asked")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        second = await commands.kill(key, 0)
+        assert await first == second
+    assert second.status.outcome is not None
+    assert second.status.outcome.exit_code == 137
+
+
+async def test_a_second_kill_does_not_lengthen_the_grace_of_the_first(commands: Commands) -> None:
+    key = new_key()
+    await started(commands, key, spec("trap 'echo asked' TERM; echo up; while :; do sleep 0.01; done"))
+    await told(commands, key, b"up")
+    first = asyncio.create_task(commands.kill(key, 1))
+    await told(commands, key, b"asked")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await commands.kill(key, 1e6)
+        end = (await first).status.outcome
+    assert end is not None
+    assert end.exit_code == 137
+
+
+# One that can't be signalled
+
+
+async def powerless(root: Path, until_there: Path) -> None:
+    launched = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.commands.powerless", str(root)),
+        *(msgspec.json.encode(SETTINGS).decode(), str(until_there)),
+        cwd=REPOSITORY,
+    )
+    assert await launched.wait() == 0
+
+
+@pytest.mark.parametrize("why", ["killed", "time"])
+async def test_one_that_can_not_be_ended_has_an_outcome_all_the_same(
+    commands: Commands, root: Path, tmp_path: Path, why: str
+) -> None:
+    """As with `sudo`, which becomes another user. It is no longer waited for, but what it writes is still read, and a
+    later kill ends it if it can."""
+    os.mkfifo(tmp_path / "go")
+    await powerless(root, tmp_path / "mighty")
+    key = new_key()
+    script = "echo early; read x < go; echo late; while :; do sleep 0.01; done"
+    limits = Limits(seconds=1 if why == "time" else 0)
+    running = await started(commands, key, spec(script, tmp_path, limits=limits))
+    await told(commands, key, b"early")
+    report = await commands.kill(key, 0) if why == "killed" else None
+    end = await outcome(commands, key)
+    assert (end.reason, end.exit_code, end.output_bytes) == (why, None, 6)
+    assert running.runner is not None
+    assert running.runner.pid in [one.pid for one in end.escaped]
+    assert report is None or (report.escaped, report.status.outcome) == (end.escaped, end)
+    assert [status.key for status in await commands.listed()] == [key]
+    await asyncio.to_thread((tmp_path / "go").write_text, "on\n")
+    await until(lambda: Path(running.output_file).read_bytes() == b"early\nlate\n")
+    (tmp_path / "mighty").touch()
+    report = await commands.kill(key, 0)
+    assert all_dead(report)
+    assert running.runner.pid in [one.pid for one in report.killed]
+    assert report.status.outcome == end, "it was told, and does not change"
+    await commands.forget(key)
+
+
+async def test_one_that_can_not_be_ended_is_over_when_it_ends_by_itself(
+    commands: Commands, root: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    await powerless(root, tmp_path / "mighty")
+    key = new_key()
+    await started(commands, key, spec("read x < go; exit 3", tmp_path))
+    end = (await commands.kill(key, 0)).status.outcome
+    await asyncio.to_thread((tmp_path / "go").write_text, "on\n")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await commands.listed():
+            pass
+    assert await outcome(commands, key) == end
+    (tmp_path / "mighty").touch()
+
+
+async def test_an_unwatched_one_that_can_not_be_ended_has_an_outcome_too(
+    commands: Commands, root: Path, tmp_path: Path
+) -> None:
+    key = new_key()
+    running = await started(commands, key, spec("exec sleep 1000"))
+    assert running.runner is not None
+    await kill_supervisor(root)
+    await powerless(root, tmp_path / "mighty")
+    report = await commands.kill(key, 0)
+    assert report.status.outcome is not None
+    assert (report.status.outcome.reason, report.status.outcome.exit_code) == ("killed", None)
+    assert [one.pid for one in report.escaped] == [running.runner.pid]
+    assert [status.key for status in await commands.listed()] == [key]
+    os.kill(running.runner.pid, signal.SIGKILL)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await commands.listed():
+            pass
+    (tmp_path / "mighty").touch()
 
 
 async def test_orphans_leave_no_zombies(commands: Commands, root: Path) -> None:

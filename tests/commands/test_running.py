@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -220,33 +221,30 @@ async def test_large_output_is_whole(commands: Commands) -> None:
     assert (end.output_bytes, digest.digest()) == (len(wanted), hashlib.sha256(wanted).digest())
 
 
-@pytest.mark.slow
-async def test_a_gigabyte_keeps_its_beginning_and_its_end(commands: Commands) -> None:
-    ceiling = 16 * 1024 * 1024
-    key = new_key()
-    flood = spec("yes 0123456789abcde | head -c 1073741824; exit 9", limits=Limits(output_bytes=ceiling))
-    status = await started(commands, key, flood)
-    quiet, quiet_end = await ran(commands, spec("echo meanwhile"))
-    assert (quiet_end.exit_code, await everything(commands, quiet)) == (0, b"meanwhile\n")
-    end = (await commands.wait(key, 120)).outcome
-    assert end is not None
-    assert (end.exit_code, end.output_bytes) == (9, 1 << 30)
-    head = await commands.read(key, 0, 1 << 30)
-    tail = await commands.read(key, ceiling, 1 << 30)
-    line = b"0123456789abcde\n"
-    assert (head.offset, head.data) == (0, line * (ceiling // 2 // 16))
-    assert (tail.end, tail.data) == (1 << 30, line * (len(tail.data) // 16))
-    assert len(tail.data) >= ceiling * 3 // 8
-    assert sum(file.stat().st_size for file in below(Path(status.folder))) < ceiling + 4096
-    assert content(status.output_file)[ceiling // 2 :].startswith(b"\n[holdfast: more than")
-
-
 async def test_ceilings_of_the_system_hold(commands: Commands, tmp_path: Path) -> None:
     limits = Limits(file_bytes=1_000_000, memory_bytes=200_000_000)
     _, end = await ran(commands, spec("exec head -c 5000000 /dev/zero > big", tmp_path, limits=limits))
     assert (end.exit_code, (tmp_path / "big").stat().st_size) == (128 + 25, 1_000_000)
     _, end = await ran(commands, spec("exec head -c 1000000000 /dev/zero | tail -c 1000000000", limits=limits))
     assert end.exit_code not in (0, None)
+
+
+async def test_the_ceiling_of_files_is_not_one_of_the_output(commands: Commands) -> None:
+    key, end = await ran(commands, spec("seq 1 20000", limits=Limits(file_bytes=1000)))
+    assert (end.exit_code, await everything(commands, key)) == (0, b"".join(b"%d\n" % i for i in range(1, 20_001)))
+
+
+async def test_the_ceiling_of_processes_holds_for_whoever_is_not_root(commands: Commands) -> None:
+    """The system counts all processes of the user."""
+    stranger = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups") if os.getuid() == 0 else ()
+    if stranger and not shutil.which("setpriv"):
+        pytest.skip("root is never held to it, and nothing is here to become somebody else")
+    script, limits = "echo on; /bin/true; echo $?", Limits(processes=1)
+    # The plain shell, which does not try again for a quarter of a minute.
+    key, end = await ran(commands, Spec(command=script, directory="/", inside=stranger, limits=limits, shell="/bin/sh"))
+    assert end.exit_code not in (0, None)
+    assert (await commands.read(key, 0, 99, "stdout")).data == b"on\n"
+    assert b"fork" in (await commands.read(key, 0, 9999, "stderr")).data
 
 
 async def test_the_ceiling_of_time_ends_it_with_the_reason(commands: Commands) -> None:

@@ -80,6 +80,17 @@ async def test_one_that_is_told_to_end_sees_its_commands_out(commands: Commands,
     assert (await outcome(commands, key)).exit_code == 5
 
 
+async def test_one_that_is_told_to_end_and_has_nothing_to_do_ends_whoever_is_connected(
+    commands: Commands, root: Path
+) -> None:
+    key, end = await ran(commands, spec("exit 3"))
+    pid = supervisor_pid(root)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: not is_running(pid))
+    assert (await commands.adopt(key)).outcome == end
+    assert supervisor_pid(root) != pid
+
+
 async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
     root = tmp_path / ("long" * 30) / ("longer" * 20)
     assert len(address(root)) <= 103

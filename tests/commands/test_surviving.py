@@ -16,6 +16,7 @@ import pytest
 from holdfast.commands.command import CommandKey, Spec
 from holdfast.commands.commands import Commands, Started
 from tests.commands.world import (
+    REPOSITORY,
     SETTINGS,
     everything,
     is_running,
@@ -28,8 +29,6 @@ from tests.commands.world import (
     told,
     until,
 )
-
-REPOSITORY = Path(__file__).parent.parent.parent
 
 
 class Runtime:
@@ -258,7 +257,7 @@ async def test_a_supervisor_killed_at_any_moment_is_never_silent(root: Path, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", range(1, 46))
+@pytest.mark.parametrize("at", range(1, 49))
 async def test_a_supervisor_killed_at_any_step_starts_nothing_twice(root: Path, tmp_path: Path, at: int) -> None:
     """What it wrote down is true: one that is said not to have run has not, one that is said to have ended has."""
     trace = tmp_path / "trace"

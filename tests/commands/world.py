@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +13,20 @@ from holdfast.commands.command import CommandKey, Limits, Outcome, Spec, Status
 from holdfast.commands.commands import AlreadyThere, Commands, Started
 from holdfast.commands.service import Settings
 
+REPOSITORY = Path(__file__).parent.parent.parent
+
 PATIENCE_SECONDS = 20.0
 
 SETTINGS = Settings(idle_seconds=5.0)
+
+SESSION = f"session-{secrets.token_hex(8)}"
+"""Another for each process of tests, so that no two of them ever use the same key."""
 
 _numbers: Iterator[int] = count(1)
 
 
 def new_key() -> CommandKey:
-    return CommandKey("owner", "session", f"call-{next(_numbers)}", 1)
+    return CommandKey("owner", SESSION, f"call-{next(_numbers)}", 1)
 
 
 def spec(command: str, directory: str | Path = "/", *, merged: bool = False, limits: Limits | None = None) -> Spec:

@@ -17,6 +17,11 @@ State = Literal["running", "unwatched", "ended"]
 Stream = Literal["both", "stdout", "stderr"]
 
 
+def session_name(owner: str, session: str) -> str:
+    """Safe for a file name, whatever the parts are; no two sessions share one."""
+    return _hashed((owner, session))
+
+
 class CommandKey(msgspec.Struct, frozen=True, order=True):
     """What a command starts under, at most once. The next attempt at the same call is another key."""
 
@@ -28,13 +33,14 @@ class CommandKey(msgspec.Struct, frozen=True, order=True):
     @property
     def name(self) -> str:
         """Safe for a file name, whatever the parts are; no two keys share one."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:40]
+        return _hashed(self)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The ceilings of a command. Zero: none, except for the output."""
 
     seconds: float = 1800.0
+    """For the command, and for what it leaves behind as far as that is known."""
     output_bytes: int = 256 * 1024 * 1024
     """Kept whole up to here; beyond it the beginning and the end are kept."""
     memory_bytes: int = 0
@@ -75,6 +81,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     merged: bool
     at: float
     boot: str
+    wrapper: str = ""
+    """The program that it runs inside of, as the system shows its name. It stays around only if it is a sandbox."""
+    token: str = ""
+    """Random, because the same key may be used in another folder. Empty in what an earlier version wrote."""
+    home: str = ""
+    """Which folder of commands it was asked in, as `identity_of` has it: a copy of that is another. Empty likewise."""
+
+    @property
+    def mark(self) -> str:
+        """What all that it starts carries with it."""
+        return self.token or self.key.name
 
 
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,3 +154,7 @@ class KillReport(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     killed: tuple[Process, ...] = ()
     escaped: tuple[Process, ...] = ()
+
+
+def _hashed(parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]

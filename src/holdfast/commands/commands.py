@@ -18,10 +18,22 @@ from holdfast.commands.address import NoWayThere
 from holdfast.commands.command import CommandKey, KillReport, Spec, Status, Stream
 from holdfast.commands.environment import allowed, for_supervisor
 from holdfast.commands.errors import CommandRefused, NoSuchCommand, SupervisorUnavailable
-from holdfast.commands.folder import CommandFolder
+from holdfast.commands.folder import CommandFolder, session_folder
 from holdfast.commands.line import Line, LineCut
 from holdfast.commands.output import Chunk, OutputReader, Run
-from holdfast.commands.protocol import Adopt, Answer, Ask, Forget, Kill, ListAll, Start, Verb, Watch
+from holdfast.commands.place import place_of
+from holdfast.commands.protocol import (
+    Adopt,
+    Answer,
+    Ask,
+    Forget,
+    ForgetSession,
+    Kill,
+    ListAll,
+    Start,
+    Verb,
+    Watch,
+)
 from holdfast.commands.service import Settings
 
 TRIES: Final = 4
@@ -72,6 +84,15 @@ class Commands:
         if self._line is not None:
             await self._line.close()
             self._line = None
+
+    async def place(self) -> str:
+        """The name of this folder of commands, given once at random: all that use the folder get the same. On disk when
+        it returns."""
+        return await asyncio.to_thread(place_of, self._root)
+
+    def session_folder(self, owner: str, session: str) -> Path:
+        """Below it is all that the commands of a session wrote. It need not be there."""
+        return session_folder(self._root, owner, session)
 
     async def start(self, key: CommandKey, spec: Spec) -> Started | AlreadyThere:
         """Run a command under a key that nobody has used. When it returns, the key is on disk. If the supervisor dies
@@ -142,12 +163,15 @@ class Commands:
 
     async def forget(self, key: CommandKey) -> None:
         """Remove all that is known of a command that has ended. Its key is free again: nobody may come back for it."""
-        answer = await self._ask(Forget(key))
-        if answer.error:
-            raise CommandRefused(answer.error)
+        await self._ask(Forget(key))
+
+    async def forget_session(self, owner: str, session: str) -> None:
+        """Remove all that is known of those commands of a session that have ended, and free their keys. Kills nothing:
+        if others still run, `CommandRefused` names them, in its `keys` as well. May be repeated."""
+        await self._ask(ForgetSession(owner, session))
 
     async def listed(self) -> list[Status]:
-        """Those that have not ended, or that left something behind that still writes."""
+        """Those that have not ended, or that left something behind that still runs or writes, as far as is known."""
         return list((await self._ask(ListAll())).statuses)
 
     def _reader(self, key: CommandKey) -> OutputReader:
@@ -168,8 +192,8 @@ class Commands:
                 continue
             except TimeoutError:
                 raise SupervisorUnavailable(f"the supervisor in {self._root} does not answer") from None
-            if answer.error and not isinstance(verb, Forget):
-                raise CommandRefused(answer.error)
+            if answer.error:
+                raise CommandRefused(answer.error, answer.keys)
             return answer
         raise SupervisorUnavailable(f"the supervisor in {self._root} ended {TRIES} times while it was asked")
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.commands.loop import READ, WRITE, Loop
-from holdfast.commands.protocol import Answer, MessageTooLong, Request, framed, requests, take_frames
+from holdfast.commands.protocol import Answer, MessageTooLong, Request, framed, requests, take_frames, unknown_requests
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 65_536
@@ -71,9 +71,19 @@ class Connection:
         self._received += data
         try:
             for frame in take_frames(self._received):
-                self._asked(self, requests.decode(frame))
+                self._take(frame)
         except (MessageTooLong, msgspec.DecodeError):
             self.close()
+
+    def _take(self, frame: bytes) -> None:
+        """Whoever asks for what only a later version can do is told so; the others on the line are none the wiser."""
+        try:
+            request = requests.decode(frame)
+        except msgspec.ValidationError as error:
+            number = unknown_requests.decode(frame).id
+            self.send(Answer(id=number, error=f"this supervisor can't be asked that: {error}"))
+        else:
+            self._asked(self, request)
 
     def close(self) -> None:
         if self._is_open:

@@ -2,9 +2,13 @@
 
 CommandsError
 ├── SupervisorUnavailable   the world failed: it can't be started, or does not answer; try again
+├── PlaceUnusable           the world failed: the folder can't be written to, or what says which one it is was spoilt
 ├── CommandRefused          the caller is wrong, or the disk is full: it says so, and nothing was started
+├── IsolationUnavailable    the setting asks for what this machine, or this directory, can't give: nothing was started
 └── NoSuchCommand           the key was never used, or was forgotten
 """
+
+from holdfast.commands.command import CommandKey
 
 
 class CommandsError(Exception):
@@ -15,9 +19,27 @@ class SupervisorUnavailable(CommandsError):
     pass
 
 
-class CommandRefused(CommandsError):
+class PlaceUnusable(CommandsError):
     pass
+
+
+class CommandRefused(CommandsError):
+    def __init__(self, why: str, keys: tuple[CommandKey, ...] = ()) -> None:
+        super().__init__(why)
+        self.keys = keys
+        """Those that still run, if that is why."""
 
 
 class NoSuchCommand(CommandsError):
     pass
+
+
+class IsolationUnavailable(CommandsError):
+    """Codes: `sandbox_unsupported` (the system), `sandbox_missing` (a program), `sandbox_forbidden` (a right),
+    `sandbox_directory` (the working directory, or where the database is)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        """It says what to do next."""

@@ -34,10 +34,19 @@ class Killings:
         self._next: Timer | None = None
         self._pause = SHORTEST_PAUSE_SECONDS
 
-    def begin(self, runner: Runner, mark: str, *, grace_seconds: float, knows_session: bool, done: Done) -> None:
+    def begin(
+        self, runner: Runner, mark: str, *, grace_seconds: float, knows_session: bool, wrapper: str, done: Done
+    ) -> None:
         """Tells `done`, later, who ended and who did not."""
-        self._under_way.append(Killing(runner, mark, grace_seconds, knows_session, done))
+        self._under_way.append(Killing(runner, mark, grace_seconds, knows_session, wrapper, done))
         self._pause = SHORTEST_PAUSE_SECONDS
+        self._look_in(0)
+
+    def hasten(self, mark: str, grace_seconds: float) -> None:
+        """Somebody else wants the same, and perhaps sooner."""
+        for killing in self._under_way:
+            if killing.mark == mark:
+                killing.grace_ends = min(killing.grace_ends, time.monotonic() + grace_seconds)
         self._look_in(0)
 
     def _look_in(self, seconds: float) -> None:
@@ -60,13 +69,17 @@ class Killings:
 class Killing:
     """The end of one command."""
 
-    def __init__(self, runner: Runner, mark: str, grace_seconds: float, knows_session: bool, done: Done) -> None:
+    def __init__(
+        self, runner: Runner, mark: str, grace_seconds: float, knows_session: bool, wrapper: str, done: Done
+    ) -> None:
         self._runner = runner
-        self._mark = mark
+        self.mark = mark
         self._knows_session = knows_session
+        self._wrapper = wrapper
         self._done = done
         self._found: dict[Identity, Process] = {}
         self._asked = False
+        self._asked_wrapper = False
         self._kills = 0
         self.grace_ends = time.monotonic() + grace_seconds
 
@@ -81,28 +94,42 @@ class Killing:
             self._kills += 1
             self._signal(living, signal.SIGKILL)
         elif not self._asked:
-            self._asked = True
-            self._signal(living, signal.SIGTERM)
-            # Who is stopped can't hear the first one.
-            self._signal(living, signal.SIGCONT)
+            self._ask(living)
         return False
+
+    def _ask(self, living: dict[Identity, Process]) -> None:
+        """Who keeps up a sandbox ends by itself after those inside. If it went first, so would their exit code. But if
+        there is nobody inside yet it is asked, and then whoever comes out of it all the same."""
+        inside = {which: one for which, one in living.items() if not self._wrapper or one.name != self._wrapper}
+        self._asked = bool(inside)
+        if not inside and self._asked_wrapper:
+            if (self._runner.pid, self._runner.started) not in living:
+                self._signal(living, signal.SIGKILL)  # Half a sandbox: it hears nothing, and is no use to anybody.
+            return
+        self._asked_wrapper = not inside
+        asked = inside or living
+        # Who is stopped can't hear the first one.
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            self._signal(asked, number, as_group=len(asked) == len(living))
 
     def _living(self, census: Census) -> dict[Identity, Process]:
         """All of the family that lives, with those that belonged to it when we looked before."""
-        members = census.family(self._runner, self._mark, knows_session=self._knows_session)
+        members = census.family(self._runner, self.mark, knows_session=self._knows_session)
         # The latest name: a process that was forked is soon another program.
         self._found |= {(one.pid, one.started): one.named() for one in members}
         return {which: one for which, one in self._found.items() if _lives(which, census)}
 
-    def _signal(self, living: dict[Identity, Process], number: signal.Signals) -> None:
-        """The group at once, so that nobody in it can fork out of the way; then one by one who left it."""
-        group = {which for which in living if self._knows_session and _group(which[0]) == self._runner.pid}
+    def _signal(self, living: dict[Identity, Process], number: signal.Signals, *, as_group: bool = True) -> None:
+        """The group at once, so that nobody in it can fork out of the way; then one by one who left it, the eldest
+        first: a shell must not take its children's end for the end of its work."""
+        known = as_group and self._knows_session
+        group = {which for which in living if known and _group(which[0]) == self._runner.pid}
         if group:
             try:
                 os.killpg(self._runner.pid, number)
             except (ProcessLookupError, PermissionError):
                 pass  # Those that are left have ended, and were not waited for yet.
-        for which in living.keys() - group:
+        for which in sorted(living.keys() - group):
             send_signal(living[which], number)
 
 

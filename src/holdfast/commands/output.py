@@ -64,6 +64,10 @@ class OutputWriter:
                 raise
         return len(data) - len(view)
 
+    @property
+    def is_over_ceiling(self) -> bool:
+        return self.size > self._ceiling
+
     def sync(self) -> None:
         os.fsync(self._descriptor)
 

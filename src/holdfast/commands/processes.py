@@ -57,6 +57,11 @@ def boot_id() -> str:
     return "unknown"
 
 
+def shown_name(program: str) -> str:
+    """What a process is called while it runs this program."""
+    return os.path.basename(program)[:15] if _HAS_PROC else program
+
+
 def become_subreaper() -> None:
     """Orphans among our descendants become our children instead of init's. Linux alone has it."""
     if _HAS_PROC:
@@ -83,6 +88,12 @@ def is_alive(runner: Runner) -> bool:
         return False
     found = seen(runner.pid)
     return found is not None and found.started == runner.started and not found.has_ended
+
+
+def lives(one: Process) -> bool:
+    """Whether this very process, seen since the machine started, still runs."""
+    found = seen(one.pid)
+    return found is not None and found.started == one.started and not found.has_ended
 
 
 class Census:

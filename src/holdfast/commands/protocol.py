@@ -51,6 +51,13 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
     key: CommandKey
 
 
+class ForgetSession(msgspec.Struct, frozen=True, tag="forget_session"):
+    """Remove all that is known of those commands of a session that have ended; an error names the others."""
+
+    owner: str
+    session: str
+
+
 class ListAll(msgspec.Struct, frozen=True, tag="list"):
     pass
 
@@ -61,12 +68,18 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request: int
 
 
-Verb = Start | Adopt | Ask | Watch | Kill | Forget | ListAll | Cancel
+Verb = Start | Adopt | Ask | Watch | Kill | Forget | ForgetSession | ListAll | Cancel
 
 
 class Request(msgspec.Struct, frozen=True):
     id: int
     verb: Verb
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """As much of a request as can be understood of one that a later version asks: enough to say so."""
+
+    id: int
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,10 +91,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     statuses: tuple[Status, ...] = ()
     report: KillReport | None = None
     error: str = ""
+    keys: tuple[CommandKey, ...] = ()
+    """Whom the error is about."""
 
 
 _encoder = msgspec.json.Encoder()
 requests: Final = msgspec.json.Decoder(Request)
+unknown_requests: Final = msgspec.json.Decoder(Unknown)
 answers: Final = msgspec.json.Decoder(Answer)
 
 

@@ -4,18 +4,21 @@ A command is forked, waits at the gate, and is let through only when it is on di
 without a record, and whoever finds none knows that nothing ran.
 """
 
+import contextlib
 import fcntl
 import os
 import resource
 import signal
 import struct
+import sys
 import termios
 import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 from holdfast.commands.command import MARK, Asked, Limits, Outcome, Process, Reason, Runner, Spec, Status
-from holdfast.commands.folder import CommandFolder
+from holdfast.commands.folder import CommandFolder, identity_of
+from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
 from holdfast.commands.loop import READ, Loop, Timer
 from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
 from holdfast.commands.processes import Census, boot_id, seen, set_mark_number
@@ -27,6 +30,11 @@ LINGER_SECONDS: Final = 0.1
 
 RETRY_SECONDS: Final = 0.5
 """When the disk is full. The command waits meanwhile: its pipe is not read."""
+
+FLOOD_BYTES: Final = 4 * CHUNK_BYTES
+FLOOD_PAUSE_SECONDS: Final = 0.004
+"""Over the ceiling, most of what comes goes again. Reading it as fast as it comes would take a core for as long as
+somebody cares to write: then it is read in larger pieces, with a rest after each."""
 
 
 class NotStarted(Exception):
@@ -43,7 +51,9 @@ class Inherited:
 
 
 class Running:
-    """A command that we started. Tells `on_change` when there is more output or an outcome."""
+    """A command that we started. Tells `on_change` when there is more output, an outcome, or nothing left of it."""
+
+    knows_session = True
 
     def __init__(self, loop: Loop, folder: CommandFolder, asked: Asked, *, on_change: Callable[[], None]) -> None:
         self._loop = loop
@@ -58,6 +68,10 @@ class Running:
         self.exit_code: int | None = None
         self.holds_outcome = False
         """While a kill is under way: what it found belongs into the outcome."""
+        self._gave_up = False
+        """It can't be ended, and is not waited for: with its outcome it counts as what was left behind."""
+        self._left = LeftBehind(loop, look=self._family, on_over=self._let_go)
+        self._identity = identity_of(folder.path)
         self._on_change = on_change
         self._output: OutputWriter | None = None
         self._pipes: dict[int, int] = {}
@@ -94,7 +108,7 @@ class Running:
             os.close(opener)
             self._loop.forget_signals()
             streams = (nothing, stdout, stderr)
-            become(spec, self.asked.key.name, inherited, gate=gate, streams=streams, at=directory, failing=failing)
+            become(spec, self.asked.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
         self._let_through(pid, opener)
         open_here.remove(failing)
         os.close(failing)
@@ -129,7 +143,8 @@ class Running:
         try:
             written = self._output.append(data, self._pipes[pipe])
         except OSError:
-            written = 0
+            # Without its folder nobody will ever read it. The command is not to wait for that.
+            written = 0 if self.folder.is_still(self._identity) else len(data)
         self._last_output_at = time.time()
         if written < len(data):
             self._loop.ignore(pipe)
@@ -144,7 +159,7 @@ class Running:
         for pipe, data in waiting.items():
             if self._write(pipe, data):
                 self._listen(pipe)
-        if self.exit_code is not None:
+        if self._is_due:
             self._drain()
             self.finish()
 
@@ -163,10 +178,23 @@ class Running:
         self._read(pipe)
         if not self._pipes:
             self._closed()
+        elif self._is_flood and pipe in self._pipes:
+            _widen(pipe)
+            self._loop.ignore(pipe)
+            self._loop.after(FLOOD_PAUSE_SECONDS, lambda: self._rested(pipe))
+
+    def _rested(self, pipe: int) -> None:
+        # Closed meanwhile, its number may be another's; and as long as the disk is full it rests on.
+        if pipe in self._pipes and pipe not in self._unwritten:
+            self._listen(pipe)
+
+    @property
+    def _is_flood(self) -> bool:
+        return self._output is not None and self._output.is_over_ceiling
 
     def _read(self, pipe: int) -> int:
         try:
-            data = os.read(pipe, CHUNK_BYTES)
+            data = os.read(pipe, FLOOD_BYTES if self._is_flood else CHUNK_BYTES)
         except BlockingIOError:
             return 0
         if data:
@@ -186,7 +214,7 @@ class Running:
         """The shell has ended. Others of its family may live on, and write."""
         self.exit_code = exit_code
         self._drain()
-        if self._pipes:
+        if self._pipes and self.outcome is None:
             self._loop.after(LINGER_SECONDS, self.finish)
         else:
             self.finish()
@@ -200,28 +228,47 @@ class Running:
 
     def _closed(self) -> None:
         """Nobody holds an output any more."""
-        if self.exit_code is not None:
+        if self._is_due:
             self.finish()
+
+    @property
+    def _is_due(self) -> bool:
+        return self.exit_code is not None or self._gave_up
+
+    def was_killed(self, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+        """If the shell itself has escaped (it is another user's by now, say), its end is not waited for."""
+        self._drain()
         if self.outcome is not None:
-            self.release()
-            self._on_change()
+            self._left.watch(escaped)
+        else:
+            self.killed, self.escaped, self.holds_outcome = killed, escaped, False
+            self._gave_up = self.runner is not None and self.runner.pid in {one.pid for one in escaped}
+        if self._is_due:
+            self.finish()
 
     def finish(self) -> None:
-        """Write the outcome, once all that is known is in it. It is told to nobody before it is on disk."""
-        if self.outcome is not None or self.holds_outcome:
+        """Write the outcome, once all that is known is in it. It is told to nobody before it is on disk, unless its
+        folder was removed: then it is known to us alone, and to those who wait."""
+        if self.outcome is not None:
+            self._let_go()
             return
-        if self._unwritten:
-            return  # The disk is full. When it has taken that, we come here again.
+        if self.holds_outcome or self._unwritten:
+            return  # A kill is under way, or the disk is full. After either we come here again.
+        outcome = self._as_known()
         try:
             if self._output is not None:
                 self._output.sync()
-            outcome = self._as_known()
             self.folder.write_outcome(outcome)
         except OSError:
-            if self._trying is None or not self._trying.is_waiting:
-                self._trying = self._loop.after(RETRY_SECONDS, self.finish)
-            return
+            if self.folder.is_still(self._identity):
+                if self._trying is None or not self._trying.is_waiting:
+                    self._trying = self._loop.after(RETRY_SECONDS, self.finish)
+                return
         self.outcome = outcome
+        self._left.watch((*outcome.left_behind, *outcome.escaped))
+        self._let_go()
+
+    def _let_go(self) -> None:
         if not self._pipes:
             self.release()
         self._on_change()
@@ -232,7 +279,7 @@ class Running:
             exit_code=self.exit_code if self.reason != "not_started" else None,
             at=time.time(),
             output_bytes=self._output.size if self._output else 0,
-            detail=self._detail,
+            detail=NOT_ENDED if self._gave_up and self.exit_code is None else self._detail,
             left_behind=self._left_behind() if self.reason == "exited" else (),
             killed=self.killed,
             escaped=self.escaped,
@@ -242,7 +289,11 @@ class Running:
         """Looked for only if there is a sign of it: an open pipe, or somebody in the group."""
         if self.runner is None or not (self._pipes or _has_members(self.runner.pid)):
             return ()
-        return tuple(one.named() for one in Census().family(self.runner, self.asked.key.name, knows_session=True))
+        return self._family()
+
+    def _family(self) -> tuple[Process, ...]:
+        assert self.runner is not None
+        return family_of(self.asked, self.runner, Census(), knows_session=True)
 
     def release(self) -> None:
         if self._output is not None:
@@ -251,8 +302,8 @@ class Running:
 
     @property
     def is_over(self) -> bool:
-        """Ended, and nobody holds its output any more."""
-        return self.outcome is not None and not self._pipes
+        """Ended, nobody holds its output any more, and nothing that is known of it runs."""
+        return self.outcome is not None and not self._pipes and self._left.is_over
 
     def status(self) -> Status:
         ceiling = self.asked.limits.output_bytes
@@ -321,6 +372,13 @@ def _pipe(open_here: list[int]) -> tuple[int, int]:
     ends = os.pipe()
     open_here.extend(ends)
     return ends
+
+
+def _widen(pipe: int) -> None:
+    """So that more is there after each rest. Linux alone can, and not for everybody."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, FLOOD_BYTES)
 
 
 def _waiting_bytes(pipe: int) -> int:

@@ -6,24 +6,35 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Outcome, Process, Reason, Status
+from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Outcome, Process, Reason, Runner, Status
 from holdfast.commands.connection import Connection
-from holdfast.commands.folder import CommandFolder, folders, remove_unfinished
+from holdfast.commands.folder import (
+    CommandFolder,
+    folders,
+    folders_of,
+    identity_of,
+    remove_session,
+    remove_unfinished,
+    session_folder,
+)
 from holdfast.commands.killing import Killings
+from holdfast.commands.left_behind import family_of
 from holdfast.commands.loop import READ, Loop, Timer
 from holdfast.commands.output import OutputReader
-from holdfast.commands.processes import boot_id, is_alive
+from holdfast.commands.processes import Census, boot_id, is_alive, lives, shown_name
 from holdfast.commands.protocol import (
     Adopt,
     Answer,
     Ask,
     Cancel,
     Forget,
+    ForgetSession,
     Kill,
     ListAll,
     Request,
@@ -57,8 +68,14 @@ class Waiter(msgspec.Struct):
 
 
 class Service:
-    def __init__(self, root: Path, loop: Loop, inherited: Inherited, settings: Settings) -> None:
+    """`is_at_home`: whether the folder that we serve is still there, and is still the one that others find."""
+
+    def __init__(
+        self, root: Path, loop: Loop, inherited: Inherited, settings: Settings, *, is_at_home: Callable[[], bool]
+    ) -> None:
         self._root = root
+        self._home = identity_of(root)
+        self._is_at_home = is_at_home
         self._loop = loop
         self._inherited = inherited
         self._settings = settings
@@ -78,10 +95,10 @@ class Service:
     def recover(self) -> None:
         """What earlier supervisors left: outcomes for those that ended unseen, an eye on those that run."""
         remove_unfinished(self._root)
+        census = cache(Census)
         for folder in folders(self._root):
             try:
-                if folder.outcome() is None:
-                    self._recover(folder)
+                self._recover(folder, census)
             except (msgspec.DecodeError, OSError) as error:
                 print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
         self._sweep()
@@ -91,18 +108,21 @@ class Service:
         self._settle()
 
     def close_when_done(self) -> None:
-        """Asked to end, by the system most likely: as soon as nothing runs, whoever is connected."""
+        """Asked to end, by the system most likely: as soon as nothing runs, whoever is connected. To end before would
+        lose exit codes, and leave behind what nobody looks after."""
         self._closing = True
         self._settle()
 
     def _settle(self) -> None:
-        """End after a while without commands and without anybody who could start one."""
-        if self._commands or self._killed or (self._connections and not self._closing):
+        """End after a while without commands and without anybody who could start one. At once if our folder is gone:
+        nobody can find us any more."""
+        is_free = not self._commands and not self._killed
+        if is_free and (self._closing or not self._is_at_home()):
+            self._loop.stop()
+        elif not is_free or self._connections:
             if self._idle is not None:
                 self._idle.cancel()
                 self._idle = None
-        elif self._closing:
-            self._loop.stop()
         elif self._idle is None:
             self._idle = self._loop.after(self._settings.idle_seconds, self._loop.stop)
 
@@ -141,6 +161,10 @@ class Service:
         self._settle()
 
     def _asked(self, connection: Connection, request: Request) -> None:
+        if isinstance(request.verb, Start | Adopt) and not self._is_at_home():
+            # Whoever looks for us anew finds the one who serves what is there now.
+            connection.close()
+            return
         try:
             answer = self._answer(connection, request)
         except OSError as error:
@@ -167,6 +191,8 @@ class Service:
                 return self._kill(connection, request.id, key, grace_seconds)
             case Forget(key):
                 return self._forget(request.id, key)
+            case ForgetSession(owner, session):
+                return self._forget_session(request.id, owner, session)
             case ListAll():
                 return Answer(id=request.id, statuses=tuple(one.status() for one in self._commands.values()))
             case Cancel(cancelled):
@@ -189,6 +215,9 @@ class Service:
             merged=spec.merged,
             at=time.time(),
             boot=boot_id(),
+            wrapper=shown_name(spec.inside[0]) if spec.inside else "",
+            token=os.urandom(20).hex(),
+            home=self._home,
         )
         if not folder.create(asked):
             return Answer(id=request, status=self._status(verb.key))
@@ -210,7 +239,16 @@ class Service:
         if (status := self._status(key)) is not None:
             return Answer(id=request, status=status)
         folder = CommandFolder.of(self._root, key)
-        asked = Asked(key=key, command="", directory="", limits=Limits(), merged=False, at=time.time(), boot=boot_id())
+        asked = Asked(
+            key=key,
+            command="",
+            directory="",
+            limits=Limits(),
+            merged=False,
+            at=time.time(),
+            boot=boot_id(),
+            home=self._home,
+        )
         # A crash in between leaves a key without a runner, which means the same.
         folder.create(asked)
         folder.write_outcome(Outcome(reason="not_started", at=asked.at, detail="nobody had started it"))
@@ -225,7 +263,7 @@ class Service:
             return None
         outcome = folder.outcome()
         if outcome is None:
-            self._recover(folder)
+            self._recover(folder, Census)
             if (command := self._commands.get(key.name)) is not None:
                 return command.status()
             outcome = folder.outcome()
@@ -249,7 +287,7 @@ class Service:
 
     def _kill(self, connection: Connection, request: int, key: CommandKey, grace_seconds: float) -> Answer | None:
         status = self._status(key)
-        if status is None or status.runner is None or status.runner.boot != boot_id():
+        if status is None or status.runner is None or not self._is_of_here(status.asked, status.runner):
             return Answer(id=request, report=KillReport(status=status) if status else None)
         self._end(status, "killed", grace_seconds)
         self._killed[key.name].append((connection, request))
@@ -260,18 +298,36 @@ class Service:
         status = self._status(key)
         if status is None:
             return Answer(id=request)
-        if status.outcome is None or key.name in self._commands:
-            return Answer(id=request, status=status, error="it still runs, or what it left behind does")
+        if status.outcome is None or key.name in self._commands or key.name in self._killed:
+            error = "it still runs, or what it left behind does"
+            return Answer(id=request, status=status, error=error, keys=(key,))
         CommandFolder.of(self._root, key).remove()
         return Answer(id=request, status=status)
+
+    def _forget_session(self, request: int, owner: str, session: str) -> Answer:
+        """All at once if nothing runs, else one by one. A crash in between leaves some: it may be repeated. An outcome
+        that is missing is not written first: a full disk keeps nobody from making room."""
+        path = session_folder(self._root, owner, session)
+        found = folders_of(path)
+        busy = self._commands.keys() | self._killed.keys()
+        running = [folder for folder in found if folder.path.name in busy]
+        if not running:
+            remove_session(path)
+            return Answer(id=request)
+        for folder in found:
+            if folder not in running:
+                folder.remove()
+        keys = tuple(sorted(asked.key for folder in running if (asked := folder.asked()) is not None))
+        named = ", ".join(f"{key.tool_call} (attempt {key.attempt})" for key in keys)
+        return Answer(id=request, error=f"these still run, or what they left behind does: {named}", keys=keys)
 
     # What happens
 
     def _changed(self, name: str) -> None:
         """There is more output, or an outcome."""
         command = self._commands.get(name)
-        waiting = self._waiters.get(name)
-        if command is not None and waiting:
+        waiting = self._waiters.get(name, [])
+        if command is not None and any(command.outcome is not None or waiter.offset is not None for waiter in waiting):
             status = command.status()
             due = [waiter for waiter in waiting if status.outcome is not None or _has_more(status, waiter.offset)]
             self._keep_waiters(name, lambda waiter: waiter not in due)
@@ -301,13 +357,15 @@ class Service:
             self._ceilings[command.asked.key.name] = self._loop.after(left, lambda: self._met_ceiling(command))
 
     def _met_ceiling(self, command: Command) -> None:
-        if command.outcome is None and command.exit_code is None:
+        if not command.is_over:
             self._end(command.status(), "time", CEILING_GRACE_SECONDS)
 
     def _end(self, status: Status, reason: Reason, grace_seconds: float) -> None:
-        """Kill all of it, and tell everybody who asked for that when it is done. One kill at a time."""
+        """Kill all of it, and tell everybody who asked for that when it is done. One kill at a time: a second one can
+        only shorten the grace."""
         name = status.key.name
         if name in self._killed:
+            self._killings.hasten(status.asked.mark, grace_seconds)
             return
         assert status.runner is not None
         self._killed[name] = []
@@ -319,42 +377,56 @@ class Service:
                 command.reason = reason
         self._killings.begin(
             status.runner,
-            name,
+            status.asked.mark,
             grace_seconds=grace_seconds,
-            knows_session=command is not None,
-            done=lambda killed, escaped: self._ended(status.key, killed, escaped),
+            knows_session=command is not None and command.knows_session,
+            wrapper=status.asked.wrapper,
+            done=lambda killed, escaped: self._ended(status, killed, escaped),
         )
 
-    def _ended(self, key: CommandKey, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+    def _ended(self, before: Status, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
         self.reap()
-        name = key.name
-        command = self._commands.get(name)
-        if command is not None and command.holds_outcome:
-            command.killed, command.escaped = killed, escaped
-            command.holds_outcome = False
-            if isinstance(command, Unwatched) or command.exit_code is not None:
-                command.finish()
-        status = self._status(key)
-        assert status is not None
+        name = before.key.name
+        if (command := self._commands.get(name)) is not None:
+            command.was_killed(killed, escaped)
+        # Of one that had ended before, somebody may have removed the folder since.
+        status = self._status(before.key) or before
         report = KillReport(status=status, killed=killed, escaped=escaped)
         for connection, request in self._killed.pop(name):
             connection.send(Answer(id=request, report=report))
         self._drop_if_over(name)
         self._settle()
 
-    def _recover(self, folder: CommandFolder) -> None:
+    def _recover(self, folder: CommandFolder, census: Callable[[], Census]) -> None:
+        outcome = folder.outcome()
+        if outcome is not None and not (outcome.left_behind or outcome.escaped):
+            return
         asked, runner = folder.asked(), folder.runner()
         if asked is None:
             return
-        if runner is not None and is_alive(runner):
-            name = asked.key.name
-            command = Unwatched(self._loop, folder, asked, runner, on_change=lambda: self._changed(name))
-            self._commands[name] = command
-            self._set_ceiling(command)
+        here = runner if runner is not None and self._is_of_here(asked, runner) else None
+        if outcome is None and here is not None and is_alive(here):
+            self._look_after(folder, asked, here, None)
             return
-        reason, detail = what_became(asked, runner)
-        size = OutputReader(folder.path, asked.limits.output_bytes).size
-        folder.write_outcome(Outcome(reason=reason, at=time.time(), output_bytes=size, detail=detail))
+        if outcome is None:
+            reason, detail = what_became(asked, runner, home=self._home)
+            left = family_of(asked, here, census(), knows_session=False) if here else ()
+            size = OutputReader(folder.path, asked.limits.output_bytes).size
+            outcome = Outcome(reason=reason, at=time.time(), output_bytes=size, detail=detail, left_behind=left)
+            folder.write_outcome(outcome)
+        if here is not None and any(lives(one) for one in (*outcome.left_behind, *outcome.escaped)):
+            self._look_after(folder, asked, here, outcome)
+
+    def _look_after(self, folder: CommandFolder, asked: Asked, runner: Runner, outcome: Outcome | None) -> None:
+        name = asked.key.name
+        command = Unwatched(self._loop, folder, asked, runner, outcome=outcome, on_change=lambda: self._changed(name))
+        self._commands[name] = command
+        self._set_ceiling(command)
+
+    def _is_of_here(self, asked: Asked, runner: Runner) -> bool:
+        """Else the processes of these numbers are none of ours: the machine was started again, or the folder is a copy
+        of the one that they were started in."""
+        return runner.boot == boot_id() and asked.home in ("", self._home)
 
     def _sweep(self) -> None:
         """Remove the output of those that ended long ago, and those that ended very long ago altogether."""
@@ -372,6 +444,7 @@ class Service:
             except (msgspec.DecodeError, OSError) as error:
                 print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
         self._loop.after(SWEEP_SECONDS, self._sweep)
+        self._settle()
 
 
 def _has_more(status: Status, offset: int | None) -> bool:

@@ -25,6 +25,7 @@ from holdfast.commands.processes import become_subreaper
 from holdfast.commands.running import Inherited
 from holdfast.commands.service import Service, Settings
 
+LOCK: Final = "supervisor.lock"
 LOG_BYTES: Final = 1_000_000
 LAUNCH_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
@@ -52,7 +53,7 @@ def main() -> int:
 
 def _locked(root: Path) -> int | None:
     """The lock, or None if somebody has it: a supervisor that lives, begins, or is about to end."""
-    descriptor = os.open(root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,7 +83,7 @@ def _launch(root: Path, lock: int, umask: int, settings: Settings) -> int:
         # For people, and for tests: who holds the lock is known to the system.
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
-        _serve(root, telling, umask, settings)
+        _serve(root, lock, telling, umask, settings)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -90,12 +91,13 @@ def _launch(root: Path, lock: int, umask: int, settings: Settings) -> int:
         os._exit(0)
 
 
-def _serve(root: Path, telling: int, umask: int, settings: Settings) -> None:
+def _serve(root: Path, lock: int, telling: int, umask: int, settings: Settings) -> None:
     files = _raise_file_limit()
     become_subreaper()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     loop = Loop()
-    service = Service(root, loop, Inherited(umask=umask, files=files), settings)
+    inherited = Inherited(umask=umask, files=files)
+    service = Service(root, loop, inherited, settings, is_at_home=lambda: _is_at_home(root, lock))
     loop.on_signal(signal.SIGCHLD, service.reap)
     loop.on_signal(signal.SIGTERM, service.close_when_done)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -113,7 +115,18 @@ def _serve(root: Path, telling: int, umask: int, settings: Settings) -> None:
         _forget_the_launcher(root)
         loop.run()
         # Who connects from here on finds nobody, and starts another, which waits for our lock.
-        (root / SOCKET).unlink(missing_ok=True)
+        if _is_at_home(root, lock):
+            (root / SOCKET).unlink(missing_ok=True)
+
+
+def _is_at_home(root: Path, lock: int) -> bool:
+    """Whether the lock that we hold is the one that others would have to take."""
+    try:
+        return os.path.samestat(os.stat(root / LOCK), os.fstat(lock))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def _forget_the_launcher(root: Path) -> None:

@@ -1,6 +1,6 @@
 """A command whose supervisor died: it may still run, but its output goes nowhere and its exit code to nobody.
 
-The next supervisor sees it end, and says that it was lost.
+The next supervisor sees it end, and says that it was lost. What it left behind is looked after as well.
 """
 
 import time
@@ -8,36 +8,51 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.commands.command import Asked, Outcome, Process, Reason, Runner, Status
-from holdfast.commands.folder import CommandFolder
+from holdfast.commands.folder import CommandFolder, identity_of
+from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
 from holdfast.commands.loop import READ, Loop
 from holdfast.commands.output import OutputReader
-from holdfast.commands.processes import boot_id, exit_notice, is_alive
+from holdfast.commands.processes import Census, Notice, boot_id, exit_notice, is_alive
 
 RETRY_SECONDS: Final = 0.5
 
 GONE: Final = "the supervisor that watched it died; it ended unseen, and what it wrote since then is lost"
 REBOOTED: Final = "the machine was restarted while it ran, or it ran on another machine"
+COPIED: Final = "this folder is a copy of the one that it was started in; what became of it is known there"
 NEVER_RAN: Final = "whoever was about to start it died before it ran"
 
 
-def what_became(asked: Asked, runner: Runner | None) -> tuple[Reason, str]:
-    """Of a command without an outcome that does not run."""
+def what_became(asked: Asked, runner: Runner | None, *, home: str) -> tuple[Reason, str]:
+    """Of a command without an outcome that does not run here."""
     if asked.boot != boot_id():
         return "lost", REBOOTED
+    if asked.home not in ("", home):
+        return "lost", COPIED
     if runner is None:
         return "not_started", NEVER_RAN
     return "lost", GONE
 
 
 class Unwatched:
+    """With an outcome: one that has ended, and left something behind that runs."""
+
     def __init__(
-        self, loop: Loop, folder: CommandFolder, asked: Asked, runner: Runner, *, on_change: Callable[[], None]
+        self,
+        loop: Loop,
+        folder: CommandFolder,
+        asked: Asked,
+        runner: Runner,
+        *,
+        outcome: Outcome | None = None,
+        on_change: Callable[[], None],
     ) -> None:
         self._loop = loop
         self.folder = folder
         self.asked = asked
         self.runner: Runner | None = runner
-        self.outcome: Outcome | None = None
+        self.outcome = outcome
+        self.knows_session = outcome is None
+        """From its end on we have had an eye on it, so that its number is nobody else's."""
         self.reason: Reason = "lost"
         self.killed: tuple[Process, ...] = ()
         self.escaped: tuple[Process, ...] = ()
@@ -46,16 +61,31 @@ class Unwatched:
         self._runner = runner
         self._on_change = on_change
         self._output = OutputReader(folder.path, asked.limits.output_bytes)
+        self._gave_up = False
+        self._left = LeftBehind(loop, look=self._family, on_over=on_change)
+        self._identity = identity_of(folder.path)
+        self._notice: Notice | None = None
+        if outcome is not None:
+            self._left.watch((*outcome.left_behind, *outcome.escaped))
+            return
         self._notice = exit_notice(runner.pid)
         if self._notice is not None:
             loop.watch(self._notice.fileno(), READ, lambda _: self.finish())
         # It may have ended before we could be told.
         loop.after(0, self.finish)
 
+    def was_killed(self, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+        if self.outcome is not None:
+            self._left.watch(escaped)
+            return
+        self.killed, self.escaped, self.holds_outcome = killed, escaped, False
+        self._gave_up = self._runner.pid in {one.pid for one in escaped}
+        self.finish()
+
     def finish(self) -> None:
         if self.outcome is not None or self.holds_outcome:
             return
-        if is_alive(self._runner):
+        if not self._gave_up and is_alive(self._runner):
             if self._notice is None:
                 self._loop.after(RETRY_SECONDS, self.finish)
             return
@@ -63,7 +93,8 @@ class Unwatched:
             reason=self.reason,
             at=time.time(),
             output_bytes=self._output.size,
-            detail=GONE,
+            detail=NOT_ENDED if self._gave_up else GONE,
+            left_behind=self._family() if self.reason == "lost" else (),
             killed=self.killed,
             escaped=self.escaped,
         )
@@ -71,10 +102,15 @@ class Unwatched:
         try:
             self.folder.write_outcome(outcome)
         except OSError:
-            self._loop.after(RETRY_SECONDS, self.finish)
-            return
+            if self.folder.is_still(self._identity):
+                self._loop.after(RETRY_SECONDS, self.finish)
+                return
         self.outcome = outcome
+        self._left.watch((*outcome.left_behind, *outcome.escaped))
         self._on_change()
+
+    def _family(self) -> tuple[Process, ...]:
+        return family_of(self.asked, self._runner, Census(), knows_session=self.knows_session)
 
     def _stop_watching(self) -> None:
         if self._notice is not None:
@@ -84,7 +120,7 @@ class Unwatched:
 
     @property
     def is_over(self) -> bool:
-        return self.outcome is not None
+        return self.outcome is not None and self._left.is_over
 
     def status(self) -> Status:
         return Status(

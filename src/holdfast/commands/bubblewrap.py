@@ -1,0 +1,222 @@
+"""Commands in a sandbox of bubblewrap: they see the machine without its database, and write where they work.
+
+A folder is hidden with all that will ever be in it. Mounts are made from the root of the tree to its leaves, so that a
+working directory in a hidden folder is there, and a hidden folder in a working directory is not.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.commands.errors import IsolationUnavailable
+
+CHECK_SECONDS: Final = 30.0
+
+ALONE: Final = ("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop", "ALL")
+"""Not `--die-with-parent`: it kills all that is inside as soon as the shell has ended, with what `>(tee file)` has not
+written yet. What a command leaves behind is found, and ended, as it is without a sandbox. Root loses all that it may do
+beyond others, or it could take the mounts away again."""
+
+OWN: Final = ("/tmp", "/run")
+"""Empty inside, and forgotten with the command. Both hold sockets that lead out: of desktops, of container engines."""
+
+OF_THE_SYSTEM: Final = ("/dev", "/proc")
+"""Made anew inside by bubblewrap itself."""
+
+OF_THE_KERNEL: Final = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
+"""Root may write to these without any further right, and rule the machine by it."""
+
+NOT_ALONE: Final = ("/", "/sys", *OWN, *OF_THE_SYSTEM)
+"""Nobody works in these themselves: what must not be reached is in them. Folders below are another matter."""
+
+PROGRAMS_IN_RUN: Final = "/run/current-system"
+"""Where NixOS has its programs."""
+
+RESOLVER: Final = "/etc/resolv.conf"
+
+SYSCTLS = Path("/proc/sys")
+
+LEAVE_OUT: Final = "or leave out --sandbox (HOLDFAST_SANDBOX=none)"
+
+Mounts = dict[Path, tuple[str, ...]]
+
+
+class Bubblewrap:
+    """The root is read-only, what is `hidden` is not there, the working directory and what is `writable` can be written
+    to. Name folders to hide: a file is hidden only as it is now, and what is not there yet not at all. The program is
+    looked for once, so that no command can put another one in its way."""
+
+    name = "bubblewrap"
+
+    def __init__(
+        self, *, network: bool, hidden: Iterable[Path], writable: Iterable[Path] = (), search_path: str | None = None
+    ) -> None:
+        self._network = network
+        self._hidden = tuple(hidden)
+        self._writable = tuple(writable)
+        found = shutil.which("bwrap", path=search_path)
+        self._program = os.path.abspath(found) if found else None
+
+    async def check(self) -> None:
+        """Makes a sandbox and runs a shell in it, because nothing else tells whether the system allows it."""
+        code, said = await _run(*self._prefix(self._opened(), "/"), "/bin/sh", "-c", ":")
+        if code:
+            raise _not_allowed(said or f"exit code {code}")
+
+    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+        # What lies below the root may have become a link by another command's doing: it is gone to, and not opened.
+        return self._prefix({_real(root or directory), *self._opened()}, str(_real(directory)))
+
+    def _opened(self) -> set[Path]:
+        return {_real(place) for place in self._writable}
+
+    def _prefix(self, opened: set[Path], directory: str) -> tuple[str, ...]:
+        if self._program is None:
+            raise _missing()
+        return (
+            self._program,
+            *ALONE,
+            *(() if self._network else ("--unshare-net",)),
+            *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+            *(word for place in OF_THE_KERNEL for word in ("--ro-bind-try", place, place)),
+            *self._mounts(opened),
+            *("--setenv", "TMPDIR", "/tmp", "--unsetenv", "XDG_RUNTIME_DIR"),
+            *("--chdir", directory, "--"),
+        )
+
+    def _mounts(self, opened: set[Path]) -> Iterator[str]:
+        own = {_real(place) for place in OWN if os.path.isdir(place)}
+        made_anew = own | {Path(place) for place in OF_THE_SYSTEM}
+        hidden = {_real(place) for place in self._hidden} - made_anew
+        _refuse_what_contradicts(opened, hidden)
+        mounts: Mounts = {place: ("--tmpfs", str(place)) for place in own}
+        mounts |= {place: _as_it_is(place, read_only=True) for place in self._kept_of_run(own)}
+        for place in hidden:
+            mounts |= _hiding(place, opened, hidden | made_anew)
+        mounts |= {place: _as_it_is(place) for place in opened}
+        for _, mount in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
+            yield from mount
+        for place in sorted(hidden & mounts.keys()):
+            # What is written there would be lost without a word.
+            yield from ("--remount-ro", str(place))
+
+    def _kept_of_run(self, own: set[Path]) -> Iterator[Path]:
+        for place in (PROGRAMS_IN_RUN, *((RESOLVER,) if self._network else ())):
+            real = _real(place)
+            if any(real.is_relative_to(empty) for empty in own) and real.exists():
+                yield real
+
+
+def _hiding(place: Path, opened: set[Path], empty: set[Path]) -> Mounts:
+    around = _nearest(place, opened | empty)
+    if around in empty or not place.exists():
+        return {}
+    if not place.is_dir():
+        if around is not None:
+            raise IsolationUnavailable(
+                "sandbox_directory",
+                f"{place} can't be hidden from commands that may write to {around}. Keep the database in a folder of "
+                "its own (--data-dir), or work in another directory.",
+            )
+        return {place: ("--ro-bind", os.devnull, str(place))}
+    # A mount can't be renamed: nobody puts another folder in the place of the hidden one, or of one around it.
+    between = [one for one in place.parents if around is not None and one != around and one.is_relative_to(around)]
+    return {one: _as_it_is(one) for one in between} | {place: ("--tmpfs", str(place))}
+
+
+def _nearest(place: Path, others: set[Path]) -> Path | None:
+    """The one that it lies in, and that lies in no other of them."""
+    return next((one for one in place.parents if one in others), None)
+
+
+def _as_it_is(place: Path, *, read_only: bool = False) -> tuple[str, ...]:
+    return ("--ro-bind" if read_only else "--bind", str(place), str(place))
+
+
+def _real(place: str | Path) -> Path:
+    return Path(os.path.realpath(place))
+
+
+def _refuse_what_contradicts(opened: set[Path], hidden: set[Path]) -> None:
+    for place in hidden & {Path(one) for one in ("/", "/sys")}:
+        raise IsolationUnavailable(
+            "sandbox_directory",
+            f"{place} can't be hidden from commands. Keep the database in a folder of its own (--data-dir).",
+        )
+    for place in opened & hidden:
+        raise IsolationUnavailable(
+            "sandbox_directory",
+            f"Commands can't work in {place} in a sandbox: the database, or what belongs to it, is there. Keep it in a "
+            "folder of its own (--data-dir), or work in another directory.",
+        )
+    for place in opened & {_real(one) for one in NOT_ALONE}:
+        raise IsolationUnavailable(
+            "sandbox_directory",
+            f"Commands can't work in {place} itself in a sandbox. Work in a folder below it.",
+        )
+
+
+async def _run(*line: str) -> tuple[int | None, str]:
+    """Its exit code, and what it complained of."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *line,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.defpath},
+        )
+    except OSError as error:
+        raise _not_allowed(str(error)) from error
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            _, said = await process.communicate()
+    except TimeoutError:
+        raise _not_allowed("it does not come to an end") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, said.decode("utf-8", "replace").strip()[-500:]
+
+
+# Why not
+
+
+def _missing() -> IsolationUnavailable:
+    if sys.platform != "linux":
+        return IsolationUnavailable(
+            "sandbox_unsupported",
+            f"The sandbox is made with bubblewrap, which needs Linux. Run Holdfast in a container there, {LEAVE_OUT}.",
+        )
+    return IsolationUnavailable(
+        "sandbox_missing",
+        f"bubblewrap is not installed: there is no bwrap on the PATH. Install the package `bubblewrap`, {LEAVE_OUT}.",
+    )
+
+
+def _not_allowed(said: str) -> IsolationUnavailable:
+    return IsolationUnavailable(
+        "sandbox_forbidden", f"bubblewrap can't make a sandbox here ({said}). {_advice()}, {LEAVE_OUT}."
+    )
+
+
+def _advice() -> str:
+    if os.geteuid() and _system_says("kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return "AppArmor keeps it from doing so: give bwrap a profile, as docs/sandbox.md shows"
+    if os.geteuid() and _system_says("kernel/unprivileged_userns_clone", "0"):
+        return "Namespaces are for root alone: set the sysctl kernel.unprivileged_userns_clone to 1"
+    if _system_says("user/max_user_namespaces", "0"):
+        return "Namespaces are turned off: set the sysctl user.max_user_namespaces to 10000, say"
+    return "If this is a container, let it make namespaces, as docs/sandbox.md shows, or be content with the container"
+
+
+def _system_says(name: str, value: str) -> bool:
+    try:
+        return (SYSCTLS / name).read_text("ascii").strip() == value
+    except (OSError, UnicodeError):
+        return False

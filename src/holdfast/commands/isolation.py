@@ -1,0 +1,34 @@
+"""How commands are kept apart from the rest of the machine: the seam, and the way that keeps nothing apart."""
+
+from typing import Protocol
+
+
+class Isolation(Protocol):
+    """A way to confine commands. `check` comes first, once; then `inside` for each command."""
+
+    @property
+    def name(self) -> str:
+        """What the setting calls it."""
+        ...
+
+    async def check(self) -> None:
+        """Raises `IsolationUnavailable` if commands can't be confined on this machine."""
+        ...
+
+    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+        """The program, with its arguments, that is given the shell of one command to run. It works in the directory,
+        and may write there, or in all of `root` if that is given: the directory should lie in it. Raises
+        `IsolationUnavailable` if a command can't do that and be confined."""
+        ...
+
+
+class Unconfined:
+    """Commands may do all that the user of the runtime may: read the database, and write to it."""
+
+    name = "none"
+
+    async def check(self) -> None:
+        return None
+
+    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+        return ()
