@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
 ROOT = {"app", "cli", "config", "event_loop", "testing", "version"}
 
@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": PURE,
     "live": PURE,
     "models": PURE,
-    "tools": PURE | {"commands"},
+    "tools": PURE | {"store", "commands", "tasks"},
     "commands": PURE,
+    "tasks": PURE | {"session", "store", "live", "commands"},
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
     "server": SEAMS | {"version"},

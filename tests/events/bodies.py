@@ -12,7 +12,14 @@ from holdfast.events.body import Body
 from holdfast.events.event import PROGRESS, RECORDS
 
 BODIES: tuple[type[Body], ...] = (*RECORDS, *PROGRESS)
-ITEMS: tuple[type[inbox.Payload], ...] = (inbox.Message, inbox.Answer, inbox.Stop, inbox.Rewind)
+ITEMS: tuple[type[inbox.Payload], ...] = (
+    inbox.Message,
+    inbox.Answer,
+    inbox.Stop,
+    inbox.Rewind,
+    inbox.TaskNews,
+    inbox.ToBackground,
+)
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["", "\0", "\u2028\u2029", "𝄞 é", '{"a": 1}', "<user_follow_up>"])
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

@@ -4,14 +4,26 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from holdfast.events import message, tool, turn
+from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, MessageId, Position, RequestId, SessionId, ToolCallId, TurnId
-from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, QuestionAnswer, Stop, ToolAnswer
+from holdfast.events.ids import EventId, MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    Message,
+    PermissionAnswer,
+    QuestionAnswer,
+    Stop,
+    TaskNews,
+    ToBackground,
+    ToolAnswer,
+)
 from holdfast.events.message import Block, TextBlock, ToolCallBlock
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import SessionStarted
+from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Action, Append, CallFacts, Inputs, decide
 from holdfast.session.fold import fold
@@ -171,3 +183,32 @@ def after(state: State, append: Append) -> State:
 
 def kinds(append: Append) -> list[str]:
     return [type(body).__name__ for body in append.events]
+
+
+# Tasks
+
+
+def task_started(id: str = "t9", *, call: str = "c1", command: str = "make", description: str = "") -> Body:
+    return task.TaskStarted(
+        task_id=TaskId(id),
+        tool_call_id=ToolCallId(call),
+        command=command,
+        description=description,
+        output_file=f"/out/{id}",
+    )
+
+
+def notice(id: str = "t9", kind: NoticeKind = "completed", *, command: str = "make", **more: Any) -> TaskNotice:
+    return TaskNotice(task_id=TaskId(id), kind=kind, command=command, **more)
+
+
+def notified(id: str = "t9", kind: NoticeKind = "completed", **more: Any) -> Body:
+    return task.TaskNotified(notice=notice(id, kind, **more))
+
+
+def news(id: str = "t9", kind: NoticeKind = "completed", **more: Any) -> TaskNews:
+    return TaskNews(notice=notice(id, kind, **more))
+
+
+def to_background(id: str = "t9", *, call: str = "c1") -> ToBackground:
+    return ToBackground(task_id=TaskId(id), tool_call_id=ToolCallId(call))

@@ -15,10 +15,11 @@ from holdfast.session.state import TRANSITIONS, IllegalTransition, Phase, State,
 from tests.events.bodies import any_body, built
 
 LEGAL: dict[Phase, dict[str, Phase]] = {
-    Phase.IDLE: {"TurnStarted": Phase.BETWEEN_STEPS, "Truncated": Phase.IDLE},
+    Phase.IDLE: {"TurnStarted": Phase.BETWEEN_STEPS, "Truncated": Phase.IDLE, "TaskNotified": Phase.IDLE},
     Phase.BETWEEN_STEPS: {
         "UserMessage": Phase.BETWEEN_STEPS,
         "Noted": Phase.BETWEEN_STEPS,
+        "TaskNotified": Phase.BETWEEN_STEPS,
         "StepStarted": Phase.CALLING_MODEL,
         "TurnEnded": Phase.IDLE,
         "TurnWaiting": Phase.BETWEEN_STEPS,
@@ -43,6 +44,7 @@ LEGAL: dict[Phase, dict[str, Phase]] = {
         "ToolStarted": Phase.RUNNING_TOOLS,
         "ToolAttempted": Phase.RUNNING_TOOLS,
         "ToolCompleted": Phase.RUNNING_TOOLS,
+        "TaskStarted": Phase.RUNNING_TOOLS,
         "PermissionRequested": Phase.RUNNING_TOOLS,
         "PermissionCompleted": Phase.RUNNING_TOOLS,
         "ExternalToolRequested": Phase.RUNNING_TOOLS,
@@ -60,6 +62,7 @@ LEGAL: dict[Phase, dict[str, Phase]] = {
         "ToolStarted": Phase.RUNNING_TOOLS,
         "ToolAttempted": Phase.RUNNING_TOOLS,
         "ToolCompleted": Phase.RUNNING_TOOLS,
+        "TaskStarted": Phase.RUNNING_TOOLS,
         "PermissionRequested": Phase.RUNNING_TOOLS,
         "PermissionCompleted": Phase.RUNNING_TOOLS,
         "ExternalToolRequested": Phase.RUNNING_TOOLS,

@@ -1,17 +1,20 @@
 """Whatever people, models, tools and crashes do, in whatever order: every turn ends, and nothing illegal is written."""
 
 from collections import Counter
+from itertools import pairwise, takewhile
 from random import Random
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Block, TextBlock, ToolCallBlock
+from holdfast.events.task import NoticeKind
 from holdfast.session.state import Phase
 from tests.session.world import BOUNDS, World
 
@@ -27,13 +30,16 @@ def played(seed: int, moves: int) -> World:
 
 
 def turns_of(log: list[Body]) -> list[list[Body]]:
-    """The events of each turn, from its start to its end."""
+    """The events of each turn, and what follows until the next one starts: nothing but what needs no turn."""
     found: list[list[Body]] = []
     for body in log:
         if isinstance(body, turn.TurnStarted):
             found.append([])
-        if found:
+        if found and not isinstance(body, RECORDS):
             found[-1].append(body)
+    for events in found:
+        while isinstance(events[-1], task.TaskNotified) and events[-1].notice.silent:
+            events.pop()
     return found
 
 
@@ -46,7 +52,7 @@ def test_every_session_comes_to_rest_and_every_turn_has_its_end(seed: int, moves
     assert not world.state.requests
     assert not world.shown
     for events in turns_of(world.log):
-        check_ending([body for body in events if not isinstance(body, RECORDS)])
+        check_ending(events)
 
 
 def check_ending(events: list[Body]) -> None:
@@ -101,8 +107,9 @@ def test_messages_that_steer_are_taken_up_in_the_order_of_their_arrival(seed: in
 @given(seed=SEEDS, moves=st.integers(0, 150))
 def test_what_is_sent_at_one_step_is_the_beginning_of_what_is_sent_at_the_next(seed: int, moves: int) -> None:
     world = played(seed, moves)
-    for before, after in zip(world.contexts, world.contexts[1:], strict=False):
-        assert after.startswith(before)
+    for before, after in pairwise(world.contexts):
+        assert after.messages.startswith(before.messages)
+        assert (after.system == before.system) == (after.tasks == before.tasks), "it changes when tasks do, only then"
 
 
 @settings(max_examples=50, deadline=None)
@@ -112,7 +119,50 @@ def test_a_call_is_attempted_again_only_by_a_tool_that_may_repeat(seed: int, mov
     names = {block.tool_call_id: block.name for block in calls_of(world.log)}
     for body in world.log:
         if isinstance(body, tool.ToolAttempted) and body.attempt > 1:
-            assert names[body.tool_call_id] == "repeats"
+            assert names[body.tool_call_id] in ("repeats", "command")
+
+
+# Tasks
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, moves=st.integers(0, 150))
+def test_all_news_of_tasks_is_taken_in_once_and_in_its_order(seed: int, moves: int) -> None:
+    world = played(seed, moves)
+    assert [body.notice for body in world.log if isinstance(body, task.TaskNotified)] == world.news
+    assert sorted(world.state.tasks) == sorted(world.behind)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS, moves=st.integers(0, 150))
+def test_the_next_model_call_after_news_has_it(seed: int, moves: int) -> None:
+    """Also when the turn that took it in was stopped, or failed, or its holder died."""
+    world = played(seed, moves)
+    world.send()
+    world.play(0)
+    last = world.contexts[-1].messages.decode()
+    for notice in world.news:
+        shown = last.count(f"<task-id>{notice.task_id}</task-id>\\n  <status>{notice.kind}</status>")
+        assert shown == (0 if notice.silent else 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS, moves=st.integers(0, 150))
+def test_only_news_that_is_not_silent_wakes_a_session_and_not_for_ever(seed: int, moves: int) -> None:
+    world = played(seed, moves)
+    in_a_row = 0
+    for events in turns_of(world.log):
+        started = events[0]
+        assert isinstance(started, turn.TurnStarted)
+        before_the_call = list(takewhile(lambda body: not isinstance(body, turn.StepStarted), events))
+        is_told = any(isinstance(body, task.TaskNotified) and not body.notice.silent for body in before_the_call)
+        has_message = any(isinstance(body, message.UserMessage) for body in before_the_call)
+        assert started.woken == (not has_message)
+        assert not started.woken or is_told
+        in_a_row = in_a_row + 1 if started.woken else 0
+        assert in_a_row <= BOUNDS.max_woken_turns
+        if any(isinstance(body, message.UserMessage) for body in events):
+            in_a_row = 0
 
 
 class Stubborn(World):
@@ -148,3 +198,5 @@ def test_the_world_is_wide_enough_to_mean_something() -> None:
     assert {body.cause for body in log if isinstance(body, message.Sealed)} == {"crash", "provider error"}
     errors = {body.error_type for body in log if isinstance(body, session.SessionError)}
     assert {"poisoned", "model_cut"} <= errors
+    assert {body.notice.kind for body in log if isinstance(body, task.TaskNotified)} == set(get_args(NoticeKind))
+    assert any(isinstance(body, turn.TurnStarted) and body.woken for body in log)

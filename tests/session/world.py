@@ -1,20 +1,34 @@
 """Plays the world around `decide`: people, a model, tools and crashes, all by chance, and writes down what happens.
 
 It keeps to what the runtime and the store do (a stop takes queued messages out, an answer is refused once a stop is
-in, a crash keeps what was committed), so that every log it makes is one that can really come about.
+in, a crash keeps what was committed, news of a task comes once for each kind), so that every log it makes is one that
+can really come about.
 """
 
 import itertools
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from holdfast.events import message, tool, turn
+from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
-from holdfast.events.ids import Fence, MessageId, ToolCallId
-from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, QuestionAnswer, Stop, ToolAnswer
+from holdfast.events.context import SystemText
+from holdfast.events.ids import Fence, MessageId, TaskId, ToolCallId
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    Message,
+    PermissionAnswer,
+    QuestionAnswer,
+    Stop,
+    TaskNews,
+    ToBackground,
+    ToolAnswer,
+)
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
 from holdfast.events.request import Decision, PermissionAsk, RequestKind
 from holdfast.events.session import ModelChanged, TitleChanged
+from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.models.chat_request import encode_messages
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import (
@@ -22,6 +36,7 @@ from holdfast.session.decide import (
     Append,
     CallFacts,
     CallModel,
+    GoToBackground,
     Inputs,
     Interrupt,
     Pause,
@@ -36,7 +51,7 @@ from holdfast.session.history import context
 from holdfast.session.state import State, next_phase
 from tests.session.logs import STARTED, at
 
-BOUNDS = Bounds(max_rounds=3, max_same_calls=2, max_model_attempts=3, max_claims_without_progress=3)
+BOUNDS = Bounds(max_rounds=3, max_same_calls=2, max_model_attempts=3, max_claims_without_progress=3, max_woken_turns=2)
 
 FACTS: dict[str, CallFacts] = {
     "reports": CallFacts(where="here"),
@@ -46,7 +61,19 @@ FACTS: dict[str, CallFacts] = {
     "client": CallFacts(where="client", repeatable=True),
     "person": CallFacts(where="person", question="Which?", repeatable=True),
     "missing": CallFacts(where="nowhere", error="There is no such tool."),
+    "command": CallFacts(where="here", repeatable=True),
 }
+"""What a tool of that name says of each call of it. A `command` runs one, which may go on in the background."""
+
+ENDS: tuple[NoticeKind, ...] = ("completed", "failed", "killed", "lost")
+
+
+class Sent(NamedTuple):
+    """What a model call was sent: the system text, the rest, and which tasks ran by then."""
+
+    system: str
+    messages: bytes
+    tasks: frozenset[TaskId]
 
 
 DELIVERIES: tuple[Literal["steer", "enqueue"], ...] = ("steer", "enqueue")
@@ -62,7 +89,15 @@ class World:
         self.inbox: list[InboxItem] = []
         self.sent: list[MessageId] = []
         self.returned: set[MessageId] = set()
-        self.contexts: list[bytes] = []
+        self.news: list[TaskNotice] = []
+        """All that was put, in that order."""
+        self.in_front: set[ToolCallId] = set()
+        """Calls whose commands run while the turn waits for them."""
+        self.behind: list[TaskId] = []
+        """Tasks that run."""
+        self.to_background: set[str] = set()
+        """Running calls that were asked to end, and let their command go on."""
+        self.contexts: list[Sent] = []
         self.running: set[str] = set()
         self.shown: tuple[Block, ...] = ()
         self.kind = False
@@ -93,6 +128,10 @@ class World:
             self.stop()
         if self.happens(30):
             self.answer()
+        if self.happens(15):
+            self.become_of_a_task()
+        if self.happens(20) and self.in_front:
+            self.ask_for_background()
         if self.happens(8):
             self.crash()
         if self.happens(5):
@@ -126,6 +165,30 @@ class World:
         }
         self._put(Answer(request_id=found.request_id, answer_id="a", content=contents[found.kind]))
 
+    def become_of_a_task(self) -> None:
+        """One that runs ends, or seems stuck; one that was given up as lost turns out to have ended otherwise."""
+        told = {(notice.task_id, notice.kind) for notice in self.news}
+        lost = [task_id for task_id, kind in told if kind == "lost" and (task_id, "completed") not in told]
+        if not (candidates := sorted({*self.behind, *lost})):
+            return
+        task_id = self.chance.choice(candidates)
+        kind: NoticeKind = self.chance.choice(["stalled", *ENDS]) if task_id in self.behind else "completed"
+        if (task_id, kind) in told:
+            return
+        if kind != "stalled" and task_id in self.behind:
+            self.behind.remove(task_id)
+        silent = kind == "killed" and self.chance.random() < 0.5
+        self._tell(TaskNotice(task_id=task_id, kind=kind, command="make", output_tail=task_id, silent=silent))
+
+    def _tell(self, notice: TaskNotice) -> None:
+        self.news.append(notice)
+        self._put(TaskNews(notice=notice))
+
+    def ask_for_background(self) -> None:
+        call = self.chance.choice(sorted(self.in_front))
+        if not any(isinstance(item.item, ToBackground) and item.item.tool_call_id == call for item in self.inbox):
+            self._put(ToBackground(task_id=_task_of(call), tool_call_id=call))
+
     def _decision(self) -> Decision:
         return self.chance.choice(["approved", "approved-for-session", "denied-interactively-by-user"])
 
@@ -147,6 +210,7 @@ class World:
     def crash(self) -> None:
         """All that is in memory is gone. Another holder folds the log, from a snapshot if there was one."""
         self.running.clear()
+        self.to_background.clear()
         events = at(self.log)
         kept = self.chance.randrange(len(events) + 1)
         refolded = fold(events, restore(dump(fold(events[:kept]))))
@@ -171,6 +235,7 @@ class World:
             facts={call.tool_call_id: FACTS[call.name] for call in calls},
             claims_without_progress=self._claims_now,
             eligible=self._eligible,
+            backgrounded=frozenset(self.to_background),
             takeover=self._takeover,
         )
 
@@ -186,11 +251,17 @@ class World:
             case RunTools(calls=calls):
                 for found in calls:
                     self._started(found.tool_call_id)
+                    if found.name == "command":
+                        self.in_front.add(found.tool_call_id)
                     attempt = tool.ToolAttempted(tool_call_id=found.tool_call_id, attempt=found.attempts + 1)
                     self._write([attempt])
             case Interrupt():
                 assert self.running, "there is nothing to interrupt"
                 self.running.clear()
+                self.to_background.clear()
+            case GoToBackground(tool_call_id=tool_call_id):
+                assert tool_call_id in self.running - self.to_background, "asked twice, or not running"
+                self.to_background.add(tool_call_id)
             case Pause():
                 assert self.running, "nothing would ever end this pause"
                 self._something_ends()
@@ -209,6 +280,9 @@ class World:
         if written.drops_segments:
             self.shown = ()
         self._write(written.events)
+        if self.state.turn is None and self.in_front:
+            assert written.ends_commands, "a turn ended and nobody ends what it waited for"
+            self.in_front.clear()
 
     def _write(self, bodies: list[Body]) -> None:
         phase = self.state.phase
@@ -230,16 +304,16 @@ class World:
         assert not self.shown, "what was shown must be sealed before the call is made again"
         self._started(MODEL)
         self._call = call
-        self.contexts.append(encode_messages(context(self.state))[:-1])
+        system, *rest = context(self.state)
+        assert isinstance(system, SystemText)
+        self.contexts.append(Sent(system.text, encode_messages(rest)[:-1], frozenset(self.state.tasks)))
 
     # What the model and the tools do
 
     def _something_ends(self) -> None:
         name = self.chance.choice(sorted(self.running))
         if name != MODEL:
-            self.running.discard(name)
-            content = f"result of {name}"
-            self._write([tool.ToolCompleted(tool_call_id=ToolCallId(name), success=True, content=content)])
+            self._tool_ends(ToolCallId(name))
         elif self.happens(30) and len(self.shown) < 3:
             self.shown = (*self.shown, self._block())
         elif self.happens(20):
@@ -248,6 +322,18 @@ class World:
         else:
             self.running.discard(MODEL)
             self._model_answers()
+
+    def _tool_ends(self, name: ToolCallId) -> None:
+        """A command may go on: it was to from the start, took too long, or somebody asked for it."""
+        completed = tool.ToolCompleted(tool_call_id=name, success=True, content=f"result of {name}")
+        bodies: list[Body] = [completed]
+        if name in self.in_front and (name in self.to_background or self.happens(60)):
+            bodies.append(task.TaskStarted(task_id=_task_of(name), tool_call_id=name, command="make"))
+            self.behind.append(_task_of(name))
+        self.running.discard(name)
+        self.in_front.discard(name)
+        self.to_background.discard(name)
+        self._write(bodies)
 
     def _model_fails(self) -> None:
         assert self._call
@@ -303,5 +389,11 @@ class World:
             if self.turn_of_the_loop():
                 if not self.state.requests and not self.inbox:
                     return
+                if not self.state.turn:
+                    self.send()  # Too many turns in a row were started by tasks; the rest waits for a person.
                 self.answer()
         raise AssertionError("the session never came to rest")
+
+
+def _task_of(call: ToolCallId) -> TaskId:
+    return TaskId(f"task of {call}")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import EventId, Position
 
@@ -39,6 +39,8 @@ PROGRESS: tuple[type[Body], ...] = (
     tool.ToolStarted,
     tool.ToolAttempted,
     tool.ToolCompleted,
+    task.TaskStarted,
+    task.TaskNotified,
     request.PermissionRequested,
     request.PermissionCompleted,
     request.ExternalToolRequested,

@@ -11,6 +11,7 @@ TurnId = NewType("TurnId", str)
 MessageId = NewType("MessageId", str)
 ToolCallId = NewType("ToolCallId", str)
 RequestId = NewType("RequestId", str)
+TaskId = NewType("TaskId", str)
 EventId = NewType("EventId", str)
 
 Position = NewType("Position", int)

@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.events.ids import MessageId, Position, RequestId, TurnId
+from holdfast.events.ids import MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image
 from holdfast.events.request import Decision
+from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolError
 
 
@@ -27,6 +28,8 @@ class Message(Payload, frozen=True, tag="message"):
     images: tuple[Image, ...] = ()
     attachments: tuple[dict[str, Any], ...] = ()
     agent_mode: str = ""
+    rewinds_to: Position | None = None
+    """It is sent in place of what was said after that: the unit that starts its turn takes the rest back."""
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):
@@ -82,7 +85,20 @@ class Rewind(Payload, frozen=True, tag="rewind"):
     kept: Position
 
 
-Item = Message | Answer | Stop | Rewind
+class TaskNews(Payload, frozen=True, tag="task"):
+    """Something became of a task. Its key in the inbox is the task and the kind of news, so that each comes once."""
+
+    notice: TaskNotice
+
+
+class ToBackground(Payload, frozen=True, tag="background"):
+    """Somebody wants a command that the turn waits for to go on in the background."""
+
+    task_id: TaskId
+    tool_call_id: ToolCallId
+
+
+Item = Message | Answer | Stop | Rewind | TaskNews | ToBackground
 
 ItemState = Literal["accepted", "promoted", "removed", "refused"]
 

@@ -12,6 +12,8 @@ class TurnStarted(Body, frozen=True, tag="holdfast.turn_started"):
     turn_id: TurnId
     unattended: bool = False
     """Nobody is there to be asked: what would ask is denied."""
+    woken: bool = False
+    """Nobody wrote: it was started to tell the model of its tasks."""
 
 
 class TurnWaiting(Body, frozen=True, tag="holdfast.turn_waiting"):

@@ -54,9 +54,9 @@ class Changed(msgspec.Struct, frozen=True):
     tail: int | None = None
     """How far the inbox reaches now, if something was put."""
     promoted: bool = False
+    """The holder itself took something out: news for readers, but nobody has more to do than before."""
     queue: bool = False
     """Somebody edited, reordered or removed messages that wait."""
-    """The holder itself took something out: news for readers, but nobody has more to do than before."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -85,6 +85,10 @@ class Live(Protocol):
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the key of each session whose inbox changed (other than by a promotion) and its tail,
         or with None when it may have been any. Gives back how to end it."""
+        ...
+
+    def watch(self, watcher: Callable[[Key, Hint], None]) -> Callable[[], None]:
+        """Call `watcher` with every hint of every session that is published here. Gives back how to end it."""
         ...
 
     def announce(self) -> None:

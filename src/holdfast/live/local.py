@@ -44,10 +44,13 @@ class LocalLive:
     def __init__(self) -> None:
         self._subscriptions: dict[Key, set[LocalSubscription]] = {}
         self._listeners: list[Listener] = []
+        self._watchers: list[Callable[[Key, Hint], None]] = []
 
     def publish(self, key: Key, hint: Hint) -> None:
         for subscription in self._subscriptions.get(key, ()):
             subscription.offer(hint)
+        for watcher in self._watchers:
+            watcher(key, hint)
         if isinstance(hint, Changed) and not hint.promoted:
             for listener in tuple(self._listeners):
                 listener(key, hint.tail)
@@ -60,6 +63,10 @@ class LocalLive:
     def on_change(self, listener: Listener) -> Callable[[], None]:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def watch(self, watcher: Callable[[Key, Hint], None]) -> Callable[[], None]:
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
 
     def announce(self) -> None:
         for listener in tuple(self._listeners):

@@ -82,11 +82,18 @@ class Credentials:
     """One per process. `wake` is called when a session may be run here that could not before."""
 
     def __init__(
-        self, vault: Vault, *, sealer: "Sealer | None" = None, wake: Callable[[], None] = lambda: None
+        self,
+        vault: Vault,
+        *,
+        sealer: "Sealer | None" = None,
+        wake: Callable[[], None] = lambda: None,
+        learned: Callable[[Iterable[str]], None] = lambda secrets: None,
     ) -> None:
         self._vault = vault
         self._sealer = sealer
         self._wake = wake
+        self._learned = learned
+        """Told of every secret that this process comes to know, so that none is shown."""
         self._in_memory: OrderedDict[Key, Secrets] = OrderedDict()
         self._headers = MessageHeaders()
 
@@ -101,6 +108,7 @@ class Credentials:
         On return this process may run the session, and with a key to seal them every process that has it. Raises
         `ModelNotUsable` for what no call could carry."""
         check_secrets(secrets)
+        self._learned(_values(secrets))
         if self._sealer is None:
             self._remember(key, secrets)
             found = await self._vault.keep_secret(key, keeper=self._vault.process)
@@ -167,7 +175,9 @@ class Credentials:
         assert self._sealer is not None
         text = self._sealer.unseal(key, sealed) if sealed else None
         if text is not None:
-            return msgspec.json.decode(text, type=Secrets)
+            secrets = msgspec.json.decode(text, type=Secrets)
+            self._learned(_values(secrets))
+            return secrets
         if sealed:
             log.warning("the secrets of session %s were sealed under another key, or are damaged", key.session)
         return None
@@ -186,6 +196,14 @@ class Credentials:
     def turn_ended(self, key: Key) -> None:
         """The headers that went along with the session's last turn are done with."""
         self._headers.end_turn(key)
+
+
+def _values(secrets: Secrets) -> Iterable[str]:
+    yield secrets.github_token or ""
+    for provider in secrets.providers.values():
+        yield provider.api_key or ""
+        yield provider.bearer_token or ""
+        yield from provider.headers.values()
 
 
 class MessageHeaders:

@@ -11,7 +11,7 @@ from holdfast.events.session import SessionStarted, TitleChanged
 from holdfast.server.errors import NotFound
 from holdfast.server.operations import Operations
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Inputs, end_early
+from holdfast.session.decide import Inputs, end_early, tasks_of_another
 from holdfast.session.fold import fold
 from holdfast.session.state import State
 from holdfast.store.store import Committed, NewSession, Unit
@@ -71,13 +71,15 @@ def _placed(bodies: list[tuple[int, Body]], new_id: Callable[[], str]) -> list[E
 
 def _closing(events: list[Event], new_id: Callable[[], str]) -> list[Event]:
     state = fold(events)
-    if state.turn is None:
-        return []
     now = events[-1].time
-    ended = end_early(state, Inputs(new_id=new_id, now=now, bounds=Bounds()), state.turn, "interrupted")
+    bodies: list[Body] = []
+    if state.turn is not None:
+        inputs = Inputs(new_id=new_id, now=now, bounds=Bounds())
+        bodies += end_early(state, inputs, state.turn, "interrupted").events
+    bodies += tasks_of_another(state)
     return [
         Event(Position(number), EventId(new_id()), now, body)
-        for number, body in enumerate(ended.events, start=len(events) + 1)
+        for number, body in enumerate(bodies, start=len(events) + 1)
     ]
 
 

@@ -18,7 +18,7 @@ from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, S
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Operations
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Inputs, end_early
+from holdfast.session.decide import Inputs, end_early, tasks_of_another
 from holdfast.session.fold import fold
 from holdfast.session.state import IllegalTransition, Phase, next_phase
 from holdfast.store.store import Committed, NewSession, Store, Unit
@@ -158,6 +158,7 @@ def _closing(events: list[Event]) -> list[Event]:
     if state.turn is not None:
         inputs = Inputs(new_id=lambda: str(uuid.uuid4()), now=now, bounds=Bounds())
         bodies += end_early(state, inputs, state.turn, "interrupted").events
+    bodies += tasks_of_another(state)
     bodies.append(SessionInfo(info_type="imported", message="This session was imported."))
     start = len(events) + 1
     return [

@@ -44,6 +44,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """A model that never stops is cut here."""
     max_claims_without_progress: int = 5
     """A session that keeps killing its holder is poison: its turn ends with an error."""
+    max_woken_turns: int = 20
+    """Turns in a row that nobody asked for, started by what became of tasks; then the news waits for a person."""
+    max_running_tasks: int = 20
+    """Commands of one session that run at once, in the background and in front."""
     linger_seconds: float = 2.0
     """How long a holder stays after it has nothing to do but wait, so that quick answers need no new claim."""
     snapshot_every_events: int = 200

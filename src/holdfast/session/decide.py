@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Fence, MessageId, RequestId, ToolCallId, TurnId
 from holdfast.events.inbox import (
@@ -22,10 +22,13 @@ from holdfast.events.inbox import (
     Rewind,
     Stop,
     StopCause,
+    TaskNews,
+    ToBackground,
     ToolAnswer,
 )
 from holdfast.events.message import Block, Delivery, SealCause
 from holdfast.events.request import PermissionAsk, RequestKind
+from holdfast.events.task import TaskNotice
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import INTERRUPTED, NO_WORKER
 from holdfast.session.permissions import judge, session_rule
@@ -84,6 +87,10 @@ class Inputs(msgspec.Struct, kw_only=True):
     facts: Mapping[ToolCallId, CallFacts] = {}
     claims_without_progress: int = 0
     eligible: bool = True
+    readable: tuple[str, ...] = ()
+    """Rules for what a session may read wherever it lies: the output of its own commands."""
+    backgrounded: frozenset[str] = frozenset()
+    """Running calls that were asked to go on in the background, or can't be any more; each is asked once."""
     takeover: tuple[Fence, str] | None = None
     """This holder has just claimed the session (its fence and node) and has not written yet."""
 
@@ -109,6 +116,8 @@ class Append(msgspec.Struct, kw_only=True):
     opens: list[Opened] = []
     closes: list[RequestId] = []
     drops_segments: bool = False
+    ends_commands: bool = False
+    """What the turn waits for in the foreground is to be killed, by whoever can."""
     supposes_head: bool = False
     """Only if the log is as the state has it: no record came in between."""
 
@@ -125,6 +134,12 @@ class RunTools(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
+class GoToBackground(msgspec.Struct, frozen=True):
+    """Let this running call end now, while what it started goes on."""
+
+    tool_call_id: ToolCallId
+
+
 class Interrupt(msgspec.Struct, frozen=True):
     """End whatever runs, at once."""
 
@@ -139,7 +154,7 @@ class Release(msgspec.Struct, frozen=True):
     for_another: bool = False
 
 
-Action = Append | CallModel | RunTools | Interrupt | Pause | Release
+Action = Append | CallModel | RunTools | GoToBackground | Interrupt | Pause | Release
 
 
 def decide(state: State, inputs: Inputs) -> Action:
@@ -158,6 +173,8 @@ def decide(state: State, inputs: Inputs) -> Action:
 def _decide(state: State, inputs: Inputs) -> Action:
     if action := _answers(state, inputs) or _stop(state, inputs) or _rewind(state, inputs):
         return action
+    if moved := _to_background(state, inputs):
+        return moved
     if not inputs.eligible:
         return _for_another(state, inputs)
     if state.turn is None:
@@ -166,7 +183,7 @@ def _decide(state: State, inputs: Inputs) -> Action:
         return _poisoned(state, inputs, state.turn)
     match state.phase:
         case Phase.BETWEEN_STEPS | Phase.IDLE:
-            return Append(events=_next_step(state, inputs, state.turn), promotes=_steering(inputs))
+            return Append(events=_next_step(state, inputs, state.turn), promotes=_taken_in(inputs))
         case Phase.CALLING_MODEL:
             return _call_model(state, inputs, state.turn)
         case Phase.RUNNING_TOOLS | Phase.WAITING:
@@ -185,7 +202,7 @@ def _answers(state: State, inputs: Inputs) -> Append | None:
                 break
             case Answer() as answer:
                 _answer(state, inputs, item, answer, found)
-            case Message() | Rewind():
+            case Message() | Rewind() | TaskNews() | ToBackground():
                 continue
     return found if found.promotes else None
 
@@ -268,6 +285,21 @@ def _rewind(state: State, inputs: Inputs) -> Append | None:
     return Append(events=[session.Truncated(kept=kept)], promotes=[Promoted(found.sequence, "rewound")])
 
 
+def _to_background(state: State, inputs: Inputs) -> Append | GoToBackground | None:
+    """A call that somebody no longer wants to wait for. Its own result says what became of it."""
+    reply = state.reply()
+    for found in inputs.inbox:
+        if not isinstance(found.item, ToBackground):
+            continue
+        call = reply.call(found.item.tool_call_id) if reply else None
+        if call is None or call.result is not None:
+            outcome = "backgrounded" if found.item.task_id in state.tasks else "ended_before"
+            return Append(promotes=[Promoted(found.sequence, outcome)])
+        if call.tool_call_id in inputs.running - inputs.backgrounded:
+            return GoToBackground(call.tool_call_id)
+    return None
+
+
 def _ended_by(state: State, inputs: Inputs, current: Turn, cause: StopCause) -> Append:
     match cause:
         case "stopped":
@@ -293,15 +325,18 @@ def _for_another(state: State, inputs: Inputs) -> Action:
 
 
 def _start_turn(state: State, inputs: Inputs) -> Append | Release:
-    """The first message that waits starts a turn; those that would steer it are taken in with it."""
+    """The first message that waits starts a turn; those that would steer it are taken in with it, and so is what became
+    of tasks."""
     waiting = [(item, item.item) for item in inputs.inbox if isinstance(item.item, Message)]
     if not waiting:
-        return Release()
+        return _wake(state, inputs)
     first = waiting[0]
     taken = [first, *(pair for pair in waiting[1:] if pair[1].delivery == "steer")]
     turn_id = _new(TurnId, inputs)
     started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in taken))
-    begun = Append(events=[started], supposes_head=True)
+    begun = Append(events=[started, *_news(inputs)], promotes=_news_promotions(inputs), supposes_head=True)
+    if first[1].rewinds_to is not None:
+        begun.events.insert(0, session.Truncated(kept=min(first[1].rewinds_to, state.head)))
     for item, sent in taken:
         delivery: Delivery = "queued" if item.while_running else "idle"
         begun.events.append(_user_message(sent, turn_id, delivery))
@@ -310,6 +345,47 @@ def _start_turn(state: State, inputs: Inputs) -> Append | Release:
         begun.events.append(session.TitleChanged(title=_title(state, inputs, first[1].text)))
     begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=_new(MessageId, inputs)))
     return begun
+
+
+def _wake(state: State, inputs: Inputs) -> Append | Release:
+    """One turn for all that became of tasks meanwhile, though nobody wrote. After many of them in a row the rest waits:
+    a model and its tasks must not keep each other busy for ever."""
+    news = [item.item.notice for item in inputs.inbox if isinstance(item.item, TaskNews)]
+    told = [notice for notice in news if not notice.silent]
+    if not news or (told and state.woken_turns >= inputs.bounds.max_woken_turns):
+        return Release()
+    if not told:
+        return Append(events=_news(inputs), promotes=_news_promotions(inputs), supposes_head=True)
+    turn_id = _new(TurnId, inputs)
+    tasks = [state.tasks.get(notice.task_id) for notice in told]
+    unattended = all(found is not None and found.unattended for found in tasks)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, woken=True)
+    step = turn.StepStarted(turn_id=turn_id, step=1, message_id=_new(MessageId, inputs))
+    return Append(events=[started, *_news(inputs), step], promotes=_news_promotions(inputs), supposes_head=True)
+
+
+def _news(inputs: Inputs) -> list[Body]:
+    return [task.TaskNotified(notice=item.item.notice) for item in inputs.inbox if isinstance(item.item, TaskNews)]
+
+
+def _news_promotions(inputs: Inputs) -> list[Promoted]:
+    return [Promoted(item.sequence, "told") for item in inputs.inbox if isinstance(item.item, TaskNews)]
+
+
+def tasks_of_another(state: State) -> list[Body]:
+    """For a copy of a session: its tasks run on, but not here, and nobody will tell this one of their end."""
+    return [
+        task.TaskNotified(
+            notice=TaskNotice(
+                task_id=task_id,
+                kind="lost",
+                command=found.command,
+                description=found.description,
+                detail="It belongs to the session that this one is a copy of.",
+            )
+        )
+        for task_id, found in state.tasks.items()
+    ]
 
 
 def _poisoned(state: State, inputs: Inputs, current: Turn) -> Append:
@@ -333,8 +409,9 @@ def end_early(
     why: str = "",
 ) -> Append:
     """End a turn wherever it is: what was shown is kept, and everything open is closed. What ended it stands `first`,
-    or, where it is the outcome, `last`; `why` is told to whoever was asked something."""
-    ending = Append(drops_segments=True, events=list(first))
+    or, where it is the outcome, `last`; `why` is told to whoever was asked something. What became of tasks meanwhile is
+    taken in, so that it is told next time and does not start a turn right behind the one that somebody stopped."""
+    ending = Append(drops_segments=True, ends_commands=True, events=list(first), promotes=_news_promotions(inputs))
     if state.phase is Phase.CALLING_MODEL and inputs.shown:
         ending.events.extend(cut_message(current.message_id, inputs.shown))
     for opened in state.requests.values():
@@ -345,6 +422,7 @@ def end_early(
         ending.events.append(_interrupted(state, call))
     if state.phase is not Phase.BETWEEN_STEPS:
         ending.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
+    ending.events.extend(_news(inputs))
     ending.events.extend(last)
     ending.events.append(_turn_ended(inputs, current, reason))
     return ending
@@ -457,10 +535,10 @@ def _closing_line(inputs: Inputs, current: Turn) -> list[Body]:
 
 
 def _next_step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
-    """What people sent meanwhile, then the next model call."""
+    """What became of tasks and what people sent meanwhile, then the next model call."""
     sent = [item.item for item in _steering_items(inputs)]
     said: list[Body] = [_user_message(found, current.turn_id, "steering") for found in sent]
-    return [*said, *_step(state, inputs, current)]
+    return [*_news(inputs), *said, *_step(state, inputs, current)]
 
 
 def _step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
@@ -491,7 +569,12 @@ def _steering(inputs: Inputs) -> list[Promoted]:
 
 def steering_promotions(events: list[Body], inputs: Inputs) -> list[Promoted]:
     """The promotions that belong to what `after_answer` gave."""
-    return _steering(inputs) if any(isinstance(body, message.UserMessage) for body in events) else []
+    return _taken_in(inputs) if any(isinstance(body, message.UserMessage) for body in events) else []
+
+
+def _taken_in(inputs: Inputs) -> list[Promoted]:
+    """The promotions that belong to `_next_step`."""
+    return [*_news_promotions(inputs), *_steering(inputs)]
 
 
 # The tools
@@ -529,7 +612,7 @@ def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) 
         return Append(events=[*ended, _turn_ended(inputs, current, "completed")])
     if _repeats(reply, current, inputs.bounds):
         ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
-    return Append(events=[*ended, *_next_step(state, inputs, current)], promotes=_steering(inputs))
+    return Append(events=[*ended, *_next_step(state, inputs, current)], promotes=_taken_in(inputs))
 
 
 def _ends_the_turn(state: State, reply: Reply) -> bool:
@@ -570,7 +653,7 @@ def _ask(
     startable: list[Call],
 ) -> None:
     asks_always = state.conventions == "copilot"
-    allow = [*state.allow, *state.place_rules]
+    allow = [*state.allow, *state.place_rules, *inputs.readable]
     match judge(ask, tool_name=call.name, allow=allow, unattended=current.unattended, asks_always=asks_always):
         case "allow":
             _hand_out(inputs, call, facts, written, startable)

@@ -8,18 +8,21 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Position, RequestId, ToolCallId
+from holdfast.session.notices import notice_text
 from holdfast.session.state import (
     Call,
     Failure,
+    HistoryItem,
     IllegalTransition,
     Note,
     OpenRequest,
     Person,
     Reply,
+    RunningTask,
     State,
     Turn,
     next_phase,
@@ -29,7 +32,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -84,15 +87,21 @@ def _take(state: State, body: Body, event: Event) -> None:
         case session.SessionInfo(info_type=info_type):
             state.no_worker_noted = state.no_worker_noted or info_type == NO_WORKER
         case session.Truncated():
-            state.history = [item for item in state.history if item.position <= body.kept]
+            state.history = [item for item in state.history if _outlives(item, body.kept)]
         case turn.TurnStarted():
             state.no_worker_noted = False
             state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
+            state.woken_turns = state.woken_turns + 1 if body.woken else 0
         case turn.TurnEnded():
             state.turn = None
             state.requests = {}
             _close_calls(state)
+        case task.TaskStarted():
+            _task_started(state, body, event)
+        case task.TaskNotified():
+            _task_notified(state, body, event.position)
         case message.UserMessage():
+            state.woken_turns = 0
             state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images))
             if state.turn:
                 state.turn.message_ids.append(body.message_id)
@@ -127,6 +136,29 @@ def _settings_changed(state: State, body: session.SettingsChanged) -> None:
         value = getattr(body, name)
         if value is not UNSET:
             setattr(state, name, list(value) if name == "allow" else value)
+
+
+def _outlives(item: HistoryItem, kept: Position) -> bool:
+    """What a rewind leaves: all up to there, and what became since of the tasks that were started up to there."""
+    if isinstance(item, Note) and item.task_started is not None:
+        return item.task_started <= kept
+    return item.position <= kept
+
+
+def _task_started(state: State, body: task.TaskStarted, event: Event) -> None:
+    unattended = state.turn is not None and state.turn.unattended
+    started = RunningTask(body.command, body.description, body.output_file, event.time, event.position, unattended)
+    state.tasks[body.task_id] = started
+
+
+def _task_notified(state: State, body: task.TaskNotified, position: Position) -> None:
+    notice = body.notice
+    running = state.tasks.get(notice.task_id)
+    if notice.kind != "stalled":
+        state.tasks.pop(notice.task_id, None)
+    if not notice.silent:
+        started = running.position if running is not None else None
+        state.history.append(Note(position, notice_text(notice), started))
 
 
 def _take_in_turn(state: State, current: Turn, body: Body) -> None:

@@ -1,11 +1,13 @@
 """State to what the model is sent. Built from the fold, never from whatever rows happen to exist.
 
 Two properties hold for every log: each tool call is followed by exactly one result, in the order of the calls; and
-what is sent at one step is the beginning of what is sent at the next.
+what is sent at one step is the beginning of what is sent at the next, but for the list of running tasks, which stands
+at the end of the system text and changes only when one starts or ends.
 """
 
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, ToolUse, UserText
 from holdfast.session.fold import INTERRUPTED
+from holdfast.session.notices import running_tasks
 from holdfast.session.state import HistoryItem, Note, Person, Reply, State
 
 RULES = (
@@ -23,8 +25,10 @@ def context(state: State, instructions: str = "") -> tuple[ContextMessage, ...]:
 
 
 def system_text(state: State, instructions: str = "") -> str:
-    """The first message of every call: the product's instructions and what the session's own client said."""
-    return "\n\n".join(part for part in _system(state, instructions) if part)
+    """The first message of every call: the product's instructions, what the session's own client said, and which tasks
+    run."""
+    parts = (*_system(state, instructions), running_tasks(state.tasks.items()))
+    return "\n\n".join(part for part in parts if part)
 
 
 def _system(state: State, instructions: str) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.events import message, request, session, tool, turn
+from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import RECORDS, Unknown, type_of
-from holdfast.events.ids import MessageId, Position, RequestId, SessionId, ToolCallId, TurnId
+from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, ToolCallBlock
 from holdfast.events.request import RequestKind
 from holdfast.events.session import ClientTool, Conventions, Mode, Provider
@@ -36,14 +36,15 @@ class Phase(StrEnum):
 _ANYWHERE_IN_A_TURN = (turn.Claimed, turn.Aborted, session.SessionError)
 
 _STAYS: Mapping[Phase, tuple[type[Body], ...]] = {
-    Phase.IDLE: (session.Truncated,),
-    Phase.BETWEEN_STEPS: (message.UserMessage, message.Noted, *_ANYWHERE_IN_A_TURN),
+    Phase.IDLE: (session.Truncated, task.TaskNotified),
+    Phase.BETWEEN_STEPS: (message.UserMessage, message.Noted, task.TaskNotified, *_ANYWHERE_IN_A_TURN),
     Phase.CALLING_MODEL: (message.CallFailed, message.Usage, message.Noted, *_ANYWHERE_IN_A_TURN),
     Phase.RUNNING_TOOLS: (
         message.Usage,
         tool.ToolStarted,
         tool.ToolAttempted,
         tool.ToolCompleted,
+        task.TaskStarted,
         request.PermissionRequested,
         request.PermissionCompleted,
         request.ExternalToolRequested,
@@ -126,6 +127,8 @@ class Note(msgspec.Struct, tag="note"):
 
     position: Position
     text: str
+    task_started: Position | None = None
+    """For the news of a task: where its start stands. What goes back to a place after that does not undo the news."""
 
 
 class Reply(msgspec.Struct, tag="reply"):
@@ -145,6 +148,19 @@ class Reply(msgspec.Struct, tag="reply"):
 
 
 HistoryItem = Person | Note | Reply
+
+
+class RunningTask(msgspec.Struct):
+    """A command in the background, as far as the model was told."""
+
+    command: str
+    description: str
+    output_file: str
+    started_at: int
+    position: Position = Position(0)
+    """Where its start stands in the log."""
+    unattended: bool = False
+    """It was started in a turn in which nobody was there to be asked."""
 
 
 class OpenRequest(msgspec.Struct):
@@ -217,6 +233,9 @@ class State(msgspec.Struct):
     no_worker_noted: bool = False
     """A message waits and nobody can run the session; its readers were told."""
     requests: dict[RequestId, OpenRequest] = {}
+    tasks: dict[TaskId, RunningTask] = {}
+    woken_turns: int = 0
+    """How many turns in a row were started by tasks since a person wrote."""
 
     def reply(self) -> Reply | None:
         """The message of the step whose tools are running."""

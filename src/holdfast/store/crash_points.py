@@ -22,6 +22,12 @@ VERBS: Final = (
     "keep_secret",
     "lose_secret",
     "drop_secret",
+    "end_task",
+    "stall_task",
+    "ask_kill",
+    "drop_task",
+    "drop_old_tasks",
+    "see_host",
     "renew",
     "delete",
 )

@@ -13,11 +13,14 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, ToolCallId, TurnId
+from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.ids import Key as Key
 from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
+from holdfast.events.task import TaskNotice
+from holdfast.store.keys import KeyRow
+from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
 
 Status = Literal["idle", "queued", "running", "waiting"]
 
@@ -114,6 +117,11 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...] = ()
     drops_segments: bool = False
     """The message in flight is in `events` now (or will not be): its segments go."""
+    opens_tasks: tuple[TaskRow, ...] = ()
+    """Commands that are about to be started; one that has a row keeps it."""
+    changes_tasks: tuple[TaskChange, ...] = ()
+    ends_commands: bool = False
+    """Whoever looks after this session's commands is to kill those that a turn waited for."""
     ledger: tuple[LedgerEntry, ...] = ()
     snapshot: Snapshot | None = None
     creates: NewSession | None = None
@@ -273,6 +281,19 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions of an owner are in which state, and those that somebody should look at first."""
+
+    waiting: int
+    running: int
+    queued: int
+    idle: int
+    idle_lately: int
+    """Of the idle ones, those in which something was done since the time that was asked for."""
+    first: tuple[Row, ...]
+    """Those that wait for an answer come first, and of them who has waited longest; of the others the latest."""
+
+
 class Store(Protocol):
     """Every method is all or nothing, and what it acknowledged is on disk. Any may raise `StoreUnavailable`;
     after that, whether a write took place is unknown: the holder drops the session and folds it again."""
@@ -333,6 +354,12 @@ class Store(Protocol):
 
     async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page: ...
 
+    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
+
+    async def oldest_unclaimed(self) -> int | None:
+        """Since when the session has been waiting that has waited longest for somebody to run it; None: none does."""
+        ...
+
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
 
     async def requests(self, key: Key) -> tuple[RequestRow, ...]:
@@ -391,6 +418,63 @@ class Store(Protocol):
 
     async def secret(self, key: Key) -> tuple[str, bytes] | None:
         """The keeper, and what is sealed for it."""
+        ...
+
+    # API keys
+
+    async def add_key(self, row: KeyRow) -> None: ...
+
+    async def revoke_key(self, key_id: str) -> bool:
+        """False: there is none, or it was revoked before."""
+        ...
+
+    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
+        """All of them, revoked ones too, the oldest first; or the one of that id."""
+        ...
+
+    # Tasks
+
+    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        """The commands of a session, those in the foreground included, in the order of their start."""
+        ...
+
+    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        """Those of them that run."""
+        ...
+
+    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None: ...
+
+    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]: ...
+
+    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
+        """What is to be looked after on a machine: what runs in the background there, and what is to be killed."""
+        ...
+
+    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
+        """Those of other machines that nobody has looked after for long."""
+        ...
+
+    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
+        """Note how a task ended and, in the same transaction, put the news of it into its session's inbox, once for
+        each kind. It wakes the session unless the news is silent. False: it was known.
+
+        One that was given up as lost may be corrected, by the machine that it belongs to."""
+        ...
+
+    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
+        """Note that a task seems to wait for an answer, and put the news of it, once; None: it has gone on."""
+        ...
+
+    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
+        """Note that a running task is to be killed. False: it does not run, or somebody asked before."""
+        ...
+
+    async def drop_task(self, key: Key, task_id: TaskId) -> bool: ...
+
+    async def drop_old_tasks(self, *, ended_before: int) -> int: ...
+
+    async def see_host(self, host: str) -> None:
+        """Note that this machine's tasks are looked after now."""
         ...
 
     # The process

@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from holdfast.commands.commands import Commands
+import msgspec
+
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Position, TurnId
+from holdfast.events.ids import EventId, Key, MessageId, Position, ToolCallId, TurnId
 from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
@@ -38,6 +39,8 @@ from holdfast.store.store import (
     Store,
     Unit,
 )
+from holdfast.store.tasks import TaskChange, TaskRow
+from holdfast.tasks.shell import Shell
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.shown import blocks_of
 
@@ -64,7 +67,7 @@ class Holding:
         new_id: Callable[[], str],
         lease: Lease,
         loaded: Loaded,
-        commands: Commands | None = None,
+        shell: Shell | None = None,
     ) -> None:
         self.store = store
         self.live = live
@@ -72,7 +75,7 @@ class Holding:
         self.bounds = bounds
         self.new_id = new_id
         self.lease = lease
-        self.commands = commands
+        self.shell = shell
         self.is_interrupting = False
         """What runs is being ended because the turn is, and not because this process lets go of the session."""
         self.state = _state_of(loaded)
@@ -80,6 +83,8 @@ class Holding:
         self.woken = asyncio.Event()
         self.call_in_flight: tuple[MessageId, int] | None = None
         """The message and the attempt of the model call that is being made, and has not been recorded."""
+        self.to_background: dict[ToolCallId, asyncio.Event] = {}
+        """For each running call: somebody wants what it started to go on in the background."""
         self._row_says = (loaded.row.status, loaded.row.turn_id)
         self._tail_seen = loaded.row.inbox_tail
         self._inbox_stale = False
@@ -103,6 +108,14 @@ class Holding:
     def stopping(self) -> bool:
         """A stop was accepted: the next decision ends the turn."""
         return any(isinstance(item.item, Stop) for item in self.inbox)
+
+    def redacted(self, text: str) -> str:
+        """What a tool gave, without the secrets that this runtime knows."""
+        return self.shell.desk.redaction.text(text) if self.shell else text
+
+    def waited_for(self) -> frozenset[str]:
+        """Running calls that can be asked, and were not yet, to go on in the background."""
+        return frozenset(call for call, asked in self.to_background.items() if not asked.is_set())
 
     def wake(self) -> None:
         """Something may have been put: look before deciding again."""
@@ -134,17 +147,22 @@ class Holding:
         self.inbox = await self.store.waiting_items(self.key)
         self._tail_seen = max(self._tail_seen, tail[1])
 
-    async def commit(self, append: Append) -> bool:
+    async def commit(
+        self, append: Append, *, opens_task: TaskRow | None = None, changes_task: TaskChange | None = None
+    ) -> bool:
         """Write one decision. False: the inbox is not what it was; look again and decide again.
 
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
-        return await to_the_end(self._commit(append))
+        return await to_the_end(self._commit(append, opens_task, changes_task))
 
-    async def _commit(self, append: Append) -> bool:
+    async def _commit(self, append: Append, opens_task: TaskRow | None, changes_task: TaskChange | None) -> bool:
         events = tuple(self._event(body) for body in append.events)
         says = self._row_after(append)
         unit = self._unit(append, events, says)
+        if opens_task is not None or changes_task is not None:
+            opens, changes = (opens_task,) if opens_task else (), (changes_task,) if changes_task else ()
+            unit = msgspec.structs.replace(unit, opens_tasks=opens, changes_tasks=changes)
         outcome = await self.store.commit(unit)
         if not self._committed(outcome):
             fold(await self.store.events_after(self.key, self.state.head, limit=MISSED_EVENTS), self.state)
@@ -160,6 +178,8 @@ class Holding:
         await self._fold_in(events, outcome.head)
         if promoted:
             self._publish(Changed(promoted=True))
+        if self.shell is not None and (changes_task is not None or append.ends_commands):
+            self.shell.look()
         return True
 
     async def commit_segments(self, segments: list[Segment]) -> None:
@@ -223,6 +243,8 @@ class Holding:
             ),
             closes=tuple(append.closes),
             drops_segments=append.drops_segments,
+            # Also where a turn ends as it should: a call that was refused after a crash may have left its command.
+            ends_commands=self.shell is not None and _ends_turn(append.events),
             ledger=tuple(self._ledger(append.events)),
             snapshot=self._snapshot_if_due(),
             supposes_head=self.state.head if append.supposes_head else None,
@@ -339,6 +361,10 @@ def _as_delta(segment: Segment) -> Delta:
         tool_call_id=segment.tool_call_id,
         name=segment.name,
     )
+
+
+def _ends_turn(bodies: list[Body]) -> bool:
+    return any(isinstance(body, turn.TurnEnded) for body in bodies)
 
 
 def _makes_progress(bodies: list[Body]) -> bool:

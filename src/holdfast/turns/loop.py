@@ -5,6 +5,7 @@ happens in `Holding.commit`; everything slow happens in an activity beside the l
 follow-up is heard while it runs.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.session.decide import (
     Append,
     CallFacts,
     CallModel,
+    GoToBackground,
     Inputs,
     Interrupt,
     Pause,
@@ -95,6 +97,8 @@ class Loop:
                 self.holding.is_interrupting = True
                 await self._activities.cancel()
                 self.holding.is_interrupting = False
+            case GoToBackground(tool_call_id=tool_call_id):
+                self.holding.to_background[tool_call_id].set()
             case Pause():
                 await self.holding.woken.wait()
             case Release(for_another=True):
@@ -129,6 +133,8 @@ class Loop:
             facts=self._facts,
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
+            backgrounded=self._activities.running - holding.waited_for(),
+            readable=(holding.shell.readable(holding.key),) if holding.shell else (),
             takeover=self._takeover,
         )
 
@@ -164,6 +170,7 @@ class Loop:
     def _start_tool(self, call: Call) -> None:
         tool = self._registry.get(call.name)
         assert tool is not None, "decide only starts calls whose tool is here"
+        self.holding.to_background[call.tool_call_id] = asyncio.Event()
         self._start(call.tool_call_id, run_tool(self.holding, call, tool, self._facts[call.tool_call_id].ask))
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:

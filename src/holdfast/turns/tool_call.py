@@ -8,19 +8,23 @@ import asyncio
 import math
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.events import codec
+from holdfast.events.body import Body
 from holdfast.events.ids import Position, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import ClientTool
+from holdfast.events.task import TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
 from holdfast.session.decide import Append, CallFacts, preview
 from holdfast.session.state import Call, Reply, State
+from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
+from holdfast.tasks.endings import shortened
 from holdfast.tools.built_in import Question
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
@@ -110,18 +114,30 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
         result = await _outcome(tool.name, _simulated(tool, arguments), holding.bounds.tool_timeout_seconds)
         await _complete(holding, call.tool_call_id, result, 0, simulated=True)
         return
-    attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
-    await holding.commit(Append(events=[attempted]))
-    started = holding.clock.now_ms()
-    context = _context(holding, call, attempt, permitted)
     try:
-        limit = min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
-        result = await _outcome(tool.name, tool.run(arguments, context), limit)
+        command = _command_row(holding, call, tool, arguments)
+    except Exception as error:  # The tool's own code, as in `_facts`.
+        await _complete(holding, call.tool_call_id, Outcome(f"{tool.name} failed: {error}", "failed"), 0)
+        return
+    attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
+    await holding.commit(Append(events=[attempted]), opens_task=command)
+    started = holding.clock.now_ms()
+    context = _context(holding, call, attempt, permitted, command)
+    try:
+        result = await _outcome(tool.name, tool.run(arguments, context), _limit(holding, tool))
     finally:
         context.cancel()
+        holding.to_background.pop(call.tool_call_id, None)
     if _is_stopped():
         raise asyncio.CancelledError  # It ended all the same, but the stop has closed the call, or is about to.
-    await _complete(holding, call.tool_call_id, result, max(0, holding.clock.now_ms() - started))
+    duration = max(0, holding.clock.now_ms() - started)
+    await _complete(holding, call.tool_call_id, result, duration, command=command)
+
+
+def _limit(holding: Holding, tool: Tool) -> float | None:
+    if tool.waits_by_itself:
+        return None
+    return min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -132,9 +148,11 @@ class Outcome(msgspec.Struct, frozen=True):
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
     details: str = ""
+    went_on: Literal["", "started", "flipped"] = ""
+    ending: TaskEnding | None = None
 
 
-async def _outcome(name: str, work: Awaitable[Any], limit_seconds: float) -> Outcome:
+async def _outcome(name: str, work: Awaitable[Any], limit_seconds: float | None) -> Outcome:
     """Whatever a tool does short of ending the process becomes a result that the model can read."""
     limit = asyncio.timeout(limit_seconds)
     try:
@@ -164,7 +182,15 @@ def _as_outcome(value: Any) -> Outcome:
         case ToolResult():
             said: object = value.content
             content = said if isinstance(said, str) else codec.to_bytes(said).decode()
-            return Outcome(content, None if value.success else "failed", value.binary, value.images, value.details)
+            return Outcome(
+                content,
+                None if value.success else "failed",
+                value.binary,
+                value.images,
+                value.details,
+                value.went_on,
+                value.ending,
+            )
         case str():
             return Outcome(value)
         case bytes():
@@ -191,17 +217,22 @@ async def _simulated(tool: Tool, arguments: Any) -> Any:
 
 
 async def _complete(
-    holding: Holding, tool_call_id: ToolCallId, outcome: Outcome, duration_ms: int, *, simulated: bool = False
+    holding: Holding,
+    tool_call_id: ToolCallId,
+    outcome: Outcome,
+    duration_ms: int,
+    *,
+    simulated: bool = False,
+    command: TaskRow | None = None,
 ) -> None:
     bounds = holding.bounds
     size = len(outcome.content.encode("utf-8", "surrogatepass")) + len(outcome.binary or b"")
     size += len(outcome.details.encode("utf-8", "surrogatepass")) + sum(len(image.data) for image in outcome.images)
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
-        outcome = Outcome(
-            f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less.", "too_large"
-        )
-    content = codec.without_surrogates(outcome.content)
+        text = f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less."
+        outcome = Outcome(text, "too_large", went_on=outcome.went_on, ending=outcome.ending)
+    content = holding.redacted(codec.without_surrogates(outcome.content))
     completed = ToolCompleted(
         tool_call_id=tool_call_id,
         success=outcome.error is None,
@@ -210,24 +241,53 @@ async def _complete(
         error=outcome.error,
         binary=outcome.binary,
         images=outcome.images,
-        details=codec.without_surrogates(outcome.details),
+        details=holding.redacted(codec.without_surrogates(outcome.details)),
         simulated=simulated,
         duration_ms=duration_ms,
     )
-    await holding.commit(Append(events=[completed]))
+    if command is None:
+        await holding.commit(Append(events=[completed]))
+        return
+    goes_on = bool(outcome.went_on)
+    events: list[Body] = [completed, _task_started(holding, command, outcome)] if goes_on else [completed]
+    change = TaskChange(task_id=command.task_id, goes_on=goes_on, ending=outcome.ending)
+    await holding.commit(Append(events=events), changes_task=change)
 
 
-def _context(holding: Holding, call: Call, attempt: int, permitted: PermissionAsk | None) -> ToolContext:
+def _task_started(holding: Holding, command: TaskRow, outcome: Outcome) -> TaskStarted:
+    return TaskStarted(
+        task_id=command.task_id,
+        tool_call_id=command.tool_call_id,
+        command=shortened(holding.redacted(command.command)),
+        description=holding.redacted(command.description),
+        output_file=command.output_file,
+        flipped=outcome.went_on == "flipped",
+    )
+
+
+def _command_row(holding: Holding, call: Call, tool: Tool, arguments: Any) -> TaskRow | None:
+    """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
+    if tool.words is None or holding.shell is None:
+        return None
+    words = tool.words(arguments, directory_of(holding.state))
+    call_key = _call_key(holding.state.reply(), call)
+    return holding.shell.row(holding.key, call.tool_call_id, call_key, words, holding.clock.now_ms())
+
+
+def _context(
+    holding: Holding, call: Call, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
+) -> ToolContext:
     loop = asyncio.get_running_loop()
 
     def report(text: str) -> None:
-        hint = Progress(call.tool_call_id, text)
+        hint = Progress(call.tool_call_id, holding.redacted(text))
         loop.call_soon_threadsafe(holding.live.publish, holding.key, hint)
 
     async def read_output(tool_call_id: str) -> str | None:
         return await _whole_output(holding, ToolCallId(tool_call_id))
 
     reply = holding.state.reply()
+    to_background = holding.to_background.setdefault(call.tool_call_id, asyncio.Event())
     return ToolContext(
         session_id=holding.key.session,
         tool_call_id=call.tool_call_id,
@@ -238,7 +298,10 @@ def _context(holding: Holding, call: Call, attempt: int, permitted: PermissionAs
         read_output=read_output,
         permitted=permitted,
         owner=holding.key.owner,
-        commands=holding.commands,
+        shell=holding.shell,
+        command=command,
+        to_background=to_background,
+        max_running_tasks=holding.bounds.max_running_tasks,
         is_interrupted=lambda: holding.is_interrupting,
     )
 

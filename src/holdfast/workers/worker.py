@@ -10,7 +10,6 @@ from typing import Self
 
 import msgspec
 
-from holdfast.commands.commands import Commands
 from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Live, Lost
 from holdfast.models.credentials import Credentials
@@ -19,6 +18,7 @@ from holdfast.session.fold import FOLD_VERSION
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import Claim, ReleaseKind, Store
+from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
@@ -57,7 +57,7 @@ class Worker:
         registry: Registry,
         models: Models,
         credentials: Credentials | None = None,
-        commands: Commands | None = None,
+        shell: Shell | None = None,
         instructions: str = "",
         new_id: Callable[[], str] = random_id,
     ) -> None:
@@ -70,7 +70,7 @@ class Worker:
         self._registry = registry
         self._models = models
         self._credentials = credentials
-        self._commands = commands
+        self._shell = shell
         self._instructions = instructions
         self._new_id = new_id
         self._running: dict[Key, asyncio.Task[None]] = {}
@@ -87,6 +87,8 @@ class Worker:
         self._unusable_models: set[str] = set()
         """Models that this process turned out to have no way to use: their sessions are left to others."""
         self._draining = False
+        self.lost_leases = 0
+        """How often a session was taken from this process, or it could not be sure that it was not."""
         self._duties: list[asyncio.Task[None]] = []
         self.keeper = LeaseKeeper(
             store,
@@ -225,8 +227,10 @@ class Worker:
                 self._unusable_models.add(error.model)
             await self._give_back(claim, "handed_over")
         except LeaseLost:
+            self.lost_leases += 1
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:
+            self.lost_leases += key in self._lost_keys
             await self._give_back(claim, "failed" if key in self._lost_keys else "handed_over")
             self._wanted.set()
             raise
@@ -254,7 +258,7 @@ class Worker:
             new_id=self._new_id,
             lease=claim.lease,
             loaded=loaded,
-            commands=self._commands,
+            shell=self._shell,
         )
         loop = Loop(
             holding,

@@ -8,7 +8,17 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.ids import TurnId
-from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Rewind, Stop
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    ItemState,
+    Message,
+    Rewind,
+    Stop,
+    TaskNews,
+    ToBackground,
+)
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item
 from holdfast.store.store import Accepted, Key, Refused
@@ -43,12 +53,12 @@ def put(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | N
     session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
     if session is None:
         return Refused("session_not_found", "There is no such session."), None
-    inbox = _Inbox(db, asked.key, tail=session[0], turn_id=session[1], now=asked.now)
+    inbox = Inbox(db, asked.key, tail=session[0], turn_id=session[1], now=asked.now)
     answer = _put(inbox, asked)
     return answer, _kind(asked.item) if isinstance(answer, Accepted) else None
 
 
-def _put(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
+def _put(inbox: "Inbox", asked: Put) -> Accepted | Refused:
     match asked.item:
         case Message():
             return _put_message(inbox, asked)
@@ -56,7 +66,7 @@ def _put(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
             return _put_answer(inbox, asked, asked.item)
         case Stop():
             return inbox.stop(asked.item, asked.item_key)
-        case Rewind():
+        case Rewind() | ToBackground() | TaskNews():
             item = inbox.add(asked.item, asked.item_key, asked.payload)
             inbox.wake()
             return Accepted(item)
@@ -76,7 +86,7 @@ def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accept
     return Refused("id_reused", "This id was already used for something else. Use a new one.")
 
 
-def _put_message(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
+def _put_message(inbox: "Inbox", asked: Put) -> Accepted | Refused:
     waiting = inbox.count_waiting()
     if asked.only_if_idle and (waiting or inbox.turn_id is not None):
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
@@ -90,7 +100,7 @@ def _put_message(inbox: "_Inbox", asked: Put) -> Accepted | Refused:
     return Accepted(item, removed=removed)
 
 
-def _put_answer(inbox: "_Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
+def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
     request = inbox.db.execute(SQL["request_state"], (*inbox.of, answer.request_id)).fetchone()
     if request is None:
         return Refused("request_not_found", "There is no such request.")
@@ -103,7 +113,7 @@ def _put_answer(inbox: "_Inbox", asked: Put, answer: Answer) -> Accepted | Refus
     return Accepted(item)
 
 
-class _Inbox:
+class Inbox:
     """A session's inbox within one transaction."""
 
     def __init__(self, db: sqlite3.Connection, key: Key, *, tail: int, turn_id: TurnId | None, now: int) -> None:

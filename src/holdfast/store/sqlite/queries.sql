@@ -415,6 +415,20 @@ SELECT head.position - coalesce(
 -- name: snapshot
 SELECT fold_version, position, state FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3;
 
+-- name: glance
+SELECT status, count(*), coalesce(sum(updated_at >= ?2), 0)
+  FROM session WHERE owner = ?1 AND deleted_at IS NULL GROUP BY status;
+
+-- name: glance_first
+-- Those that wait for somebody first, and of them who has waited longest. Of the others the latest.
+SELECT id FROM session WHERE owner = ?1 AND deleted_at IS NULL
+ ORDER BY CASE status WHEN 'waiting' THEN 0 WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END,
+          CASE status WHEN 'waiting' THEN updated_at ELSE -updated_at END, id
+ LIMIT ?2;
+
+-- name: oldest_unclaimed
+SELECT min(runnable_since) FROM session INDEXED BY session_runnable WHERE runnable = 1 AND lease_holder IS NULL;
+
 -- name: tail
 SELECT fence, inbox_tail FROM session WHERE owner = ?1 AND id = ?2;
 
@@ -425,3 +439,101 @@ SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_token
 -- name: ledger_of_session
 SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
   FROM ledger WHERE owner = ?1 AND session = ?2 ORDER BY time, message_id, attempt;
+
+-- Tasks
+
+-- name: open_task
+-- The next attempt at the same call finds the row of the first.
+INSERT INTO task (owner, session, id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+                  foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'running', 0, NULL, '', ?13, NULL, '', 0)
+ON CONFLICT DO NOTHING;
+
+-- name: task_to_background
+UPDATE task SET foreground = 0 WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: end_foreground_task
+UPDATE task SET status = ?4, exit_code = ?5, detail = ?6, ended_at = ?7, kill_asked = '', settled = 1
+ WHERE owner = ?1 AND session = ?2 AND id = ?3 AND status = 'running';
+
+-- name: end_foreground_tasks
+UPDATE task SET kill_asked = 'stop'
+ WHERE owner = ?1 AND session = ?2 AND (?3 IS NULL OR id = ?3) AND foreground = 1 AND status = 'running';
+
+-- name: end_task
+-- Only its own machine settles it. What others gave up as lost may turn out to have ended otherwise.
+UPDATE task
+   SET status = ?4, exit_code = ?5, detail = ?6, ended_at = ?7, stalled = 0, settled = host = ?8,
+       kill_asked = CASE WHEN kill_asked = 'deletion' THEN kill_asked ELSE '' END
+ WHERE owner = ?1 AND session = ?2 AND id = ?3
+   AND settled = 0 AND (status = 'running' OR host = ?8);
+
+-- name: stall_task
+UPDATE task SET stalled = 1
+ WHERE owner = ?1 AND session = ?2 AND id = ?3 AND status = 'running' AND stalled = 0 AND foreground = 0;
+
+-- name: unstall_task
+UPDATE task SET stalled = 0 WHERE owner = ?1 AND session = ?2 AND id = ?3 AND stalled = 1;
+
+-- name: kill_task
+UPDATE task SET kill_asked = ?4
+ WHERE owner = ?1 AND session = ?2 AND id = ?3 AND status = 'running' AND kill_asked = '';
+
+-- name: delete_tasks
+-- The rows stay until their commands are killed and forgotten: whoever does that must find them.
+UPDATE task SET kill_asked = 'deletion', command = '', description = '' WHERE owner = ?1 AND session = ?2;
+
+-- name: drop_task
+DELETE FROM task WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: drop_old_tasks
+DELETE FROM task WHERE ended_at < ?1 AND kill_asked = '' AND status != 'running';
+
+-- name: see_host
+INSERT INTO task_host (id, seen_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: session_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM task LEFT JOIN task_host ON task_host.id = host
+ WHERE owner = ?1 AND session = ?2 AND kill_asked != 'deletion' AND (?3 IS NULL OR task.id = ?3)
+ ORDER BY started_at, task.id;
+
+-- name: running_session_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM task LEFT JOIN task_host ON task_host.id = host
+ WHERE owner = ?1 AND session = ?2 AND kill_asked != 'deletion' AND status = 'running'
+ ORDER BY started_at, task.id;
+
+-- name: owner_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM task LEFT JOIN task_host ON task_host.id = host
+ WHERE owner = ?1 AND kill_asked != 'deletion'
+ ORDER BY started_at, task.id;
+
+-- name: host_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM task INDEXED BY task_at_work LEFT JOIN task_host ON task_host.id = host
+ WHERE host = ?1 AND (settled = 0 OR kill_asked != '') AND (foreground = 0 OR kill_asked != '');
+
+-- name: stray_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM task INDEXED BY task_at_work LEFT JOIN task_host ON task_host.id = host
+ WHERE host != ?1 AND (settled = 0 OR kill_asked != '') AND (status = 'running' OR kill_asked != '')
+   AND (foreground = 0 OR kill_asked != '') AND max(coalesce(seen_at, 0), started_at) < ?2;
+
+-- API keys
+
+-- name: add_key
+INSERT INTO api_key (id, name, owner, role, digest, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+
+-- name: revoke_key
+UPDATE api_key SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
+
+-- name: keys
+SELECT id, name, owner, role, digest, created_at, revoked_at
+  FROM api_key WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at, id;

@@ -17,6 +17,7 @@ from holdfast.store.store import (
     CaughtUp,
     Claim,
     Cursor,
+    Glance,
     Key,
     LedgerEntry,
     Loaded,
@@ -48,6 +49,24 @@ def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, te
     found = [_row(each) for each in db.execute(SQL["rows"], (owner, *start, pattern, limit + 1)).fetchall()]
     page = tuple(found[:limit])
     return Page(page, _cursor(page[-1]) if page and len(found) > limit else None)
+
+
+def glance(db: sqlite3.Connection, owner: Owner, since: int, limit: int) -> Glance:
+    counted = {status: (count, lately) for status, count, lately in db.execute(SQL["glance"], (owner, since))}
+    first = [Key(owner, SessionId(id)) for (id,) in db.execute(SQL["glance_first"], (owner, limit)).fetchall()]
+    return Glance(
+        waiting=counted.get("waiting", (0, 0))[0],
+        running=counted.get("running", (0, 0))[0],
+        queued=counted.get("queued", (0, 0))[0],
+        idle=counted.get("idle", (0, 0))[0],
+        idle_lately=counted.get("idle", (0, 0))[1],
+        first=tuple(found for found in (row(db, key) for key in first) if found is not None),
+    )
+
+
+def oldest_unclaimed(db: sqlite3.Connection) -> int | None:
+    ((since,),) = db.execute(SQL["oldest_unclaimed"])
+    return None if since is None else int(since)
 
 
 def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
 from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.sqlite import leases, puts, rows, secret_rows
+from holdfast.store.keys import KeyRow
+from holdfast.store.sqlite import key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -33,6 +35,7 @@ from holdfast.store.store import (
     Claim,
     Clash,
     Cursor,
+    Glance,
     Key,
     Lease,
     LedgerEntry,
@@ -45,6 +48,7 @@ from holdfast.store.store import (
     Row,
     Unit,
 )
+from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 
 CHANGES_SECONDS: Final = 0.05
 """How often `changes` looks for commits of other processes."""
@@ -65,6 +69,7 @@ _DELETES: Final = (
     "delete_snapshot",
     "delete_attachments",
     "drop_secret",
+    "delete_tasks",
 )
 
 
@@ -199,6 +204,12 @@ class SqliteStore:
     async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page:
         return await self._read(lambda db: rows.rows(db, owner, limit, after, text))
 
+    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
+        return await self._read(lambda db: rows.glance(db, owner, since, limit))
+
+    async def oldest_unclaimed(self) -> int | None:
+        return await self._read(rows.oldest_unclaimed)
+
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read(lambda db: rows.receipt(db, key, item_key))
 
@@ -258,6 +269,62 @@ class SqliteStore:
 
     async def secret(self, key: Key) -> tuple[str, bytes] | None:
         return await self._read(lambda db: secret_rows.read(db, key))
+
+    # API keys
+
+    async def add_key(self, row: KeyRow) -> None:
+        await self._write("add_key", lambda db: key_rows.add(db, row))
+
+    async def revoke_key(self, key_id: str) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now))
+
+    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
+        return await self._read(lambda db: key_rows.read(db, key_id))
+
+    # Tasks
+
+    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_session(db, key))
+
+    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.running_of_session(db, key))
+
+    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None:
+        found = await self._read(lambda db: task_rows.of_session(db, key, task_id))
+        return found[0] if found else None
+
+    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_owner(db, owner))
+
+    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_host(db, host))
+
+    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.strays(db, host, unseen_since))
+
+    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
+        now = self._clock.now_ms()
+        return await self._write(
+            "end_task", lambda db: task_rows.end(db, row, ending, notice, host=host, now=now), changes=row.key
+        )
+
+    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("stall_task", lambda db: task_rows.stall(db, row, notice, now=now), changes=row.key)
+
+    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
+        return await self._write("ask_kill", lambda db: task_rows.ask_kill(db, key, task_id, by))
+
+    async def drop_task(self, key: Key, task_id: TaskId) -> bool:
+        return await self._write("drop_task", lambda db: task_rows.drop(db, key, task_id))
+
+    async def drop_old_tasks(self, *, ended_before: int) -> int:
+        return await self._write("drop_old_tasks", lambda db: task_rows.drop_old(db, ended_before))
+
+    async def see_host(self, host: str) -> None:
+        now = self._clock.now_ms()
+        await self._write("see_host", lambda db: task_rows.see_host(db, host, now), needs_sync=False)
 
     # The process
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
+from holdfast.store.sqlite import task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
 from holdfast.store.store import Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
@@ -223,6 +224,8 @@ class Units:
             self._append_segments(job, session)
         if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.snapshot is not None:
             self._write_rows(unit, job.key)
+        if unit.opens_tasks or unit.changes_tasks or unit.ends_commands:
+            task_rows.write_unit(self._db, unit)
 
     def _append_events(self, job: UnitJob, session: SessionNow) -> None:
         session.moved = True
@@ -295,7 +298,8 @@ def _describe(unit: Unit, session: SessionNow) -> None:
 def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
     unit = job.unit
     progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.ledger or unit.makes_progress
-    if progress or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+    commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
+    if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
         return Rejected("only records may be written without a lease")
     if unit.creates is None:
         if unit.status is not None or not all(codec.is_record(event[2]) for event in job.events):

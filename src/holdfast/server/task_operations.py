@@ -1,0 +1,116 @@
+"""What a surface may do with the tasks of sessions. Each verb is the same whoever asks: the model's tools use the desk
+that these stand on."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from holdfast.commands.errors import CommandsError
+from holdfast.commands.output import Chunk
+from holdfast.events.ids import Key, Owner, TaskId
+from holdfast.events.inbox import InboxItem, ToBackground
+from holdfast.live.live import Changed, Live
+from holdfast.server.errors import Conflict, NotFound, OperationError
+from holdfast.store.store import Refused, Store
+from holdfast.store.tasks import TaskRow
+from holdfast.tasks.desk import Killed, ShownStatus, TaskDesk
+from holdfast.tasks.endings import ending_of
+from holdfast.tasks.errors import TaskError, TaskNotFound
+
+MAX_READ_BYTES = 1_000_000
+
+
+class TaskOperations:
+    """One per runtime."""
+
+    def __init__(self, store: Store, live: Live, desk: TaskDesk) -> None:
+        self.desk = desk
+        self._store = store
+        self._live = live
+
+    async def of_session(self, key: Key, *, foreground: bool = False) -> tuple[TaskRow, ...]:
+        """Its tasks, oldest first; with `foreground`, also the command that the turn waits for."""
+        if await self._store.row(key) is None:
+            raise NotFound("session_not_found", f"There is no session {key.session}.")
+        return await (self.desk.commands(key) if foreground else self.desk.tasks(key))
+
+    async def of_owner(self, owner: Owner) -> tuple[TaskRow, ...]:
+        """Those of all sessions, and what their turns wait for."""
+        return await self.desk.all_tasks(owner)
+
+    async def find(self, key: Key, task_id: str) -> TaskRow:
+        try:
+            return await self.desk.find(key, task_id)
+        except TaskNotFound as error:
+            raise _refused(error) from error
+
+    def status(self, row: TaskRow) -> ShownStatus:
+        return self.desk.shown_status(row)
+
+    async def refresh(self, row: TaskRow) -> TaskRow:
+        """The row, once it says what the machine knows: nobody may have looked since the command ended."""
+        if row.status != "running" or row.host != self.desk.host:
+            return row
+        try:
+            status = await self.desk.status(row)
+        except CommandsError:
+            return row
+        if status is None or status.outcome is None:
+            return await self.find(row.key, row.task_id)
+        await self.desk.settle(row, status)
+        now = await self.find(row.key, row.task_id)
+        if now.status != "running":
+            return now
+        # Its turn waits for it: whoever runs that next writes down how it ended, with the result of the call.
+        ending = ending_of(status.outcome, status.asked.limits.seconds)
+        return msgspec.structs.replace(
+            now, status=ending.status, exit_code=ending.exit_code, detail=ending.detail, ended_at=ending.ended_at
+        )
+
+    async def kill(self, key: Key, task_id: str) -> Killed:
+        """End it, as a person who wants it ended: the model is told."""
+        try:
+            return await self.desk.kill(key, task_id, "person")
+        except TaskError as error:
+            raise _refused(error) from error
+        except CommandsError as error:
+            raise Conflict("task_not_killed", f"The task could not be killed yet, but will be: {error}") from error
+
+    async def read(self, key: Key, task_id: str, offset: int, length: int) -> Chunk:
+        """At most `length` bytes of what it wrote, from `offset` on."""
+        try:
+            row = await self.desk.find(key, task_id)
+            return await self.desk.read(row, max(0, offset), max(0, min(length, MAX_READ_BYTES)))
+        except TaskError as error:
+            raise _refused(error) from error
+        except CommandsError as error:
+            raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
+
+    async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncIterator[Chunk]:
+        """What it wrote and writes, until it ends."""
+        try:
+            row = await self.desk.find(key, task_id)
+            async for chunk in self.desk.follow(row, offset):
+                yield chunk
+        except TaskError as error:
+            raise _refused(error) from error
+        except CommandsError as error:
+            raise NotFound("output_gone", f"What task {task_id} wrote can't be followed: {error}") from error
+
+    async def to_background(self, key: Key, task_id: str) -> InboxItem:
+        """Let the turn go on without waiting for this command. The receipt is durable; the turn does it at once."""
+        row = await self.find(key, task_id)
+        if row.status != "running" or not row.foreground:
+            where = "in the background already" if row.status == "running" else row.status
+            raise Conflict("task_not_in_foreground", f"Task {task_id} is {where}: nobody waits for it.")
+        item = ToBackground(task_id=TaskId(row.task_id), tool_call_id=row.tool_call_id)
+        accepted = await self._store.put(key, item, item_key=f"background:{row.task_id}", queue_limit=0)
+        if isinstance(accepted, Refused):
+            raise NotFound(accepted.code, accepted.message)
+        self._live.publish(key, Changed(tail=accepted.item.sequence))
+        return accepted.item
+
+
+def _refused(error: TaskError) -> OperationError:
+    kind = NotFound if isinstance(error, TaskNotFound) else Conflict
+    return kind(error.code, str(error))

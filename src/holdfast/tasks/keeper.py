@@ -1,0 +1,219 @@
+"""Looks after the tasks of this machine: watches each to its end, notices those that are stuck, carries out kills.
+
+It remembers nothing that matters. After a crash the next one reads the rows and watches what they name: what ended
+meanwhile is told then, once. Any number of processes may keep the same tasks: the store lets the first one tell.
+"""
+
+import asyncio
+import contextlib
+import logging
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.commands.command import Status
+from holdfast.commands.commands import Commands
+from holdfast.commands.errors import CommandRefused, CommandsError, NoSuchCommand
+from holdfast.events.ids import Key, TaskId
+from holdfast.live.live import Changed, Live
+from holdfast.store.clock import Clock
+from holdfast.store.errors import StoreError
+from holdfast.store.store import Store
+from holdfast.store.tasks import TaskEnding, TaskRow
+from holdfast.tasks.desk import TaskDesk, command_key
+from holdfast.tasks.endings import notice_of, stall_notice_of
+from holdfast.tasks.prompts import looks_like_a_prompt
+
+log = logging.getLogger(__name__)
+
+
+class Care(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a keeper does what it does by itself, and how long it waits."""
+
+    look_every_seconds: float = 1.0
+    stall_after_seconds: float = 45.0
+    """Without new output, and with something that looks like a question at its end."""
+    say_every_seconds: float = 30.0
+    """How often this machine says that it looks after its tasks."""
+    lost_after_seconds: float = 3600.0
+    """A machine that said nothing for so long: its tasks are given up as lost."""
+    retention_seconds: float = 86_400.0
+    """How long a task that has ended is remembered."""
+    sweep_every_seconds: float = 600.0
+
+
+class TaskKeeper:
+    """An async context manager; leaving it ends no task."""
+
+    def __init__(
+        self, store: Store, commands: Commands, desk: TaskDesk, live: Live, clock: Clock, care: Care | None = None
+    ) -> None:
+        self._store = store
+        self._commands = commands
+        self._desk = desk
+        self._live = live
+        self._clock = clock
+        self._care = care or Care()
+        self._watching: dict[tuple[Key, TaskId], asyncio.Task[None]] = {}
+        self._killing: set[tuple[Key, TaskId]] = set()
+        self._wanted = asyncio.Event()
+        self._duty: asyncio.Task[None] | None = None
+        self._said_at = float("-inf")
+        self._swept_at = float("-inf")
+
+    async def __aenter__(self) -> Self:
+        self._duty = asyncio.create_task(self._keep(), name="tasks: keep")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._duty, *self._watching.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def look(self) -> None:
+        """Something changed: look now rather than in a second."""
+        self._wanted.set()
+
+    async def _keep(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                await self._look()
+            except StoreError as error:
+                log.warning("could not look after tasks: %s", error.message)
+            except Exception:
+                log.exception("could not look after tasks")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._care.look_every_seconds):
+                    await self._wanted.wait()
+
+    async def _look(self) -> None:
+        rows = await self._store.host_tasks(self._desk.host)
+        for row in rows:
+            name = (row.key, row.task_id)
+            watched = self._watching.get(name)
+            if watched is None:
+                self._start(row)
+            elif row.kill_asked is not None and name not in self._killing:
+                watched.cancel()  # It only watches; the next look kills.
+        now = self._clock.monotonic()
+        if now - self._said_at >= self._care.say_every_seconds:
+            self._said_at = now
+            await self._store.see_host(self._desk.host)
+        if now - self._swept_at >= self._care.sweep_every_seconds:
+            self._swept_at = now
+            await self._sweep()
+
+    def _start(self, row: TaskRow) -> None:
+        name = (row.key, row.task_id)
+        if row.kill_asked is not None:
+            self._killing.add(name)
+        task = asyncio.create_task(self._care_for(row), name=f"task {row.task_id}")
+        self._watching[name] = task
+        task.add_done_callback(lambda _: self._ended(name))
+
+    def _ended(self, name: tuple[Key, TaskId]) -> None:
+        self._watching.pop(name, None)
+        self._killing.discard(name)
+
+    async def _care_for(self, row: TaskRow) -> None:
+        """Whatever goes wrong is tried again at a later look."""
+        try:
+            if row.kill_asked is not None:
+                await self._kill(row)
+            else:
+                await self._watch(row)
+        except (CommandsError, StoreError) as error:
+            log.warning("task %s could not be looked after: %s", row.task_id, error)
+            await self._clock.sleep(self._care.look_every_seconds)
+        except Exception:
+            log.exception("task %s could not be looked after", row.task_id)
+            await self._clock.sleep(self._care.look_every_seconds)
+
+    # Watching
+
+    async def _watch(self, row: TaskRow) -> None:
+        is_stalled, patience = row.stalled, self._care.stall_after_seconds
+        status = await self._now(row)
+        while status.outcome is None:
+            quiet = self._clock.now_ms() / 1000 - max(status.last_output_at, row.started_at / 1000)
+            if quiet < self._care.stall_after_seconds:
+                is_stalled = is_stalled and not await self._went_on(row)
+                patience = self._care.stall_after_seconds - quiet
+            else:
+                is_stalled = is_stalled or await self._seems_stuck(row)
+                patience = self._care.stall_after_seconds
+            if is_stalled:
+                status = await self._commands.wait_for_output(command_key(row), status.output_bytes)
+            else:
+                status = await self._commands.wait(command_key(row), patience)
+        await self._desk.settle(row, status)
+
+    async def _now(self, row: TaskRow) -> Status:
+        found = await self._commands.status(command_key(row))
+        return found or await self._commands.adopt(command_key(row))
+
+    async def _seems_stuck(self, row: TaskRow) -> bool:
+        """It waits for an answer, as it seems: that is said once, however often it happens."""
+        if not looks_like_a_prompt(await self._desk.last_bytes(row)):
+            return False
+        tail = await self._desk.tail(row)
+        await self._store.stall_task(row, stall_notice_of(self._desk.without_secrets(row), tail, self._clock.now_ms()))
+        self._live.publish(row.key, Changed())
+        return True
+
+    async def _went_on(self, row: TaskRow) -> bool:
+        await self._store.stall_task(row, None)
+        self._live.publish(row.key, Changed())
+        return True
+
+    # Killing
+
+    async def _kill(self, row: TaskRow) -> None:
+        """Carry out what somebody wished and perhaps did not live to do."""
+        was_started = True
+        if row.status == "running":
+            try:
+                await self._desk.carry_out(row)
+            except NoSuchCommand:
+                was_started = False
+                await self._desk.settle(row, await self._commands.adopt(command_key(row)))
+        if row.kill_asked == "deletion":
+            if was_started:  # Else the key stays taken: whoever is about to start it, and is late, must not.
+                await self._forget(row)
+            await self._store.drop_task(row.key, row.task_id)
+
+    async def _forget(self, row: TaskRow) -> None:
+        try:
+            await self._commands.forget(command_key(row))
+        except CommandRefused:  # What it left behind runs on.
+            await self._commands.kill(command_key(row))
+            await self._commands.forget(command_key(row))
+
+    # What nobody else does
+
+    async def _sweep(self) -> None:
+        now = self._clock.now_ms()
+        await self._store.drop_old_tasks(ended_before=now - int(self._care.retention_seconds * 1000))
+        unseen_since = now - int(self._care.lost_after_seconds * 1000)
+        for row in await self._store.stray_tasks(self._desk.host, unseen_since=unseen_since):
+            await self._give_up(row, now)
+
+    async def _give_up(self, row: TaskRow, now: int) -> None:
+        """Its machine may come back and correct it."""
+        if row.kill_asked == "deletion":
+            await self._store.drop_task(row.key, row.task_id)
+            return
+        ending = TaskEnding(
+            status="lost", detail="The machine that it ran on has not been heard of since.", ended_at=now
+        )
+        notice = notice_of(self._desk.without_secrets(row), ending, "")
+        if await self._store.end_task(row, ending, notice, host=self._desk.host):
+            self._live.publish(row.key, Changed())

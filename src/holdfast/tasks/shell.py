@@ -1,0 +1,70 @@
+"""All that tools need to run commands: the engine, the desk, the ceilings, and how commands are confined."""
+
+import glob
+import os
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from holdfast.commands.command import CommandKey, Limits
+from holdfast.commands.commands import Commands
+from holdfast.commands.isolation import Isolation
+from holdfast.events.ids import Key, ToolCallId
+from holdfast.store.tasks import TaskRow
+from holdfast.tasks.desk import TaskDesk, task_id_of
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call wants to run, as its tool reads its arguments."""
+
+    command: str
+    description: str = ""
+    directory: str
+    alias: str = ""
+
+
+class Shell:
+    """One per runtime."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        desk: TaskDesk,
+        *,
+        isolation: Isolation,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.commands = commands
+        self.desk = desk
+        self.isolation = isolation
+        self.limits = limits
+        self.environment = dict(environment or {})
+        """Variables that commands get beside the few that are always let through."""
+        self.look = look
+        """Call it when a task was started or is to be killed: it is looked after at once."""
+
+    def row(self, key: Key, tool_call_id: ToolCallId, call_key: str, words: Words, now: int) -> TaskRow:
+        """The row of a command that is about to be started. The same call has the same row, whoever makes it."""
+        command_key = CommandKey(key.owner, key.session, call_key, 1)
+        return TaskRow(
+            key=key,
+            task_id=task_id_of(command_key),
+            tool_call_id=tool_call_id,
+            call_key=call_key,
+            command=words.command,
+            description=words.description,
+            directory=words.directory,
+            host=self.desk.host,
+            output_file=str(self.commands.session_folder(key.owner, key.session) / command_key.name / "output"),
+            alias=words.alias,
+            started_at=now,
+        )
+
+    def readable(self, key: Key) -> str:
+        """The permission rule under which a session may read what its own commands wrote."""
+        folder = self.commands.session_folder(key.owner, key.session)
+        # Links above it are followed, as those who ask do; one that a command put in its place is not.
+        real = os.path.join(os.path.realpath(folder.parent), folder.name)
+        return f"read({glob.escape(real)}/*)"
