@@ -1,8 +1,14 @@
-"""A working directory with a neighbour that is none of its business."""
+"""A working directory with a neighbour that is none of its business, and sessions that run commands there."""
 
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.tools.shells import Session, sessions_in
+from tests.tools.using import is_alive
 
 
 @pytest.fixture
@@ -15,3 +21,24 @@ def home(tmp_path: Path) -> Path:
     (work / "to_parent").symlink_to(tmp_path)
     (work / "to_docs").symlink_to("docs")
     return work
+
+
+@pytest.fixture(scope="session")
+def commands_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One supervisor for all tests that do it no harm."""
+    folder = tmp_path_factory.mktemp("shared") / "commands"
+    yield folder
+    end_supervisor(folder)
+
+
+def end_supervisor(folder: Path) -> None:
+    lock = folder / "supervisor.lock"
+    if lock.exists() and is_alive(pid := int(lock.read_text())):
+        os.kill(pid, signal.SIGTERM)
+
+
+@pytest.fixture
+async def session(commands_folder: Path, tmp_path: Path) -> AsyncIterator[Session]:
+    """A session that can run commands."""
+    async with sessions_in(commands_folder, tmp_path / "tasks.db") as make:
+        yield await make()

@@ -1,22 +1,58 @@
 """The tools that come with Holdfast: what the model is told of them, long results, and questions."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from holdfast.tools.built_in import BUILT_IN, ask_user, read_tool_output
+from holdfast.app import Runtime
+from holdfast.tools.built_in import BUILT_IN, COPILOT_TOOLS, HOLDFAST_TOOLS, ask_user, read_tool_output
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
-from holdfast.tools.tool import Tool
+from holdfast.tools.tool import Tool, tool
+from tests.faults.world import runtime_on, scripted, settings
 from tests.tools.using import context, use
 
 pytestmark = pytest.mark.anyio
 
 
+FILES, OTHERS = ("view", "create", "edit", "grep", "glob"), ("ask_user", "read_tool_output")
+OURS = ("exec", "list_tasks", "task_status", "wait_for_task", "kill_task")
+THEIRS = ("bash", "read_bash", "stop_bash", "list_bash")
+
+
 def test_the_model_is_told_of_them_in_this_order() -> None:
     offered = Registry(BUILT_IN).offered(None, ())
-    names = ["view", "create", "edit", "grep", "glob", "bash", "ask_user", "read_tool_output"]
-    assert [spec.name for spec in offered] == names
+    assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS)
     assert all(spec.description for spec in offered)
+
+
+def test_commands_have_two_sets_of_names_of_which_one_is_offered() -> None:
+    assert (*FILES, *OURS, *OTHERS) == HOLDFAST_TOOLS
+    assert (*FILES, *THEIRS, *OTHERS) == COPILOT_TOOLS
+
+
+async def test_a_session_that_does_not_choose_gets_holdfasts_own_and_every_other_tool(tmp_path: Path) -> None:
+    @tool
+    def own() -> None:
+        """Nothing."""
+
+    async with runtime_on(tmp_path / "holdfast.db", tools=[own]) as runtime:
+        (await runtime.session("plain"), await runtime.session("chosen", tools=("bash", "exec")))
+        plain, chosen = [await runtime.operations.state(runtime.open(name).key) for name in ("plain", "chosen")]
+        assert plain.tools == (*HOLDFAST_TOOLS, "own")
+        assert chosen.tools == ("bash", "exec")
+
+
+async def test_a_tool_of_ones_own_may_be_called_bash_where_ours_is_not(tmp_path: Path) -> None:
+    @tool(name="bash")
+    def own() -> None:
+        """Nothing."""
+
+    config = settings(tmp_path / "holdfast.db")
+    async with Runtime(config=config, model=scripted(), tools=[own], built_in_tools=False) as runtime:
+        session = await runtime.session()
+        assert (await runtime.operations.state(session.key)).tools == ("bash",)
 
 
 @pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: str(tool.name))
@@ -38,7 +74,8 @@ def test_only_what_may_happen_twice_is_repeated_after_a_crash() -> None:
     assert {tool.name for tool in BUILT_IN if tool.after_crash == "report"} == {"edit"}, (
         "a command has one key for all attempts, and is watched on"
     )
-    assert {tool.name for tool in BUILT_IN if tool.read_only} == {"view", "grep", "glob", "read_tool_output"}
+    looks = {"list_tasks", "task_status", "wait_for_task", "read_bash", "list_bash"}
+    assert {tool.name for tool in BUILT_IN if tool.read_only} == {"view", "grep", "glob", "read_tool_output"} | looks
 
 
 # Long results and questions

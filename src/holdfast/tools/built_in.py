@@ -1,12 +1,14 @@
 """The tools that come with Holdfast, in the order in which a model is told of them."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.tools.bash import bash, list_bash, read_bash, stop_bash
 from holdfast.tools.errors import ToolFailure
+from holdfast.tools.exec import exec_tool
 from holdfast.tools.search import glob, grep
-from holdfast.tools.shell import bash
+from holdfast.tools.task_tools import kill_task, list_tasks, task_status, wait_for_task
 from holdfast.tools.tool import Tool, ToolContext, tool
 from holdfast.tools.viewing import view
 from holdfast.tools.writing import create, edit
@@ -51,4 +53,15 @@ ask_user = Tool(
     after_crash="repeat",
 )
 
-BUILT_IN: tuple[Tool, ...] = (view, create, edit, grep, glob, bash, ask_user, read_tool_output)
+_FILES: Final = (view, create, edit, grep, glob)
+_OTHERS: Final = (ask_user, read_tool_output)
+
+HOLDFAST_SHELL: Final = (exec_tool, list_tasks, task_status, wait_for_task, kill_task)
+COPILOT_SHELL: Final = (bash, read_bash, stop_bash, list_bash)
+"""Commands under two sets of names. A model is offered one of them, unless somebody chose from both."""
+
+BUILT_IN: Final[tuple[Tool, ...]] = (*_FILES, *HOLDFAST_SHELL, *COPILOT_SHELL, *_OTHERS)
+
+HOLDFAST_TOOLS: Final = tuple(found.name for found in BUILT_IN if found not in COPILOT_SHELL)
+COPILOT_TOOLS: Final = tuple(found.name for found in BUILT_IN if found not in HOLDFAST_SHELL)
+"""What is offered where nobody chose: by Holdfast itself, and to clients of Copilot."""

@@ -1,31 +1,30 @@
-"""What a program that a tool starts finds in its environment: all of ours but the secrets.
-
-A command must not be able to answer for a person, or to spend on a model, with what it finds there. Left out are
-Holdfast's own settings (`HOLDFAST_*`), every `*_API_KEY` and `*_API_TOKEN`, the tokens of the Copilot client
-(`COPILOT_*_TOKEN`, `COPILOT_*_KEY`) and those for GitHub and for providers that are named otherwise (`NAMES`).
+"""Which variables hold secrets, by their names: what no result may show, since it could answer for a person, or spend
+on a model. Commands are given none of them, whatever they are called: they get a few harmless variables, and those that
+were named for them.
 """
 
-from collections.abc import Mapping
+from typing import Final
 
-NAMES = frozenset(
+NAMES: Final = frozenset(
     {
         "ANTHROPIC_AUTH_TOKEN",
         "GH_ENTERPRISE_TOKEN",
         "GH_TOKEN",
         "GITHUB_ENTERPRISE_TOKEN",
         "GITHUB_TOKEN",
+        # URLs, which may hold a password.
+        "HOLDFAST_DATABASE",
+        "HOLDFAST_REDIS",
     }
 )
 
+OURS: Final = ("HOLDFAST_", "COPILOT_")
+
+ENDINGS: Final = ("_KEY", "_PASSWORD", "_SECRET", "_TOKEN")
+
 
 def is_secret(name: str) -> bool:
+    """Keys and tokens. Other settings are none: a data directory, say, stands in the paths that results name."""
     return (
-        name in NAMES
-        or name.startswith("HOLDFAST_")
-        or name.endswith(("_API_KEY", "_API_TOKEN"))
-        or (name.startswith("COPILOT_") and name.endswith(("_TOKEN", "_KEY")))
+        name in NAMES or name.endswith(("_API_KEY", "_API_TOKEN")) or (name.startswith(OURS) and name.endswith(ENDINGS))
     )
-
-
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not is_secret(name)}

@@ -1,4 +1,5 @@
-"""Programs that tools start: each in a session and process group of its own, ended with everything that it started.
+"""Programs that tools start and wait for: each in a session and process group of its own, ended with everything that it
+started. Commands are not among them: those outlive us.
 
 What a program writes comes through a pipe of ours and not through the event loop's: those wait until nobody holds the
 other end any more, and a child that was left in the background may hold it for ever.
@@ -8,9 +9,8 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 GRACE_SECONDS = 0.5
@@ -21,9 +21,6 @@ KILLED_SECONDS = 0.25
 while, and one that hangs in the kernel takes for ever; neither can do anything more."""
 
 CHUNK_BYTES = 65_536
-
-_WATCH = 'read -r group || exit 0; read -r word || kill -s KILL -- "-$group"'
-"""The first line names a group, the second sets it free. The end of the input without it: whoever wrote has died."""
 
 
 class Output:
@@ -100,7 +97,6 @@ async def started(
     command: Sequence[str],
     *,
     environment: Mapping[str, str],
-    directory: Path | None = None,
     keeps_open: Sequence[int] = (),
 ) -> AsyncIterator[Program]:
     """Start a program: nothing to read, and all that it writes in one pipe, errors too. Whoever leaves before it has
@@ -113,7 +109,6 @@ async def started(
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                cwd=directory,
                 env=environment,
                 pass_fds=keeps_open,
                 start_new_session=True,
@@ -142,42 +137,3 @@ async def _begun(starting: Coroutine[Any, Any, asyncio.subprocess.Process], outp
             await asyncio.shield(Program(begun.result(), output).end())
         raise
     return Program(begun.result(), output)
-
-
-@asynccontextmanager
-async def watcher() -> AsyncIterator[Callable[[int], None]]:
-    """A process that outlives us by a moment: should we be killed, it kills the group that it was given.
-
-    Otherwise a command would go on alone, while the model is told that nobody knows what became of it, and may well
-    start it once more.
-    """
-    reading, writing = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            _WATCH,
-            stdin=reading,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={},
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    try:
-        yield lambda group: _tell(writing, f"{group}\n")
-    finally:
-        _tell(writing, "\n")
-        os.close(writing)
-        await asyncio.shield(process.wait())
-
-
-def _tell(descriptor: int, line: str) -> None:
-    try:
-        os.write(descriptor, line.encode())
-    except BrokenPipeError:
-        pass  # Somebody ended it. Then nobody watches, and that is all.

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holdfast.commands.environment import allowed
 from holdfast.events.request import PermissionAsk
-from holdfast.tools.environment import without_secrets
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.paths import opened, permitted_place, read_ask
 from holdfast.tools.processes import Program, started
@@ -115,7 +115,7 @@ async def seek(asked: dict[str, Any]) -> str:
     """Search below a directory that is open as `root`. Wherever its path leads by now, that is what is searched."""
     command = (sys.executable, "-I", "-S", "-X", "utf8", _SEEKER, json.dumps(asked))
     try:
-        async with started(command, environment=without_secrets(os.environ), keeps_open=[asked["root"]]) as program:
+        async with started(command, environment=allowed(os.environ), keeps_open=[asked["root"]]) as program:
             return await _result(program)
     except OSError as error:
         raise ToolFailure(f"The search can't be started: {error.strerror}") from error

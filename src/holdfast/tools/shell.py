@@ -1,330 +1,325 @@
-"""The tool `bash`: one command, from its start to its end. It is never run twice: it outlives a crash of the runtime,
-and the next attempt at the call goes on watching it. Only if its supervisor died too is the model told that nobody
-knows.
+"""The command of a call: started once, whoever attempts the call and however often, and waited for in front of it.
+
+It runs under a supervisor that outlives us, and every attempt at a call has the same key: the first starts the command,
+and any later one, after a crash, goes on waiting for it or learns how it ended.
 """
 
 import asyncio
+import codecs
 import contextlib
 import os
 import shutil
-from pathlib import Path
-from typing import Literal
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import CommandKey, Limits, Outcome, Spec, Status
-from holdfast.commands.commands import Commands
-from holdfast.commands.errors import CommandsError, SupervisorUnavailable
-from holdfast.events.request import PermissionAsk
-from holdfast.tools.environment import without_secrets
+from holdfast.commands.command import Outcome, Process, Spec, Status, Stream
+from holdfast.commands.errors import CommandRefused, CommandsError, IsolationUnavailable, SupervisorUnavailable
+from holdfast.commands.redaction import RedactedStream
+from holdfast.store.tasks import TaskEnding, TaskRow
+from holdfast.tasks.desk import command_key
+from holdfast.tasks.endings import ending_of
+from holdfast.tasks.shell import Shell
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.processes import GRACE_SECONDS, Output, Program, started, watcher
-from holdfast.tools.shell_permissions import shell_ask
-from holdfast.tools.tool import Tool, ToolContext, ToolResult
+from holdfast.tools.tool import ToolContext, ToolResult
+from holdfast.tools.truncation import MARGIN_BYTES, Room, cut, cut_start, decoded
 
-DEFAULT_TIMEOUT_SECONDS = 120.0
-MAX_TIMEOUT_SECONDS = 290.0
-"""Less than the bound that a session has for every tool: that one would take the output away as well."""
+MIN_WAIT_SECONDS: Final = 1.0
+DEFAULT_WAIT_SECONDS: Final = 30.0
+MAX_WAIT_SECONDS: Final = 300.0
 
-MAX_COMMAND_CHARACTERS = 30_000
+MAX_COMMAND_CHARACTERS: Final = 30_000
 """The system takes 128 KiB for one argument, whatever its characters are."""
 
-MAX_OUTPUT_BYTES = 1_000_000
-"""Of a longer output the beginning and the end are kept."""
+MAX_LABEL_CHARACTERS: Final = 200
+"""A description stands in lists, and in what every model call begins with while the command runs."""
 
-DRAIN_SECONDS = 0.5
-"""For what is still in the pipe when the shell has ended. A child in the background may hold it open for ever."""
+GRACE_SECONDS = 0.5
+"""From the signal that asks a command to end to the one that it can't refuse. A stop waits a second for all of it."""
 
-FLOOD_PAUSE_SECONDS = 0.001
-"""After every piece that is not kept: a command that writes without end must not take all of our time."""
-
-REPORT_SECONDS = 0.2
-REPORT_BYTES = 4_000
+REPORT_SECONDS: Final = 0.2
+REPORT_BYTES: Final = 4_000
 """How often people are shown what a command wrote, and how much of it."""
 
-UNKNOWN_OUTCOME = "Nobody saw how this command ended. Whether it took effect is unknown: check before doing it again."
+NOT_HERE: Final = "commands can't be run here"
 
-LEFT_BEHIND = "(what it left running in the background goes on; its output is no longer read)"
+NOT_KEPT: Final = "What it wrote is not kept any more."
+
+UNKNOWN_OUTCOME: Final = (
+    "Nobody saw how this command ended. Whether it took effect is unknown: check before doing it again."
+)
+
+ELSEWHERE: Final = (
+    "This command was started on another machine, which can't be reached from here, and will be ended there. Whether "
+    "it took effect is unknown: check before doing it again."
+)
 
 
-class Bash(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class NotStarted(Exception):
+    """Nothing was started, and nothing will be."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and how long to wait for it."""
+
     command: str
-    description: str = ""
-    timeout: float | None = None
-    mode: Literal["sync", "async"] = "sync"
-    """This and what follows is what models that know Copilot's shell may add. They are not told of it."""
-    detach: bool = False
-    initial_wait: float | None = None
-    shell_id: str = msgspec.field(name="shellId", default="")
-
-    def seconds(self) -> float:
-        wanted = DEFAULT_TIMEOUT_SECONDS if self.timeout is None else self.timeout
-        return max(1.0, min(wanted, MAX_TIMEOUT_SECONDS))
+    directory: str
+    merged: bool = False
+    """Both outputs as one, in exact order."""
+    wait_seconds: float | None = None
+    """None: it belongs in the background from the start."""
 
 
-def _asks(arguments: Bash, working_directory: Path | None) -> PermissionAsk:
-    if working_directory is None:
-        raise ToolFailure("This session has no working directory, so it can't run commands")
-    return shell_ask(_command(arguments), arguments.description)
-
-
-def _command(arguments: Bash) -> str:
-    command = arguments.command.strip()
+def checked_command(command: str) -> str:
+    """Without the space around it. Raises `ToolFailure` for what is no command."""
+    command = command.strip()
     if not command:
         raise ToolFailure("command is required")
     if "\0" in command:
         raise ToolFailure("A command can't contain a NUL character")
     if len(command) > MAX_COMMAND_CHARACTERS:
         raise ToolFailure(f"A command has at most {MAX_COMMAND_CHARACTERS:,} characters; put a longer one into a file")
-    if arguments.mode == "async" or arguments.detach:
-        raise ToolFailure("Commands can't be run in the background here: leave out mode and detach")
     return command
 
 
-async def _bash(arguments: Bash, context: ToolContext) -> str | ToolResult:
-    if context.commands is not None:
-        return await _supervised(arguments, context, context.commands)
-    if context.attempt > 1:
-        raise ToolFailure(UNKNOWN_OUTCOME)
-    return await _as_our_child(arguments, context)
+def label(text: str) -> str:
+    """A description as one short line."""
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_LABEL_CHARACTERS else words[: MAX_LABEL_CHARACTERS - 1] + "…"
 
 
-async def _supervised(arguments: Bash, context: ToolContext, commands: Commands) -> str | ToolResult:
-    """Run it under the supervisor, which outlives us. Every attempt at the call has the same key: the first starts the
-    command, and any later one, after a crash, goes on watching it or learns how it ended."""
-    key = CommandKey(context.owner, context.session_id, context.key, 1)
-    seconds = arguments.seconds()
-    spec = Spec(
-        command=_command(arguments),
-        directory=str(context.working_directory),
-        environment=without_secrets(os.environ),
-        limits=Limits(seconds=seconds),
-        merged=True,
-        shell=_shell()[0],
-    )
-    try:
-        status = await _ended(commands, key, spec, context)
-    except CommandsError as error:
-        raise ToolFailure(f"The command can't be run: {error}") from error
-    assert status.outcome is not None
-    return _told(await _written(commands, key, status.outcome.output_bytes), status.outcome, seconds)
+def within(seconds: float | None, default: float, *, most: float = MAX_WAIT_SECONDS) -> float:
+    return max(MIN_WAIT_SECONDS, min(default if seconds is None else seconds, most))
 
 
-async def _ended(commands: Commands, key: CommandKey, spec: Spec, context: ToolContext) -> Status:
-    """Start it, or go on watching it, until its end. A stop ends it; a process that lets go of the session does not,
-    since the next holder may be watching it already."""
-    report = Report(context)
-    try:
-        try:
-            await commands.start(key, spec)
-        except SupervisorUnavailable:
-            await commands.adopt(key)
-        async for chunk in commands.follow(key):
-            report.add(chunk.data)
-        return await commands.wait(key)
-    except asyncio.CancelledError:
-        if context.is_interrupted():
-            await asyncio.shield(_kill(commands, key))
-        raise
-    finally:
-        report.close()
+def shell_of(context: ToolContext) -> Shell:
+    if context.shell is None:
+        raise ToolFailure(NOT_HERE)
+    return context.shell
 
 
-async def _kill(commands: Commands, key: CommandKey) -> None:
-    with contextlib.suppress(CommandsError):  # It had not started.
-        await commands.kill(key, GRACE_SECONDS)
-
-
-async def _written(commands: Commands, key: CommandKey, size: int) -> str:
-    """What it wrote; of a long output the beginning and the end."""
-    if size <= MAX_OUTPUT_BYTES:
-        return (await commands.read(key, 0, size)).data.decode("utf-8", "replace")
-    half = MAX_OUTPUT_BYTES // 2
-    head = cut_end(bytearray((await commands.read(key, 0, half)).data))
-    tail = cut_start(bytearray((await commands.read(key, size - half, half)).data))
-    return _cut(head, size - len(head) - len(tail), tail)
-
-
-def _told(text: str, outcome: Outcome, seconds: float) -> str | ToolResult:
-    match outcome.reason:
-        case "exited":
-            return _result(text, Ending(outcome.exit_code, bool(outcome.left_behind)), seconds)
-        case "time":
-            return _result(text, Ending(None, False), seconds)
-        case "not_started":
-            raise ToolFailure(f"The command can't be started: {outcome.detail}")
-        case "killed" | "lost":
-            raise ToolFailure(UNKNOWN_OUTCOME)
-
-
-async def _as_our_child(arguments: Bash, context: ToolContext) -> str | ToolResult:
-    kept, report = Kept(MAX_OUTPUT_BYTES), Report(context)
-    line = (*_shell(), _command(arguments))
-    seconds = arguments.seconds()
-    try:
-        async with (
-            watcher() as watch,
-            started(line, environment=without_secrets(os.environ), directory=context.working_directory) as program,
-        ):
-            watch(program.group)
-            ending = await _follow(program, kept, report, seconds)
-    except OSError as error:
-        raise ToolFailure(f"The command can't be started: {error.strerror}") from error
-    finally:
-        report.close()
-    return _result(kept.text(), ending, seconds)
-
-
-def _shell() -> tuple[str, ...]:
-    bash = "/bin/bash" if os.access("/bin/bash", os.X_OK) else shutil.which("bash")
-    return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
-
-
-class Ending(msgspec.Struct, frozen=True):
-    exit_code: int | None
-    """None: it took too long and was ended."""
-    left_something: bool
-
-
-async def _follow(program: Program, kept: "Kept", report: "Report", seconds: float) -> Ending:
-    """Read what it writes until it ends, and then what is left of that."""
-    collecting = asyncio.create_task(_collect(program.output, kept, report))
-    code: int | None = None
-    try:
-        try:
-            async with asyncio.timeout(seconds):
-                code = await program.exit_code()
-        except TimeoutError:
-            # A stop that comes now must not save what refuses to end: the shell itself may be gone already.
-            await asyncio.shield(program.end())
-        await asyncio.wait([collecting], timeout=DRAIN_SECONDS)
-        return Ending(code, left_something=not collecting.done())
-    finally:
-        collecting.cancel()
-        await asyncio.wait([collecting])
-
-
-async def _collect(output: Output, kept: "Kept", report: "Report") -> None:
-    while chunk := await output.read():
-        kept.add(chunk)
-        report.add(chunk)
-        await asyncio.sleep(FLOOD_PAUSE_SECONDS if kept.is_full else 0)
-
-
-def _result(text: str, ending: Ending, seconds: float) -> str | ToolResult:
-    output = text if not text or text.endswith("\n") else text + "\n"
-    if ending.exit_code is None:
-        said = f"{output}<did not finish within {seconds:g} seconds and was ended>"
-        return ToolResult(content=said, success=False)
-    if ending.left_something:
-        output += LEFT_BEHIND + "\n"
-    return f"{output}<exited with exit code {ending.exit_code}>"
-
-
-class Kept:
-    """The beginning and the end of what a command writes, however long that is."""
-
-    def __init__(self, limit: int) -> None:
-        self._half = limit // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._dropped = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self._dropped > 0
-
-    def add(self, chunk: bytes) -> None:
-        room = self._half - len(self._head)
-        self._head += chunk[:room]
-        self._tail += chunk[room:]
-        if len(self._tail) > 2 * self._half:
-            self._drop(len(self._tail) - self._half)
-
-    def _drop(self, count: int) -> None:
-        self._dropped += count
-        del self._tail[:count]
-
-    def text(self) -> str:
-        if len(self._tail) > self._half:
-            self._drop(len(self._tail) - self._half)
-        if not self._dropped:
-            return (self._head + self._tail).decode("utf-8", "replace")
-        head, tail = cut_end(self._head), cut_start(self._tail)
-        gone = self._dropped + len(self._head) - len(head) + len(self._tail) - len(tail)
-        return _cut(head, gone, tail)
-
-
-def _cut(head: bytearray, gone: int, tail: bytearray) -> str:
-    between = f"\n[… {gone:,} bytes are left out here …]\n"
-    return head.decode("utf-8", "replace") + between + tail.decode("utf-8", "replace")
-
-
-def cut_start(data: bytearray) -> bytearray:
-    """Without the rest of a character whose beginning is gone."""
-    nowhere = len(data) if len(data) < 4 else 0
-    return data[next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), nowhere) :]
-
-
-def cut_end(data: bytearray) -> bytearray:
-    """Without the beginning of a character whose rest is gone."""
-    for at in range(len(data) - 1, max(-1, len(data) - 4), -1):
-        if data[at] & 0xC0 == 0xC0:
-            length = 2 if data[at] < 0xE0 else 3 if data[at] < 0xF0 else 4
-            return data[:at] if at + length > len(data) else data
-        if data[at] < 0x80:
-            break
-    return data
-
-
-class Report:
-    """Shows people what a command writes while it runs: the latest of it, now and then."""
+class CallCommand:
+    """The command of one call. Raises `ToolFailure` where none can be run."""
 
     def __init__(self, context: ToolContext) -> None:
+        self.shell = shell_of(context)
+        if context.command is None:
+            raise ToolFailure(NOT_HERE)
+        self.row = context.command
+        self.commands = self.shell.commands
+        self.key = command_key(context.command)
         self._context = context
-        self._latest = bytearray()
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_out_of_sight = False
 
-    def add(self, chunk: bytes) -> None:
-        self._latest += chunk[-REPORT_BYTES:]
-        del self._latest[:-REPORT_BYTES]
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(REPORT_SECONDS, self._show)
+    async def carry_out(self, wanted: Wanted) -> Status:
+        """Start it, unless that was done, and wait: until it ends, the time is over, or somebody wants it to go on in
+        the background. A stop kills it. A process that only lets go leaves it to the next one, which may be watching.
+        One that runs is not ended because its supervisor is slow to say how it does: it goes on in the background.
 
-    def _show(self) -> None:
-        self._timer = None
-        whole = cut_end(self._latest)
-        rest = self._latest[len(whole) :]
-        self._context.progress(cut_start(whole).decode("utf-8", "replace"))
-        self._latest = rest
+        Raises `NotStarted`, and `ToolFailure` if nobody can say what became of it: then it is killed, if it runs.
+        """
+        try:
+            status = await self._begun(wanted)
+            if status.outcome is None and wanted.wait_seconds is not None:
+                waited = max(0.0, time.time() - status.asked.at)
+                try:
+                    status = await self._in_front(max(0.0, wanted.wait_seconds - waited))
+                except SupervisorUnavailable:
+                    self._is_out_of_sight = True
+            return status
+        except CommandsError as error:
+            raise ToolFailure(f"The command can't be run: {error}") from error
+        except asyncio.CancelledError:
+            if self._context.is_interrupted():
+                await asyncio.shield(self._kill())
+            raise
 
-    def close(self) -> None:
-        """What was not shown yet is in the result."""
-        if self._timer is not None:
-            self._timer.cancel()
+    # Its start
+
+    async def _begun(self, wanted: Wanted) -> Status:
+        if self._context.attempt > 1 and (found := await self._found()) is not None:
+            return found
+        await self._check_room()
+        try:
+            return (await self.commands.start(self.key, self._spec(wanted))).status
+        except (CommandRefused, IsolationUnavailable) as error:
+            raise NotStarted(f"The command can't be started: {error}") from error
+        except SupervisorUnavailable:
+            # It may have heard us all the same. If not, the key is used up now, and nothing can start under it later.
+            return await self.commands.adopt(self.key)
+
+    async def _found(self) -> Status | None:
+        """What an earlier attempt started. Only the machine where that was can know."""
+        first = await self.shell.desk.find(self.row.key, self.row.task_id)
+        if first.host != self.shell.desk.host:
+            raise ToolFailure(ELSEWHERE)
+        return await self.commands.status(self.key)
+
+    def _spec(self, wanted: Wanted) -> Spec:
+        return Spec(
+            command=wanted.command,
+            directory=wanted.directory,
+            environment=self.shell.environment,
+            limits=self.shell.limits,
+            merged=wanted.merged,
+            inside=self.shell.isolation.inside(wanted.directory, root=str(self._context.working_directory or "")),
+            shell=_shell(),
+        )
+
+    async def _check_room(self) -> None:
+        """Calls of one step come at once: those that were made first are let through."""
+        most = self._context.max_running_tasks
+        running = await self.shell.desk.running(self.row.key)
+        if len([row for row in running if _comes_before(row, self.row)]) >= most:
+            raise NotStarted(
+                f"The command was not started: {most} commands of this session are running, and no more can run at "
+                "once. Wait until one of them ends, or kill one that is not needed."
+            )
+
+    # Waiting
+
+    async def _in_front(self, seconds: float) -> Status:
+        ending = asyncio.create_task(self.commands.wait(self.key))
+        moving = asyncio.create_task(self._context.to_background.wait())
+        showing = asyncio.create_task(self._show())
+        try:
+            await asyncio.wait([ending, moving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            # Both may have come at once: then it has ended, and there is nothing to go on in the background.
+            return await ending if ending.done() else await self.commands.wait(self.key, 0)
+        finally:
+            for task in (ending, moving, showing):
+                task.cancel()
+            await asyncio.gather(ending, moving, showing, return_exceptions=True)
+
+    async def _show(self) -> None:
+        """Show people the latest of what it writes, now and then. The rest is in the result."""
+        watched = Watched(self)
+        with contextlib.suppress(CommandsError):
+            while True:
+                await self.commands.wait_for_output(self.key, watched.seen)
+                await asyncio.sleep(REPORT_SECONDS)
+                if text := await watched.latest():
+                    self._context.progress(text)
+
+    async def _kill(self) -> None:
+        with contextlib.suppress(CommandsError):  # It had not started.
+            await self.commands.kill(self.key, GRACE_SECONDS)
+
+    # What became of it
+
+    async def written(self, stream: Stream, room: Room) -> str:
+        """What it wrote, fit to be shown, and cut if that is long."""
+        size = await self.commands.size(self.key, stream)
+        if size <= room.whole_bytes:
+            head = tail = await self._text(stream, 0, size)
+            if room.holds(head):
+                return head
+        else:
+            end = min(size, room.tail_bytes + MARGIN_BYTES)
+            head = await self._text(stream, 0, room.head_bytes + MARGIN_BYTES)
+            tail = await self._text(stream, size - end, end)
+        return cut(head, tail, size, room, self.row.output_file)
+
+    async def _text(self, stream: Stream, offset: int, length: int) -> str:
+        data = (await self.commands.read(self.key, offset, length, stream)).data
+        return decoded(cut_start(data) if offset else data, self.clean)
+
+    @property
+    def clean(self) -> Callable[[str], str]:
+        """Takes known secrets out of a text. It comes before a text is written as JSON, which may change them."""
+        return self.shell.desk.redaction.text
+
+    async def tail(self) -> str:
+        return await self.shell.desk.tail(self.row)
+
+    def why_it_goes_on(self, seconds: float) -> str:
+        """Why nobody waits for it any more: the first half of a sentence."""
+        if self._context.to_background.is_set():
+            return f"Somebody moved it to the background before its foreground limit of {seconds:g} seconds had passed"
+        if self._is_out_of_sight:
+            return "What looks after commands does not answer at the moment, so it was moved to the background"
+        return f"It did not finish within the foreground limit of {seconds:g} seconds and was moved to the background"
+
+    def not_started(self, why: str) -> ToolResult:
+        ending = TaskEnding(status="failed", detail=why, ended_at=self.row.started_at)
+        return ToolResult(content=why, success=False, ending=ending)
 
 
-bash = Tool(
-    name="bash",
-    description="Run a command with bash in the working directory and wait for its end. It has nothing to read from, "
-    "and what it writes to both outputs comes back together. Each call is a shell of its own: a changed directory or "
-    "variable is not there in the next.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "description": "The command."},
-            "description": {"type": "string", "description": "What it does, in a few words, for the person to read."},
-            "timeout": {
-                "type": "number",
-                "description": f"Seconds after which it is ended. Default: {DEFAULT_TIMEOUT_SECONDS:g}, at most "
-                f"{MAX_TIMEOUT_SECONDS:g}.",
-            },
-        },
-        "required": ["command"],
-        "additionalProperties": False,
-    },
-    arguments=Bash,
-    run=_bash,
-    asks=_asks,
-    after_crash="repeat",
-)
+class Watched:
+    """What people are shown of a command while it runs: the latest, and no part of a secret."""
+
+    def __init__(self, command: CallCommand) -> None:
+        self.seen = 0
+        self._command = command
+        self._begin(is_cut=False)
+
+    def _begin(self, *, is_cut: bool) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stream = RedactedStream(self._command.shell.desk.redaction, is_cut=is_cut)
+
+    async def latest(self) -> str:
+        """What came since the last time; of much only the end."""
+        commands, key = self._command.commands, self._command.key
+        size = await commands.size(key)
+        start = self.seen
+        if size - start > REPORT_BYTES:
+            start = max(start, size - REPORT_BYTES - self._command.shell.desk.redaction.margin_bytes)
+        chunk = await commands.read(key, start, size - start)
+        data = chunk.data
+        if chunk.offset != self.seen:
+            data = cut_start(data)
+            self._begin(is_cut=True)
+        self.seen = max(self.seen, chunk.end)
+        text = self._stream.next(self._decoder.decode(data))
+        return text.encode()[-REPORT_BYTES:].decode("utf-8", "ignore")
+
+
+def _comes_before(row: TaskRow, ours: TaskRow) -> bool:
+    """Whatever runs was started before, whatever the clock said then, unless it is a call of the same step: of those
+    the order has to be told apart."""
+    if row.task_id == ours.task_id:
+        return False
+    if _step(row) != _step(ours):
+        return True
+    return (row.started_at, row.task_id) < (ours.started_at, ours.task_id)
+
+
+def _step(row: TaskRow) -> str:
+    """The message that made the call: a call's key is that, and its own id."""
+    return row.call_key.removesuffix(row.tool_call_id)
+
+
+def is_gone(status: Status) -> bool:
+    """What it wrote was kept for as long as that was wished for, and is not there any more."""
+    return status.outcome is not None and status.output_bytes < status.outcome.output_bytes
+
+
+def names_of(processes: Iterable[Process]) -> str:
+    return ", ".join(f"{one.name} (pid {one.pid})" for one in processes)
+
+
+def ending_in(status: Status) -> TaskEnding:
+    assert status.outcome is not None
+    return ending_of(status.outcome, status.asked.limits.seconds)
+
+
+def what_is_wrong(outcome: Outcome, ending: TaskEnding) -> str:
+    """Why an end is no ordinary one; nothing for a command that ended by itself, whatever its exit code is."""
+    match outcome.reason:
+        case "exited":
+            return ""
+        case "killed":
+            return f"It was killed while it ran. {ending.detail}".strip()
+        case "time":
+            return ending.detail
+        case "lost":
+            return UNKNOWN_OUTCOME
+        case "not_started":
+            return f"The command can't be started: {outcome.detail}"
+
+
+def _shell() -> str:
+    """Nothing: the engine's choice."""
+    return "" if os.access("/bin/bash", os.X_OK) else shutil.which("bash") or ""

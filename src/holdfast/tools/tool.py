@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.commands.commands import Commands
-from holdfast.events.ids import SessionId, ToolCallId
+from holdfast.events.ids import Key, Owner, SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
+from holdfast.store.tasks import TaskEnding, TaskRow
+from holdfast.tasks.shell import Shell, Words
 from holdfast.tools.errors import BadTool, InvalidArguments
 
 AfterCrash = Literal["repeat", "report"]
@@ -37,7 +38,10 @@ class ToolContext:
         read_output: Callable[[str], Awaitable[str | None]],
         permitted: PermissionAsk | None = None,
         owner: str = "",
-        commands: Commands | None = None,
+        shell: Shell | None = None,
+        command: TaskRow | None = None,
+        to_background: asyncio.Event | None = None,
+        max_running_tasks: int = 20,
         is_interrupted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.session_id = session_id
@@ -50,13 +54,22 @@ class ToolContext:
         self.permitted = permitted
         """What the call was allowed to do, where the tool said what that is: it must not do anything else."""
         self.owner = owner
-        self.commands = commands
+        self.shell = shell
         """Runs commands that outlive this process; None: here they can't."""
+        self.command = command
+        """The row of the command that this call runs, for tools that run one."""
+        self.to_background = to_background or asyncio.Event()
+        """Set when somebody no longer wants to wait for this call: what it started should go on in the background."""
+        self.max_running_tasks = max_running_tasks
         self.is_interrupted = is_interrupted
         """Of a tool that is cancelled: whether the turn is ended, or only this process lets go of it, and another one
         goes on with what outlives a process."""
         self._report = report
         self._cancelled = threading.Event()
+
+    @property
+    def session(self) -> Key:
+        return Key(Owner(self.owner), self.session_id)
 
     def progress(self, text: str) -> None:
         """Show people a line while the tool runs. It is not kept."""
@@ -81,6 +94,10 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures that the model is shown with it."""
     details: str = ""
     """For people: more than the model is told."""
+    went_on: Literal["", "started", "flipped"] = ""
+    """The command of this call goes on in the background: it was to from the start, or took too long to wait for."""
+    ending: TaskEnding | None = None
+    """How the command of this call ended."""
 
 
 Asker = Callable[[Any, Path | None], PermissionAsk | None]
@@ -104,6 +121,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     asks_person: bool = False
     """Not run at all: its arguments are a question, and the answer is its result."""
     timeout_seconds: float | None = None
+    waits_by_itself: bool = False
+    """It bounds its own waiting: no limit is put on it from outside."""
+    words: Callable[[Any, Path | None], Words] | None = None
+    """For a tool that runs a command: which one. Its row is written before it starts."""
 
     def parse(self, arguments: str) -> Any:
         """The model's arguments, checked; raises `InvalidArguments` with a sentence for the model."""
