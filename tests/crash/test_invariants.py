@@ -1,7 +1,9 @@
 """The invariants, shown evidence that was tampered with: each must see what it is there to see."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,20 +14,24 @@ from holdfast.events.ids import EventId, Fence, Position
 from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import AssistantMessage
 from holdfast.events.session import SettingsChanged
-from holdfast.events.turn import Claimed, StepStarted
+from holdfast.events.task import TaskNotified
+from holdfast.events.turn import Claimed, StepStarted, TurnStarted
 from holdfast.testing.evidence import Evidence, collect
 from holdfast.testing.invariants import check
-from holdfast.testing.journal import Failed, Opened, Shown
+from holdfast.testing.journal import Asked, Failed, Opened, Shown
 from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Trial
 from holdfast.testing.victim import KEY
 from tests.crash.command import campaign
+
+Tamper = Callable[[Evidence], Evidence]
 
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Evidence]:
     """What a calm run of a scenario left behind."""
 
+    @cache
     def of(name: str) -> Evidence:
         scratch = tmp_path_factory.mktemp(name)
         ran = campaign("--scenario", name, "--replay", "calm@0/", "--keep", "--scratch", str(scratch))
@@ -104,6 +110,85 @@ def lose_an_effect(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, effects=evidence.effects[1:])
 
 
+# Tasks
+
+
+def with_bodies(evidence: Evidence, change: Callable[[Body], Body]) -> Evidence:
+    events = tuple(msgspec.structs.replace(event, body=change(event.body)) for event in evidence.events)
+    return msgspec.structs.replace(evidence, events=events)
+
+
+def tell_again(evidence: Evidence) -> Evidence:
+    told = evidence.events[where(evidence, TaskNotified)].body
+    return with_event(evidence, told, before=where(evidence, TaskNotified) + 1)
+
+
+def tell_another_exit_code(evidence: Evidence) -> Evidence:
+    def changed(body: Body) -> Body:
+        if not isinstance(body, TaskNotified):
+            return body
+        return TaskNotified(notice=msgspec.structs.replace(body.notice, exit_code=0))
+
+    return with_bodies(evidence, changed)
+
+
+def tell_nothing(evidence: Evidence) -> Evidence:
+    events = tuple(event for event in evidence.events if not isinstance(event.body, TaskNotified))
+    return msgspec.structs.replace(evidence, events=events)
+
+
+def with_row(evidence: Evidence, **changes: Any) -> Evidence:
+    first, *rest = evidence.commands
+    return msgspec.structs.replace(evidence, commands=(msgspec.structs.replace(first, **changes), *rest))
+
+
+def ask_the_model(evidence: Evidence, change: Callable[[Asked], Asked]) -> Evidence:
+    entries = tuple(change(entry) if isinstance(entry, Asked) else entry for entry in evidence.journal)
+    return msgspec.structs.replace(evidence, journal=entries)
+
+
+def tell_the_model_twice_at_once(evidence: Evidence) -> Evidence:
+    return ask_the_model(evidence, lambda entry: msgspec.structs.replace(entry, notices=entry.notices * 2))
+
+
+def tell_the_model_nothing(evidence: Evidence) -> Evidence:
+    return ask_the_model(evidence, lambda entry: msgspec.structs.replace(entry, notices=()))
+
+
+def keep_it_on_the_list(evidence: Evidence) -> Evidence:
+    (row,) = evidence.commands
+    return ask_the_model(evidence, lambda entry: msgspec.structs.replace(entry, running=(row.task_id,)))
+
+
+def wake_it_for_nothing(evidence: Evidence) -> Evidence:
+    def changed(body: Body) -> Body:
+        return msgspec.structs.replace(body, woken=True) if isinstance(body, TurnStarted) else body
+
+    return with_bodies(evidence, changed)
+
+
+def of_tasks() -> list[tuple[str, str, Tamper]]:
+    rows, told = "rows_of_tasks_agree_with_the_log", "every_task_is_told_once"
+    return [
+        ("commands_run_once", "task-idle", lambda found: msgspec.structs.replace(found, lines={"one": 2})),
+        ("commands_run_once", "task-idle", lambda found: msgspec.structs.replace(found, lines={})),
+        ("no_command_runs_on", "task-idle", lambda found: msgspec.structs.replace(found, alive=("sleep 9",))),
+        (told, "task-idle", tell_again),
+        (told, "task-idle", tell_another_exit_code),
+        (told, "task-idle", tell_nothing),
+        (rows, "task-idle", tell_another_exit_code),
+        (rows, "task-idle", lambda found: with_row(found, status="running")),
+        (rows, "task-idle", lambda found: with_row(found, is_settled=False)),
+        (rows, "task-idle", lambda found: with_row(found, kill_asked="person")),
+        (rows, "task-idle", lambda found: with_row(found, exit_code=9)),
+        (rows, "task-delete", lambda found: msgspec.structs.replace(found, records=1)),
+        ("the_model_hears_of_its_tasks", "task-idle", tell_the_model_twice_at_once),
+        ("the_model_hears_of_its_tasks", "task-idle", tell_the_model_nothing),
+        ("the_model_hears_of_its_tasks", "task-idle", keep_it_on_the_list),
+        ("only_news_wakes_a_session", "task-idle", wake_it_for_nothing),
+    ]
+
+
 @pytest.mark.parametrize(
     ("invariant", "scenario", "tamper"),
     [
@@ -119,10 +204,11 @@ def lose_an_effect(evidence: Evidence) -> Evidence:
         ("effects_happen_once", "tools", lose_an_effect),
         ("receipts_can_be_read_again", "tools", lambda found: with_outcome(found, Message, "queued")),
         ("a_stop_ends_its_own_turn", "stop-model", lambda found: with_outcome(found, Stop, "turn_ended_before")),
+        *of_tasks(),
     ],
 )
 def test_what_was_tampered_with_is_seen(
-    evidence: Callable[[str], Evidence], invariant: str, scenario: str, tamper: Callable[[Evidence], Evidence]
+    evidence: Callable[[str], Evidence], invariant: str, scenario: str, tamper: Tamper
 ) -> None:
     found = evidence(scenario)
     assert check(found) == ()

@@ -19,10 +19,11 @@ from holdfast.events.session import (
     SettingsChanged,
     ToolDelivered,
 )
+from holdfast.events.task import TaskNotified
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Advanced, Changed, Delta, Hint, Progress
 from holdfast.live.local import MAX_HINTS, LocalLive
-from holdfast.models.scripted import Failure, Reply, Script, ScriptedCall, ScriptedModel
+from holdfast.models.scripted import TASK_NEWS, Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.reader import Reading
 from holdfast.store.store import Cursor
 from holdfast.tools.tool import ToolContext, tool
@@ -38,6 +39,7 @@ from tests.faults.world import (
     says,
     scripted,
     told,
+    until,
     until_idle,
     whole,
 )
@@ -162,17 +164,21 @@ def script_of_everything() -> Script:
         ScriptedCall("ask_user", {"question": "Which?"}),
         ScriptedCall("locate", {"a": 1}),
     )
-    return told(
+    command = {"command": "until [ -e go ]; do sleep 0.01; done", "run_in_background": True}
+    news = Rule((Reply(text="It has ended."),), TASK_NEWS)
+    rest = told(
         everything=(Reply(reasoning="I need much.", text="Asking. ", tool_calls=calls), Reply(text="Thanks ☺.")),
+        task=(Reply(tool_calls=(ScriptedCall("exec", command),)), Reply(text="It runs.")),
         cut=(Reply(text="one two three", chunk_delay_ms=10, fail=Failure(kind="cut", after=2, times=1)),),
         fail=(Reply(fail=Failure(kind="refused")),),
         silent=(Reply(reasoning="hm"),),
         slow=(Reply(text="a b c"),),
     )
+    return Script((news, *rest.rules))
 
 
-async def live_through_everything(session: Session, gate: Gate) -> int:
-    """Four ordinary turns, one failed, one stopped. How many that is."""
+async def live_through_everything(session: Session, gate: Gate, work: Path) -> None:
+    """Five ordinary turns, one that a task starts, one failed, one stopped."""
     result = await session.run("everything")
     for request in result.requests:
         match request.kind:
@@ -182,6 +188,10 @@ async def live_through_everything(session: Session, gate: Gate) -> int:
                 await session.answer(request.request_id, "Blue")
             case "client_tool":
                 await session.give_result(request.request_id, "There")
+    await until_idle(session)
+    await session.run("task")
+    (work / "go").touch()
+    await until(session, lambda body: isinstance(body, TaskNotified))
     for text in ("cut", "fail", "silent"):
         await session.send(text, delivery="enqueue")
     await until_idle(session)
@@ -190,7 +200,6 @@ async def live_through_everything(session: Session, gate: Gate) -> int:
     await gate.reached.wait()
     await session.stop()
     await session.result_of(sent.message_id)
-    return 5
 
 
 RECORDED = (
@@ -203,17 +212,21 @@ RECORDED = (
 )
 
 
-async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reloaded(database: Path) -> None:
+async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reloaded(
+    database: Path, tmp_path: Path
+) -> None:
     gate = Gate(at=-1)
     model = ScriptedModel(script_of_everything(), gate=gate)
     tools = [look, guarded]
+    work = tmp_path / "work"
+    work.mkdir()
     async with runtime_on(database, model, tools=tools) as runtime, patience():
-        session = await runtime.session(client_tools=(LOCATE,))
+        session = await runtime.session(client_tools=(LOCATE,), working_directory=str(work), allow=("shell",))
         readings: list[Reading] = []
-        reading = asyncio.create_task(collected(session.events(), readings, endings=5))
+        reading = asyncio.create_task(collected(session.events(), readings, endings=7))
         await runtime.operations.change_model(session.key, "scripted")
         await runtime.operations.record(session.key, *RECORDED)
-        await live_through_everything(session, gate)
+        await live_through_everything(session, gate, work)
         await reading
         live = whole(readings)
         assert live == await reloaded(session)

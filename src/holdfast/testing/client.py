@@ -3,19 +3,24 @@ same ids, and what was acknowledged it never asks for twice."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from holdfast.events import message, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, RequestId
+from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.session import SettingsChanged
+from holdfast.events.task import TaskNotified
 from holdfast.live.live import Delta
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
 from holdfast.server.presence import Arrival, Presence
+from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import SystemClock
 from holdfast.store.store import Cursor
+from holdfast.store.tasks import TaskRow
 from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown
 
 SECRET_KEY = "key:campaign"
@@ -29,13 +34,18 @@ LOOK_SECONDS = 0.003
 class Client:
     """One process's client of one session. It reads along, and keeps what it was shown in the journal."""
 
-    def __init__(self, operations: Operations, key: Key, journal: Journal, before: tuple[AnyEntry, ...]) -> None:
+    def __init__(
+        self, operations: Operations, key: Key, journal: Journal, before: tuple[AnyEntry, ...], *, work: Path
+    ) -> None:
         self.operations = operations
+        self.journal = journal
+        self.tasks: TaskOperations | None = None
+        """For scenarios that have commands, which run in `work`."""
+        self._work = work
         self._presence = Presence(operations, operations.store, SystemClock())
         self.key = key
         self.events: list[Event] = []
         self.shown_of: set[MessageId] = set()
-        self._journal = journal
         self._before = before
         self._done = {entry.step: entry for entry in before if isinstance(entry, Acknowledged)}
         self.gone = False
@@ -51,7 +61,7 @@ class Client:
         """Look at what is there, make the session if this is the first time, and read along from where one was."""
         row = await self.operations.store.row(self.key)
         fence = (await self.operations.store.tails([self.key]))[self.key][0]
-        self._journal.add(Opened(process=self._process, fence=fence, head=row.head if row else None))
+        self.journal.add(Opened(process=self._process, fence=fence, head=row.head if row else None))
         await self._once("create", lambda: self.operations.create(self.key.owner, options, self.key.session))
         if row is not None:
             await self._ask("resume", lambda: self.operations.resumed(self.key))
@@ -188,6 +198,28 @@ class Client:
     async def delete(self) -> None:
         await self._once("delete", lambda: self.operations.delete(self.key))
 
+    async def to_background(self) -> None:
+        """Let the command that the turn waits for go on without it."""
+        found = await self._row_of_command()
+
+        async def move() -> str:
+            return (await self._tasks().to_background(self.key, found.task_id)).state
+
+        await self._once("background", move)
+
+    async def kill_task(self, name: str) -> None:
+        """As a person who wants the command of that name ended."""
+        found = next(row for row in await self.operations.store.tasks(self.key) if f">> {name};" in row.command)
+
+        async def kill() -> str:
+            return (await self._tasks().kill(self.key, found.task_id)).row.status
+
+        await self._once(f"kill {name}", kill)
+
+    def touch(self, name: str) -> None:
+        """Commands wait for files."""
+        (self._work / name).touch()
+
     async def create_again(self) -> None:
         """What a late client might do to a session that it does not know to be deleted."""
         await self._once(
@@ -235,11 +267,59 @@ class Client:
         """Until the session waits for somebody and nobody holds it."""
         await self._look_until(self._is_waiting)
 
+    async def at_rest(self) -> None:
+        await self._look_until(self._is_at_rest)
+
+    async def told(self, count: int) -> None:
+        """Until the log has so much news of tasks."""
+        await self.until(lambda: sum(isinstance(event.body, TaskNotified) for event in self.events) >= count)
+
+    async def has_run(self, name: str) -> None:
+        """Until the command of that name has left its line."""
+
+        async def has_run() -> bool:
+            file = self._work / name
+            return self.gone or (file.exists() and file.stat().st_size > 0)
+
+        await self._look_until(has_run)
+
+    async def tasks_end(self) -> None:
+        """Until every command of the session has ended, and its row says so."""
+
+        async def have_ended() -> bool:
+            rows = await self.operations.store.tasks(self.key)
+            return bool(rows) and all(row.status != "running" for row in rows)
+
+        await self._look_until(have_ended)
+
+    async def tasks_are_forgotten(self) -> None:
+        async def are_forgotten() -> bool:
+            return not await self.operations.store.tasks(self.key)
+
+        await self._look_until(are_forgotten)
+
+    async def commands_are_forgotten(self) -> None:
+        """Until nobody has to look after any command."""
+
+        async def are_forgotten() -> bool:
+            return not await self.operations.store.host_tasks(self._tasks().desk.host)
+
+        await self._look_until(are_forgotten)
+
     # Behind it
+
+    def _tasks(self) -> TaskOperations:
+        assert self.tasks is not None, "this scenario has no commands"
+        return self.tasks
+
+    async def _row_of_command(self) -> TaskRow:
+        """The only one that there is."""
+        (found,) = await self.operations.store.tasks(self.key)
+        return found
 
     @property
     def _process(self) -> int:
-        return self._journal.process
+        return self.journal.process
 
     async def _once(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
         """Ask, unless it was acknowledged before. The journal has the acknowledgement before anything else happens."""
@@ -252,7 +332,7 @@ class Client:
         except OperationError as error:
             outcome, refused = "", error.code
         entry = Acknowledged(process=self._process, step=step, outcome=outcome, refused=refused, about=about)
-        self._journal.add(entry)
+        self.journal.add(entry)
         self._done[step] = entry
 
     async def _answer(self, answer_id: str, asked: RequestId, ask: Callable[[], Awaitable[Answered]]) -> None:
@@ -274,7 +354,8 @@ class Client:
 
     async def _is_at_rest(self) -> bool:
         row = await self.operations.session(self.key)
-        waiting = await self.operations.store.waiting_items(self.key)
+        items = await self.operations.store.waiting_items(self.key)
+        waiting = [item for item in items if not is_silent(item)]
         return row.status == "idle" and row.turn_id is None and row.held_by is None and not waiting
 
     def _shows(self, number: int) -> bool:
@@ -308,11 +389,11 @@ class Client:
             async for reading in self.operations.read(self.key, cursor_after(self._before)).follow():
                 if isinstance(reading, Event):
                     closes = isinstance(reading.body, message.AssistantMessage)
-                    self._journal.add(
+                    self.journal.add(
                         Read(process=self._process, position=reading.position, event_id=reading.id, closes=closes)
                     )
                 elif isinstance(reading, Delta):
-                    self._journal.add(
+                    self.journal.add(
                         Shown(
                             process=self._process,
                             message_id=reading.message_id,
@@ -323,6 +404,11 @@ class Client:
                     )
         except OperationError:
             return  # It was deleted.
+
+
+def is_silent(item: InboxItem) -> bool:
+    """News that waits for something else to be said."""
+    return isinstance(item.item, TaskNews) and item.item.notice.silent
 
 
 def cursor_after(entries: tuple[AnyEntry, ...]) -> Cursor:

@@ -14,19 +14,21 @@ import msgspec
 
 from holdfast.events import tool, turn
 from holdfast.events.ids import Position
-from holdfast.events.inbox import InboxItem, Item, Message, Stop
+from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
 from holdfast.events.message import Block
+from holdfast.events.task import TaskNotice
 from holdfast.session import decide
 from holdfast.session.decide import Append, CallFacts
-from holdfast.store.sqlite import puts
+from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
 from holdfast.store.store import Accepted, FenceMissed, LedgerEntry, Outcome, Refused, Rejected, Segment, Snapshot, Unit
+from holdfast.store.tasks import TaskRow
 from holdfast.testing.trial import Kind
-from holdfast.turns import loop
+from holdfast.turns import loop, tool_call
 from holdfast.turns.holding import Holding
 from holdfast.turns.tool_call import facts_of
 
@@ -129,11 +131,11 @@ def _split(first: Callable[[Append], Append | None], rest: Callable[[Append], Ap
     """Commit a part of each decision on its own, and then the rest."""
     commit = Holding.commit
 
-    async def in_two(self: Holding, append: Append) -> bool:
+    async def in_two(self: Holding, append: Append, **tasks: Any) -> bool:
         part = first(append)
         if part is None:
-            return await commit(self, append)
-        return await commit(self, part) and await commit(self, rest(append))
+            return await commit(self, append, **tasks)
+        return await commit(self, part) and await commit(self, rest(append), **tasks)
 
     _replace(Holding, "commit", in_two)
 
@@ -233,14 +235,14 @@ def _attempt_after_effect() -> None:
     commit = Holding.commit
     held_back: list[Any] = []
 
-    async def late(self: Holding, append: Append) -> bool:
+    async def late(self: Holding, append: Append, **tasks: Any) -> bool:
         if append.events and isinstance(append.events[0], tool.ToolAttempted):
             held_back.extend(append.events)
             return True
         if any(isinstance(body, tool.ToolCompleted) for body in append.events):
             append = _changed(append, events=[*held_back, *append.events])
             held_back.clear()
-        return await commit(self, append)
+        return await commit(self, append, **tasks)
 
     _replace(Holding, "commit", late)
 
@@ -248,9 +250,9 @@ def _attempt_after_effect() -> None:
 def _record_results_twice() -> None:
     commit = Holding.commit
 
-    async def twice(self: Holding, append: Append) -> bool:
+    async def twice(self: Holding, append: Append, **tasks: Any) -> bool:
         results = [body for body in append.events if isinstance(body, tool.ToolCompleted)]
-        done = await commit(self, append)
+        done = await commit(self, append, **tasks)
         if done and results and len(append.events) == 1:
             await commit(self, Append(events=list(results)))
         return done
@@ -283,6 +285,86 @@ def _lose_steering() -> None:
         return decide._step(state, inputs, current)
 
     _replace(decide, "_next_step", without_what_was_said)
+
+
+# Commands
+
+
+def _put_news_later() -> None:
+    end_task = SqliteStore.end_task
+
+    async def in_two(self: SqliteStore, row: TaskRow, ending: Any, notice: TaskNotice | None, *, host: str) -> bool:
+        done = await end_task(self, row, ending, None, host=host)
+        if done and notice is not None:
+            key = f"task:{notice.task_id}:{notice.kind}"
+            await self.put(row.key, TaskNews(notice=notice), item_key=key, queue_limit=0)
+        return done
+
+    _replace(SqliteStore, "end_task", in_two)
+
+
+def _tell_whoever_asks() -> None:
+    SQL["end_task"] = SQL["end_task"].replace("AND settled = 0", "AND ?8 IS NOT NULL")
+    tell = task_rows._tell
+
+    def again(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        old = (f"{uuid.uuid4()}", key.owner, key.session, f"task:{notice.task_id}:{notice.kind}")
+        db.execute("UPDATE inbox SET item_key = ? WHERE owner = ? AND session = ? AND item_key = ?", old)
+        tell(db, key, notice, now)
+
+    _replace(task_rows, "_tell", again)
+
+
+def _tell_once_for_all() -> None:
+    tell = task_rows._tell
+
+    def once(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        like = (key.owner, key.session, f"task:{notice.task_id}:%")
+        known = db.execute("SELECT 1 FROM inbox WHERE owner = ? AND session = ? AND item_key LIKE ?", like).fetchone()
+        if known is None:
+            tell(db, key, notice, now)
+
+    _replace(task_rows, "_tell", once)
+
+
+def _wake_nobody() -> None:
+    def asleep(self: puts.Inbox) -> None:
+        self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
+
+    tell = task_rows._tell
+
+    def quietly(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        wake, puts.Inbox.wake = puts.Inbox.wake, asleep  # type: ignore[method-assign]
+        try:
+            tell(db, key, notice, now)
+        finally:
+            puts.Inbox.wake = wake  # type: ignore[method-assign]
+
+    _replace(task_rows, "_tell", quietly)
+
+
+def _leave_commands() -> None:
+    SQL["end_foreground_tasks"] = SQL["end_foreground_tasks"].replace("'stop'", "''")
+
+
+def _start_anew() -> None:
+    key = tool_call._call_key
+    _replace(tool_call, "_call_key", lambda reply, call: f"{key(reply, call)}:{call.attempts}")
+
+
+def _kill_without_a_wish() -> None:
+    async def unasked(self: SqliteStore, key: Any, task_id: Any, by: Any) -> bool:
+        return True
+
+    _replace(SqliteStore, "ask_kill", unasked)
+
+
+def _forget_commands() -> None:
+    SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
+
+
+def _lose_news() -> None:
+    _replace(decide, "_news", lambda inputs: [])
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:
@@ -359,6 +441,55 @@ DEFECTS: tuple[Defect, ...] = (
         name="steering is consumed and not said",
         plant=_lose_steering,
         scenarios=("follow-ups",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the end of a task and its news are two transactions",
+        plant=_put_news_later,
+        scenarios=("task-idle", "task-alone"),
+        near="end_task",
+    ),
+    Defect(
+        name="a second keeper tells the end of a task again",
+        plant=_tell_whoever_asks,
+        scenarios=("task-idle", "task-mid-turn", "task-alone"),
+        kinds=("pair",),
+    ),
+    Defect(
+        name="a stall uses up the news of the end",
+        plant=_tell_once_for_all,
+        scenarios=("task-stuck",),
+        kinds=("calm",),
+    ),
+    Defect(name="the end of a task wakes nobody", plant=_wake_nobody, scenarios=("task-idle",), kinds=("calm",)),
+    Defect(
+        name="what a turn waits for is not ended with it",
+        plant=_leave_commands,
+        scenarios=("task-stop",),
+        near="put:stop",
+    ),
+    Defect(
+        name="each attempt starts a command of its own",
+        plant=_start_anew,
+        scenarios=("task-flip", "task-idle"),
+        near="tool_attempt",
+    ),
+    Defect(
+        name="a task is killed without a wish",
+        plant=_kill_without_a_wish,
+        scenarios=("task-kill",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the commands of a deleted session are forgotten",
+        plant=_forget_commands,
+        scenarios=("task-delete",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="news is consumed and not told",
+        plant=_lose_news,
+        scenarios=("task-mid-turn",),
         kinds=("calm",),
     ),
 )

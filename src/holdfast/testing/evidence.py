@@ -8,6 +8,9 @@ from typing import cast
 
 import msgspec
 
+from holdfast.commands.command import Asked
+from holdfast.commands.folder import folders
+from holdfast.commands.processes import is_alive
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
@@ -17,7 +20,7 @@ from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
 from holdfast.testing.journal import Affected, AnyEntry, read
-from holdfast.testing.scenarios import Scenario
+from holdfast.testing.scenario import Scenario
 from holdfast.testing.trial import Trial
 
 
@@ -28,6 +31,17 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     lease_holder: str | None
     is_runnable: bool
     is_deleted: bool
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table says of a command, those of deleted sessions included."""
+
+    task_id: str
+    is_foreground: bool
+    status: str
+    exit_code: int | None
+    kill_asked: str
+    is_settled: bool
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +59,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerEntry, ...]
     leftovers: int
     """Rows of a deleted session that are still there."""
+    commands: tuple[Command, ...] = ()
+    lines: dict[str, int] = {}
+    """How often each command left its line."""
+    alive: tuple[str, ...] = ()
+    """Commands that still run."""
+    records: int = 0
+    """Commands of which anything is known. A key that nothing can be started under any more says nothing."""
     readings: tuple[tuple[Reading, Cursor], ...]
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
@@ -70,6 +91,10 @@ def collect(scenario: Scenario, trial: Trial, folder: Path, key: Key) -> Evidenc
             snapshot=_snapshot(db, key),
             ledger=rows.ledger(db, key.owner, key.session),
             leftovers=_leftovers(db, key),
+            commands=_commands(db, key),
+            lines=_lines(folder / "work"),
+            alive=running_commands(folder),
+            records=sum(bool(asked and asked.command) for asked in _asked(folder)),
             readings=readings,
             rereadings=asyncio.run(_rereadings(db, key, readings)),
         )
@@ -103,6 +128,35 @@ def _leftovers(db: sqlite3.Connection, key: Key) -> int:
         db.execute(f"SELECT count(*) FROM {table} WHERE owner = ? AND session = ?", key_of(key)) for table in tables
     ]
     return sum(found.fetchone()[0] for found in counts)
+
+
+def _commands(db: sqlite3.Connection, key: Key) -> tuple[Command, ...]:
+    query = "SELECT id, foreground, status, exit_code, kill_asked, settled FROM task WHERE owner = ? AND session = ?"
+    return tuple(
+        Command(
+            task_id=task_id,
+            is_foreground=bool(foreground),
+            status=status,
+            exit_code=exit_code,
+            kill_asked=kill_asked,
+            is_settled=bool(settled),
+        )
+        for task_id, foreground, status, exit_code, kill_asked, settled in db.execute(query, key_of(key))
+    )
+
+
+def _lines(work: Path) -> dict[str, int]:
+    return {file.name: len(file.read_text().splitlines()) for file in work.iterdir()} if work.exists() else {}
+
+
+def _asked(folder: Path) -> list[Asked | None]:
+    return [found.asked() for found in folders(folder / "commands")]
+
+
+def running_commands(folder: Path) -> tuple[str, ...]:
+    """What was asked for and still runs."""
+    found = [(one.asked(), one.runner()) for one in folders(folder / "commands")]
+    return tuple(asked.command for asked, runner in found if asked and runner and is_alive(runner))
 
 
 def key_of(key: Key) -> tuple[str, str]:

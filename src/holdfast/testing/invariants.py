@@ -5,20 +5,21 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
-from holdfast.events import inbox, message, request, session, tool, turn
+from holdfast.events import inbox, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolOutcome
 from holdfast.events.event import RECORDS, Event, type_of
-from holdfast.events.ids import MessageId, Position
+from holdfast.events.ids import MessageId, Position, TaskId
 from holdfast.events.message import AssistantMessage, ToolCallBlock
 from holdfast.events.session import SessionError
 from holdfast.live.live import Delta
 from holdfast.session import fold as folding
 from holdfast.session.history import context
 from holdfast.session.state import IllegalTransition, Phase, State, next_phase
+from holdfast.testing.client import is_silent
 from holdfast.testing.evidence import Evidence
-from holdfast.testing.journal import Acknowledged, Failed, Opened, Read, Shown
-from holdfast.testing.scenarios import REPEATABLE
+from holdfast.testing.journal import Acknowledged, Asked, Failed, Opened, Read, Shown
+from holdfast.testing.stage import REPEATABLE
 from holdfast.testing.trial import Violation
 
 Invariant = Callable[[Evidence], Iterator[str]]
@@ -110,7 +111,7 @@ def _leftovers(evidence: Evidence) -> Iterator[str]:
         yield f"requests are open: {evidence.requests}"
     if evidence.segments:
         yield f"segments are left: {evidence.segments}"
-    if waiting := [item.key for item in evidence.inbox if item.state == "accepted"]:
+    if waiting := [item.key for item in evidence.inbox if item.state == "accepted" and not is_silent(item)]:
         yield f"these still wait: {waiting}"
 
 
@@ -270,9 +271,11 @@ def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iter
 
 
 def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
-    """In what the model is sent each call has one result, and what was sent before is its beginning."""
+    """In what the model is sent each call has one result, and what was sent before is its beginning. Only the list of
+    running tasks may change."""
     state = State()
     before: tuple[ContextMessage, ...] = ()
+    tasks: list[TaskId] = []
     for event in evidence.events:
         folding.apply(state, event)
         if isinstance(event.body, session.Truncated):
@@ -280,10 +283,11 @@ def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
         if not isinstance(event.body, turn.StepStarted | message.Noted):
             continue
         sent = context(state)
-        if sent[: len(before)] != before:
+        first = 0 if [*state.tasks] == tasks else 1  # The list of those that run stands in the system text.
+        if sent[first : len(before)] != before[first:]:
             yield f"at {event.position} the model is sent another beginning"
         yield from _unpaired_calls(sent, event.position)
-        before = sent
+        before, tasks = sent, [*state.tasks]
 
 
 def _unpaired_calls(sent: tuple[ContextMessage, ...], position: int) -> Iterator[str]:
@@ -390,6 +394,89 @@ def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
             before = event.body
 
 
+# Commands
+
+
+def commands_run_once(evidence: Evidence) -> Iterator[str]:
+    """Whoever died meanwhile: each command ran as often as it may, which is once."""
+    for name, allowed in evidence.scenario.runs.items():
+        if evidence.lines.get(name, 0) not in allowed:
+            yield f"{name} ran {evidence.lines.get(name, 0)} times"
+
+
+def no_command_runs_on(evidence: Evidence) -> Iterator[str]:
+    """All of them have ended, or were killed with their turn or their session."""
+    for command in evidence.alive:
+        yield f"it still runs: {command}"
+
+
+def every_task_is_told_once(evidence: Evidence) -> Iterator[str]:
+    """What became of each task is in the log once, as its scenario says, with the true exit code."""
+    notices = [body.notice for body in _of(evidence, task.TaskNotified)]
+    told = [f"{found.kind} {found.exit_code}{' silent' if found.silent else ''}" for found in notices]
+    told += [f"{item.notice.kind} {item.notice.exit_code} silent" for item in _silent_items(evidence)]
+    if told != list(evidence.scenario.tasks):
+        yield f"the log tells {told}, not {list(evidence.scenario.tasks)}"
+    started = [body.task_id for body in _of(evidence, task.TaskStarted)]
+    ended = [found.task_id for found in notices if found.kind != "stalled"]
+    ended += [item.notice.task_id for item in _silent_items(evidence)]
+    if sorted(started) != sorted(ended):
+        yield f"tasks {started} started, of {ended} the end was told"
+
+
+def _silent_items(evidence: Evidence) -> list[inbox.TaskNews]:
+    """News that nobody waits for: it comes along with whatever is said next."""
+    waiting = [item for item in evidence.inbox if item.state == "accepted" and is_silent(item)]
+    return [item.item for item in waiting if isinstance(item.item, inbox.TaskNews)]
+
+
+def the_model_hears_of_its_tasks(evidence: Evidence) -> Iterator[str]:
+    """Every notice was in a call to the model, never twice in one; and the list of those that run was true."""
+    calls = [entry for entry in evidence.journal if isinstance(entry, Asked)]
+    heard = {notice for entry in calls for notice in entry.notices}
+    for body in _of(evidence, task.TaskNotified):
+        name = f"{body.notice.task_id} {body.notice.kind}"
+        if (name in heard) == body.notice.silent:
+            yield f"the model {'heard' if body.notice.silent else 'never heard'} of {name}"
+    for entry in calls:
+        if len(set(entry.notices)) != len(entry.notices):
+            yield f"the model was told twice at once: {entry.notices}"
+        ended = {notice.split()[0] for notice in entry.notices if not notice.endswith(" stalled")}
+        if over := ended.intersection(entry.running):
+            yield f"{over} were on the list of those that run, after their end"
+
+
+def rows_of_tasks_agree_with_the_log(evidence: Evidence) -> Iterator[str]:
+    """Nothing is left to be looked after, and what the rows say is what was told."""
+    for found in evidence.commands:
+        if found.status == "running" or found.kill_asked or not found.is_settled:
+            yield f"somebody still has to look after {found}"
+    if evidence.scenario.is_deleted or evidence.scenario.retention_seconds < 1:
+        if evidence.commands:
+            yield f"these should be forgotten: {evidence.commands}"
+        if evidence.scenario.is_deleted and evidence.records:
+            yield f"{evidence.records} commands of a deleted session are still on disk"
+        return
+    behind = [found for found in evidence.commands if not found.is_foreground]
+    tasks = {found.task_id: f"{found.status} {found.exit_code}" for found in behind}
+    notices = [body.notice for body in _of(evidence, task.TaskNotified)]
+    notices += [item.notice for item in _silent_items(evidence)]
+    told = {str(found.task_id): f"{found.kind} {found.exit_code}" for found in notices if found.kind != "stalled"}
+    if tasks != told:
+        yield f"the rows say {tasks}, the log {told}"
+    state = folding.fold(evidence.events)
+    if running := state.tasks.keys() - {found.task_id for found in notices}:
+        yield f"the model takes {running} for running"
+
+
+def only_news_wakes_a_session(evidence: Evidence) -> Iterator[str]:
+    """A turn that nobody asked for begins with something to be told."""
+    for one, next_one in pairwise(evidence.events):
+        is_woken = isinstance(one.body, turn.TurnStarted) and one.body.woken
+        if is_woken and not isinstance(next_one.body, task.TaskNotified):
+            yield f"at {one.position} a turn was started for nothing"
+
+
 INVARIANTS: tuple[Invariant, ...] = (
     accepted_means_committed,
     every_turn_ends,
@@ -407,5 +494,11 @@ INVARIANTS: tuple[Invariant, ...] = (
     deleted_stays_deleted,
     receipts_can_be_read_again,
     a_live_holder_keeps_its_session,
+    commands_run_once,
+    no_command_runs_on,
+    every_task_is_told_once,
+    the_model_hears_of_its_tasks,
+    rows_of_tasks_agree_with_the_log,
+    only_news_wakes_a_session,
     nothing_fails_by_itself,
 )

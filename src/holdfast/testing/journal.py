@@ -58,6 +58,15 @@ class Affected(Entry, frozen=True, tag="affected"):
     attempt: int
 
 
+class Asked(Entry, frozen=True, tag="asked"):
+    """The model was called, and was told of tasks."""
+
+    notices: tuple[str, ...] = ()
+    """Each as its task and what became of it, in the order in which they stood there."""
+    running: tuple[str, ...] = ()
+    """The tasks on the list of those that run."""
+
+
 class Passed(Entry, frozen=True, tag="passed"):
     """A crash point was passed."""
 
@@ -77,7 +86,7 @@ class Failed(Entry, frozen=True, tag="failed"):
     text: str
 
 
-AnyEntry = Opened | Acknowledged | Read | Shown | Affected | Passed | Died | Failed
+AnyEntry = Opened | Acknowledged | Read | Shown | Affected | Asked | Passed | Died | Failed
 
 _decoder = msgspec.json.Decoder(AnyEntry)
 

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.testing import invariants, victim
+from holdfast.testing import invariants, supervising, victim
 from holdfast.testing.evidence import collect
 from holdfast.testing.journal import Died, Passed, read
-from holdfast.testing.scenarios import BY_NAME, Scenario
+from holdfast.testing.scenario import Scenario
+from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Point, Result, Trial, Violation
 from holdfast.testing.victim import KEY, Part
 
@@ -44,7 +45,10 @@ class Playing:
         self.failure = ""
 
     def play(self) -> None:
+        if self.scenario.has_commands:
+            supervising.begin(self.folder)
         for stage in range(len(self.scenario.stages)):
+            supervising.mark_stage(self.folder, stage, rests=self.scenario.rests)
             aims = self.trial.aims if stage == self.trial.stage else ()
             match self.trial.kind:
                 case "freeze" if aims:
@@ -141,6 +145,7 @@ def run(trial: Trial, scratch: Path, *, keeps: bool = False) -> Result:
         playing.play()
         return _result(playing)
     finally:
+        supervising.end(folder)
         if not keeps:
             shutil.rmtree(folder, ignore_errors=True)
 

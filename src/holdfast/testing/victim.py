@@ -1,12 +1,14 @@
 """The process that a crash campaign kills: a store, a worker and a client, playing one stage of a scenario."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -15,25 +17,37 @@ from pathlib import Path
 import msgspec
 
 from holdfast import event_loop
+from holdfast.commands.command import Limits
+from holdfast.commands.commands import Commands
+from holdfast.commands.isolation import Unconfined
+from holdfast.commands.redaction import Redaction
+from holdfast.commands.service import Settings
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
 from holdfast.models.scripted import Script
-from holdfast.server.operations import Operations
+from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.tasks.desk import TaskDesk
+from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.shell import Shell
 from holdfast.testing import defects
 from holdfast.testing.client import SECRET_KEY, Client
 from holdfast.testing.journal import Died, Failed, Journal, Passed, read
-from holdfast.testing.scenarios import Scenario, StagedModel, tools_for
+from holdfast.testing.scenario import Scenario
+from holdfast.testing.stage import StagedModel, tools_for
 from holdfast.tools.registry import Registry
 from holdfast.workers.worker import Pace, Worker
 
 KEY = Key(Owner("somebody"), SessionId("story"))
 NODE = "campaign"
+COMMANDS = "commands"
+WORK = "work"
 
 STUCK_SECONDS = 15.0
 """A stage takes some milliseconds; what takes this long will never end."""
@@ -61,6 +75,12 @@ HASTY = Pace(
     listen_every_seconds=0.05,
 )
 """For a process that another is to take over from although it lives."""
+
+
+QUICK_SUPERVISOR = Settings(idle_seconds=2.0)
+"""The runner ends it after the trial, if it has not ended by then."""
+
+CARE = Care(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_every_seconds=0.02)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +133,8 @@ class Aim:
             self._journal.add(Passed(process=self._part.process, stage=self._part.stage, point=point))
         if self._name in (point, "*") and self._passed[self._name] == self._occurrence:
             self._journal.add(Died(process=self._part.process, point=point))
-            os.kill(os.getpid(), signal.SIGSTOP if self._part.freezes else signal.SIGKILL)
+            # This very thread, at once: otherwise it might go on, into a transaction, until another one is stopped.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP if self._part.freezes else signal.SIGKILL)
 
 
 async def _play(part: Part, journal: Journal) -> None:
@@ -135,28 +156,49 @@ async def _play(part: Part, journal: Journal) -> None:
     operations = Operations(
         store=store, live=live, clock=clock, bounds=BOUNDS, node=NODE, host=None, producer="campaign"
     )
-    client = Client(operations, KEY, journal, read(part.folder / "journal"))
-    worker = _worker(part, store, live, client)
-    async with worker:
+    client = Client(operations, KEY, journal, read(part.folder / "journal"), work=part.folder / WORK)
+    async with contextlib.AsyncExitStack() as running:
+        running.push_async_callback(store.close)
+        shell = await _shell(part, store, live, client, running) if part.scenario.has_commands else None
+        await running.enter_async_context(_worker(part, store, live, client, shell))
+        running.push_async_callback(client.leave)
         try:
             async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
-                await client.arrive(part.scenario.options)
+                await client.arrive(_options(part))
                 await part.scenario.stages[part.stage](client)
         except TimeoutError:
-            row = await store.row(KEY)
-            raise Stuck(f"nothing happens any more: {row}, {await store.waiting_items(KEY)}") from None
-        finally:
-            await client.leave()
-    await store.close()
+            row, tasks = await store.row(KEY), await store.tasks(KEY)
+            raise Stuck(f"nothing happens any more: {row}, {await store.waiting_items(KEY)}, {tasks}") from None
+
+
+def _options(part: Part) -> SessionOptions:
+    if not part.scenario.has_commands:
+        return part.scenario.options
+    return msgspec.structs.replace(part.scenario.options, working_directory=str(part.folder / WORK))
+
+
+async def _shell(
+    part: Part, store: SqliteStore, live: LocalLive, client: Client, running: contextlib.AsyncExitStack
+) -> Shell:
+    """The commands of the trial, with somebody who looks after them."""
+    clock = SystemClock()
+    commands = Commands(part.folder / COMMANDS, settings=QUICK_SUPERVISOR)
+    running.push_async_callback(commands.close)
+    desk = TaskDesk(store, commands, live, clock, host=await commands.place(), redaction=Redaction())
+    care = msgspec.structs.replace(CARE, retention_seconds=part.scenario.retention_seconds)
+    keeper = TaskKeeper(store, commands, desk, live, clock, care)
+    await running.enter_async_context(keeper)
+    client.tasks = TaskOperations(store, live, desk)
+    return Shell(commands, desk, isolation=Unconfined(), limits=Limits(), look=keeper.look)
 
 
 class Stuck(Exception):
     """The program of a scenario waits for something that does not come."""
 
 
-def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client) -> Worker:
+def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client, shell: Shell | None) -> Worker:
     script = Script(part.scenario.rules, varied=True)
-    model: Model = StagedModel(script, client, part.process)
+    model: Model = StagedModel(script, client, client.journal)
 
     async def always(choice: ModelChoice) -> Model:
         return model
@@ -170,6 +212,7 @@ def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client) -> 
         node=NODE,
         registry=Registry(tools_for(client, Journal(part.folder / "effects", part.process))),
         models=always,
+        shell=shell,
     )
 
 

@@ -9,12 +9,22 @@ from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
 from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
+from holdfast.testing.store_conformance.serving import ServingConformance
+from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.words import OpenStore
 
 __all__ = ["OpenStore", "StoreConformance"]
 
 
-class StoreConformance(LogConformance, InboxConformance, LeaseConformance, ReadingConformance, EntrustingConformance):
+class StoreConformance(
+    LogConformance,
+    InboxConformance,
+    LeaseConformance,
+    ReadingConformance,
+    EntrustingConformance,
+    TaskConformance,
+    ServingConformance,
+):
     """All of it."""
 
     @pytest.fixture

@@ -25,6 +25,7 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
@@ -260,6 +261,7 @@ class ReadingConformance:
             await store.keep_secret(KEY, keeper=store.process)
             await store.lose_secret(KEY, keeper=store.process)
             await store.drop_secret(KEY)
+            await write_of_tasks(store, lease)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None

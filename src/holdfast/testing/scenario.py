@@ -1,0 +1,68 @@
+"""What a scenario of a crash campaign is, and the words that its script is written in.
+
+A program is played by one process after the other until one comes to its end, so each of its waits must also be
+satisfied by what an earlier process left behind.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from holdfast.models.model import TokenUsage
+from holdfast.models.scripted import Reply, Rule, ScriptedCall
+from holdfast.server.operations import SessionOptions
+from holdfast.testing.client import Client
+
+Program = Callable[[Client], Awaitable[None]]
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A story with a known end."""
+
+    name: str
+    stages: tuple[Program, ...]
+    """Each is played by a process of its own."""
+    rules: tuple[Rule, ...]
+    says: tuple[tuple[str, str], ...]
+    """The messages that the log must hold, in order: id and text."""
+    ends: dict[str, tuple[str, ...]]
+    """By message: how the turn that it is in may end."""
+    removed: tuple[str, ...] = ()
+    """Messages that were accepted and must not reach the log."""
+    options: SessionOptions = SessionOptions()
+    lags: str = ""
+    """The writing thread pauses after points with this in their name, so that what happens elsewhere meanwhile does."""
+    tasks: tuple[str, ...] = ()
+    """What is told of its tasks, in order: kind and exit code, such as `failed 3`, with `silent` if nobody is told."""
+    runs: dict[str, tuple[int, ...]] = {}
+    """Its commands, by the name of the file that each leaves a line in: how often it may have run."""
+    rests: bool = False
+    """All commands end between its stages, when no process looks after them."""
+    retention_seconds: float = 86_400.0
+    """Tasks that ended so long ago are forgotten."""
+    is_deleted: bool = False
+    kills_itself: bool = False
+    """The model ends the process: the runtime must give up on it."""
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self.runs)
+
+
+USAGE = TokenUsage(input_tokens=11, output_tokens=7)
+
+
+def says(text: str, *calls: str, **rest: object) -> Reply:
+    made = tuple(ScriptedCall(name, {"text": "x"} if name != "wait_here" else {}) for name in calls)
+    return msgspec.structs.replace(Reply(text=text, tool_calls=made, usage=USAGE), **rest)
+
+
+def rule(when: str, *replies: Reply) -> Rule:
+    return Rule(replies, when)
+
+
+DONE = says("All of it is done.")
+
+M1 = (("m1", "first"),)
+M1_M2 = (*M1, ("m2", "second"))
+COMPLETED = ("completed",)
