@@ -624,6 +624,13 @@ class RawClient:
     async def drain(self) -> None:
         await self._writer.drain()
 
+    def stop_reading(self) -> None:
+        """Also what comes by itself is left where it is."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    def read_on(self) -> None:
+        self._writer.transport.resume_reading()  # type: ignore[attr-defined]
+
     def send(self, message: Any) -> None:
         self.write(frame(msgspec.json.encode(message)))
 

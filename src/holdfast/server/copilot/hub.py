@@ -16,8 +16,9 @@ import msgspec
 
 from holdfast.events import session, turn
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, Position, RequestId, TurnId, random_id
+from holdfast.events.ids import Key, Position, RequestId, TaskId, TurnId, random_id
 from holdfast.events.request import UserInputCompleted, UserInputRequested
+from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
 from holdfast.server.copilot.projection import Projection, WireEvent, still_said
@@ -126,6 +127,8 @@ class Hub:
         """The last turn's end and the id of that event, until it was told that the session is idle."""
         self._queue: tuple[int, int] | None = None
         """How far the inbox reached, and how many messages waited in it, when clients were last told."""
+        self._tasks: dict[TaskId, tuple[str, bool]] = {}
+        """What runs or ran in the background, and how that was when clients were last told."""
         self.is_over = False
         self.starting: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -137,6 +140,7 @@ class Hub:
         """Follow from there on. `state` is the session at that position, or None at its very beginning."""
         if state is not None:
             await self._go_on_from(position, state)
+            self._tasks = await self._found_tasks()
         self.position = position
         self._following = asyncio.create_task(self._follow(Cursor(position)), name=f"hub {self.key.session}")
 
@@ -234,6 +238,8 @@ class Hub:
             reader = self._operations.read(self.key, reader.cursor)
 
     async def _event(self, event: Event) -> None:
+        if isinstance(event.body, TaskNotified):
+            await self.look_at_tasks()  # Clients hear that it ended before they hear that the model was told.
         told = tuple(self._projection.project(event))
         for wire in told:
             self._tell(wire)
@@ -247,6 +253,9 @@ class Hub:
                 self._mode = mode
             case session.Truncated():
                 await self._rewound(event, event.body)
+            case TaskStarted(task_id=task_id):
+                self._tasks.pop(task_id, None)  # It is news also if its row was there when we came.
+                await self.look_at_tasks()
             case turn.TurnStarted():
                 self._ended = None
             case turn.TurnEnded() as ended:
@@ -282,6 +291,8 @@ class Hub:
             self.tell("pending_messages.modified", {})
         else:
             await self._look_at_the_queue()
+        if any(status == "running" for status, _ in self._tasks.values()):
+            await self.look_at_tasks()
         self._watch(changed, ())
         await self._idle_if_so()
 
@@ -292,6 +303,18 @@ class Hub:
         if self._queue is not None and queue != self._queue:
             self.tell("pending_messages.modified", {})
         self._queue = queue
+
+    async def look_at_tasks(self) -> None:
+        """Clients are told when a command in the background starts, ends or seems stuck, whoever noticed it: the model
+        may be told only later."""
+        tasks = await self._found_tasks()
+        if tasks != self._tasks:
+            self._tasks = tasks
+            self.tell("session.background_tasks_changed", {})
+
+    async def _found_tasks(self) -> dict[TaskId, tuple[str, bool]]:
+        rows = await self._operations.store.tasks(self.key)
+        return {row.task_id: (row.status, row.stalled) for row in rows if not row.foreground}
 
     async def _idle_if_so(self) -> None:
         """Told once after the last of the queued turns: whoever sent the next message meanwhile waits for that."""

@@ -147,6 +147,14 @@ class _Connection(asyncio.Protocol):
         if self._peer is not None:
             self._peer.received(data)
 
+    def pause_writing(self) -> None:
+        if self._peer is not None:
+            self._peer.filled()
+
+    def resume_writing(self) -> None:
+        if self._peer is not None:
+            self._peer.emptied()
+
     def eof_received(self) -> bool:
         if self._peer is not None:
             self._peer.ended()
@@ -233,6 +241,14 @@ class _Output(asyncio.BaseProtocol):
     """What the client reads. It may stop doing so before it stops writing."""
 
     peer: Peer | None = None
+
+    def pause_writing(self) -> None:
+        if self.peer is not None:
+            self.peer.filled()
+
+    def resume_writing(self) -> None:
+        if self.peer is not None:
+            self.peer.emptied()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.peer is not None:

@@ -8,8 +8,12 @@ from holdfast.events.session import ClientTool, Provider
 from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
+from holdfast.tools.built_in import HOLDFAST_SHELL
 
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+
+_HOLDFAST_SHELL: Final = frozenset(found.name for found in HOLDFAST_SHELL)
+"""Names that Copilot does not know: a client may use them for tools of its own."""
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -145,7 +149,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for found in self.tools or ():
             if names.count(found.name) > 1:
                 raise Invalid("tool_name_twice", f"There are two tools called {found.name}; a name can be used once.")
-            if found.name in built_in and not found.overrides_built_in_tool:
+            if found.name in built_in - _HOLDFAST_SHELL and not found.overrides_built_in_tool:
                 raise Invalid(
                     "tool_name_taken",
                     f'External tool "{found.name}" conflicts with a built-in tool of the same name. '
@@ -154,9 +158,17 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return tuple(found.tool() for found in self.tools or () if self.offers(found.name, "custom"))
 
     def built_in_tools(self, built_in: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of our own tools that the model is offered."""
+        """Those of our own tools that the model is offered. Commands go by Copilot's names; by Holdfast's only if the
+        client names them."""
         asks = self.request_user_input or False
-        return tuple(name for name in built_in if self.offers(name, "builtin") and (asks or name != "ask_user"))
+        named = {name.removeprefix("builtin:") for name in self.available_tools or ()}
+        return tuple(
+            name
+            for name in built_in
+            if self.offers(name, "builtin")
+            and (asks or name != "ask_user")
+            and (name not in _HOLDFAST_SHELL or name in named)
+        )
 
     def offers(self, name: str, source: Literal["builtin", "custom"]) -> bool:
         """Whether the filters let a tool through. What is excluded stays out, also if it is made available."""
@@ -175,7 +187,8 @@ def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) ->
         raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
     if found.sandbox_config is not None and found.sandbox_config.get("enabled", True):
         raise Invalid(
-            "sandbox_unsupported", "Commands can't be sandboxed here. Leave sandboxConfig out to go on without."
+            "sandbox_unsupported",
+            "Clients don't choose the sandbox of commands; whoever starts the runtime does. Leave sandboxConfig out.",
         )
     brought, secrets = found.own_provider(), found.secrets()
     if brought is not None:

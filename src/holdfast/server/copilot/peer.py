@@ -126,6 +126,8 @@ class Peer:
         self._last_id = 0
         self._ending: asyncio.Task[None] | None = None
         self._put_away = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._handler = connected(self)
 
     # What the surface uses
@@ -176,11 +178,24 @@ class Peer:
         """From the next message on."""
         self._frames.max_frame_bytes = max_bytes
 
+    async def drained(self) -> None:
+        """Until the other side has read most of what was sent, or the connection has ended: for what is made only as
+        fast as it is read."""
+        await self._drained.wait()
+
     async def finished(self) -> None:
         """Until the connection has ended and all that belonged to it has been put away."""
         await self._put_away.wait()
 
     # What the wire tells
+
+    def filled(self) -> None:
+        """What was written is not read as fast."""
+        if self._ending is None:
+            self._drained.clear()
+
+    def emptied(self) -> None:
+        self._drained.set()
 
     def received(self, data: bytes) -> None:
         if self.is_open:
@@ -369,6 +384,7 @@ class Peer:
             return
         log.info("Connection %s ends: %s", self.id, why)
         self.is_open = False
+        self._drained.set()
         if self._stalled is not None:
             self._stalled.cancel()
         self._wire.pause_reading()

@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from holdfast.events import codec, message, request, session, tool, turn
+from holdfast.events import codec, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId, random_id
 from holdfast.live.live import Delta
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.history import system_text
+from holdfast.session.notices import notice_text
 from holdfast.session.state import State
 from holdfast.version import __version__
 
@@ -182,6 +183,8 @@ class Projection:
                 return [_Shown("abort", {"reason": body.reason})]
             case tool.ToolStarted() | tool.ToolCompleted():
                 return self._of_tools(body)
+            case task.TaskNotified(notice=notice):
+                return [] if notice.silent else [_Shown("system.notification", _notification(notice))]
             case (
                 request.PermissionRequested()
                 | request.PermissionCompleted()
@@ -361,7 +364,8 @@ class Projection:
             "reasoningTokens": body.reasoning_tokens,
         }
         known = {name: figure for name, figure in figures.items() if figure is not None}
-        return {"model": shown_model(body.model) or "", "duration": body.duration_ms, "initiator": "user", **known}
+        initiator = "agent" if self._asked_by is None else "user"
+        return {"model": shown_model(body.model) or "", "duration": body.duration_ms, "initiator": initiator, **known}
 
     def _failed(self, body: message.CallFailed) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -492,6 +496,20 @@ def _reasoning(body: message.AssistantMessage) -> list[_Shown]:
         for number, block in enumerate(body.blocks)
         if isinstance(block, message.ReasoningBlock)
     ]
+
+
+def _notification(notice: task.TaskNotice) -> dict[str, Any]:
+    """What the model is told of a task. Clients have one word for all that ended, however it did; the text says how."""
+    about: dict[str, Any] = {"shellId": notice.task_id}
+    if notice.description:
+        about["description"] = notice.description
+    if notice.kind == "stalled":
+        kind: dict[str, Any] = {"type": "unclassified", "metadata": {**about, "status": "stalled"}}
+    else:
+        kind = {"type": "shell_completed", **about}
+        if notice.exit_code is not None:
+            kind["exitCode"] = notice.exit_code
+    return {"content": notice_text(notice), "kind": kind}
 
 
 def _permission(body: request.PermissionRequested) -> dict[str, Any]:

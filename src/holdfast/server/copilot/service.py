@@ -13,6 +13,7 @@ import msgspec
 from holdfast.events.ids import Key, Owner, Position, RequestId, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
+from holdfast.server.copilot.client_commands import ClientCommands
 from holdfast.server.copilot.connection import Attached, Connection
 from holdfast.server.copilot.hub import Hub, Member
 from holdfast.server.copilot.model_names import ModelNames
@@ -21,9 +22,11 @@ from holdfast.server.copilot.projection import iso, shown_model
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Operations
 from holdfast.server.presence import Arrival, Presence
+from holdfast.server.task_operations import TaskOperations
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.store import Row
+from holdfast.tasks.shell import Shell
 
 OnLastDisconnect = Literal["keep", "close"]
 
@@ -48,15 +51,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the model is told before what a client says."""
     on_last_disconnect: OnLastDisconnect = "keep"
     token_given: bool = False
+    max_woken_turns: int = 20
+    """After so many in a row that nobody asked for, news of tasks waits for a person."""
+    task_wait_seconds: float = 600.0
+    """How long a client that waits for all tasks to end waits at most."""
 
 
 class Service:
     """The Copilot surface of one process."""
 
     def __init__(
-        self, *, operations: Operations, clock: Clock, settings: Settings, models: ModelNames, credentials: Credentials
+        self,
+        *,
+        operations: Operations,
+        tasks: TaskOperations,
+        shell: Shell,
+        clock: Clock,
+        settings: Settings,
+        models: ModelNames,
+        credentials: Credentials,
     ) -> None:
         self.operations = operations
+        self.tasks = tasks
+        self.commands = ClientCommands(shell)
         self.clock = clock
         self.settings = settings
         self.models = models
@@ -70,6 +87,7 @@ class Service:
     async def close(self) -> None:
         for task in self._settling.values():
             task.cancel()
+        await self.commands.close()
         for hub in list(self.hubs.values()):
             await hub.stop()
         self.hubs.clear()

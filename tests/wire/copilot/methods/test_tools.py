@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.models.scripted import ScriptedCall
+from holdfast.tools.built_in import COPILOT_TOOLS
 from tests.wire.copilot.methods.world import Client, Desk, Refused, Session, desk_at
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +32,24 @@ async def test_all_built_in_tools_are_listed_with_what_they_take(session: Sessio
     listed = (await session.client.ask("tools.list"))["tools"]
     described = (await session.ask("tools.getBuiltinDescriptors"))["tools"]
     assert [found["name"] for found in listed] == [found["name"] for found in described]
-    assert {"view", "create", "edit", "grep", "glob", "bash"} <= {found["name"] for found in listed}
+    assert tuple(found["name"] for found in listed) == COPILOT_TOOLS
     assert all(found["description"] and found["parameters"] for found in listed)
+
+
+@pytest.mark.parametrize("available", [None, ["builtin:*"]])
+async def test_commands_are_offered_under_copilots_names(client: Client, available: list[str] | None) -> None:
+    found = await _tools(await client.session(requestUserInput=True, availableTools=available))
+    assert tuple(found) == COPILOT_TOOLS
+
+
+@pytest.mark.parametrize("named", ["exec", "builtin:exec"])
+async def test_a_client_may_choose_holdfasts_own_names_for_commands(client: Client, named: str) -> None:
+    assert list(await _tools(await client.session(availableTools=["view", named]))) == ["view", "exec"]
+
+
+async def test_a_name_that_only_holdfast_uses_is_free_for_a_clients_own_tool(client: Client) -> None:
+    session = await client.session(tools=[{**MINE, "name": "exec"}])
+    assert (await _tools(session))["exec"]["description"] == "Mine"
 
 
 async def test_a_clients_tools_are_replaced_by_others(client: Client) -> None:

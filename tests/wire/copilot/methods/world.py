@@ -211,6 +211,8 @@ async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | 
     async with Runtime(database=folder / "holdfast.db", model=model) as runtime:
         service = Service(
             operations=runtime.operations,
+            tasks=runtime.tasks,
+            shell=runtime.shell,
             clock=runtime.clock,
             settings=Settings(home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names),
             models=ModelNames(MODELS[0], _listed),

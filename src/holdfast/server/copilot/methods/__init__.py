@@ -13,5 +13,7 @@ from holdfast.server.copilot.methods import plan as plan
 from holdfast.server.copilot.methods import queue as queue
 from holdfast.server.copilot.methods import sessions as sessions
 from holdfast.server.copilot.methods import settings as settings
+from holdfast.server.copilot.methods import shell as shell
+from holdfast.server.copilot.methods import tasks as tasks
 from holdfast.server.copilot.methods import tools as tools
 from holdfast.server.copilot.methods import workspaces as workspaces

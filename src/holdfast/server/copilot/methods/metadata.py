@@ -64,8 +64,12 @@ async def is_processing(call: Call) -> Any:
 
 @method("session.metadata.activity")
 async def activity(call: Call) -> Any:
-    row = await call.service.operations.session(call.attached().key)
-    return {"hasActiveWork": row.status != "idle", "abortable": row.turn_id is not None}
+    """A task in the background is work, too, but is not ended with the turn."""
+    key = call.attached().key
+    tasks = await call.service.tasks.of_session(key)
+    row = await call.service.operations.session(key)
+    runs = any(task.status == "running" for task in tasks)
+    return {"hasActiveWork": runs or row.status != "idle", "abortable": row.turn_id is not None}
 
 
 @method("session.metadata.setWorkingDirectory")

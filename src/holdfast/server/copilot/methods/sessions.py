@@ -304,6 +304,7 @@ async def delete(call: Call) -> Any:
         if connection.owner == key.owner:
             await call.service.leave(connection, key.session)
     await call.service.credentials.forget(key)
+    call.service.commands.forget_session(key)
     call.service.remove_folder(key)
     call.service.announce("deleted", key)
     return {"success": True}

@@ -11,7 +11,7 @@ from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
 from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
 from holdfast.session.state import State
-from holdfast.tools.built_in import BUILT_IN
+from holdfast.tools.built_in import BUILT_IN, COPILOT_TOOLS
 from holdfast.tools.registry import Registry
 
 
@@ -90,7 +90,7 @@ async def get_built_in(call: Call) -> Any:
                 "hasSummariseIntention": False,
                 "safeForTelemetry": False,
             }
-            for spec in _ours(call).offered(None, ())
+            for spec in _ours(call).offered(COPILOT_TOOLS, ())
         ]
     }
 
@@ -100,6 +100,6 @@ async def list_tools(call: Call) -> Any:
     return {
         "tools": [
             {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-            for spec in _ours(call).offered(None, ())
+            for spec in _ours(call).offered(COPILOT_TOOLS, ())
         ]
     }
