@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli.commands import app
+from holdfast.models.demo import BUILD_STEPS
 from tests.cli.processes import Place
 from tests.cli.scripts import model
 
@@ -26,12 +27,22 @@ COMMANDS = (
     "model-server",
     "doctor",
     "story",
+    "serve",
+    "keys",
+    "keys create",
+    "keys list",
+    "keys revoke",
     "sessions",
     "sessions list",
     "sessions show",
     "sessions delete",
     "sessions export",
     "sessions import",
+    "tasks",
+    "tasks list",
+    "tasks show",
+    "tasks tail",
+    "tasks kill",
     "db",
     "db backup",
     "db status",
@@ -72,7 +83,7 @@ async def test_a_doctor_finds_everything_well_and_says_what_is_not(place: Place)
     async with model(place):
         well = await place.run("doctor")
         assert well.code == 0, well.out
-        assert [line[0] for line in well.out.splitlines()] == ["✓"] * 8
+        assert [line[0] for line in well.out.splitlines()] == ["✓"] * 9
     gone = await place.run("doctor", "--json")
     assert gone.code == 1
     findings = {finding["name"]: finding for finding in map(json.loads, gone.out.splitlines())}
@@ -112,3 +123,18 @@ def test_the_story_holds() -> None:
     assert done.stdout.count("✓") == 3
     assert "(interrupted)" in done.stdout
     assert float(done.stdout.splitlines()[-1].split()[0]) < 30
+
+
+def test_the_story_of_the_build_holds() -> None:
+    done = holdfast("story", "build")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("kill -9") == 2, "the one that is done, and the one that is counted at the end"
+    assert "exit code 0" in done.stdout
+    assert f"built {BUILD_STEPS} steps" in done.stdout
+    assert done.stdout.splitlines()[-1].split(" s  ")[1].startswith("✓")
+
+
+def test_a_story_that_there_is_not_is_named() -> None:
+    done = holdfast("story", "nonsense")
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr

@@ -50,7 +50,8 @@ async def test_json_has_one_object_to_a_line_and_the_result_comes_last(place: Pl
     assert [line["position"] for line in events] == sorted(line["position"] for line in events)
     assert "".join(line["text"] for line in deltas) == "You said hello."
     result = lines[-1]
-    assert set(result) == {"type", "session_id", "turn_id", "reason", "text", "error"}
+    assert set(result) == {"type", "session_id", "turn_id", "reason", "text", "error", "tasks"}
+    assert result["tasks"] == []
     assert (result["type"], result["reason"], result["text"]) == ("result", "completed", "You said hello.")
     assert [line["type"] for line in lines].count("result") == 1
 

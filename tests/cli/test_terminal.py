@@ -1,5 +1,8 @@
 """What a terminal shows of a log: harmless whatever is in it, and the same however it was read."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +12,13 @@ from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.terminal import MAX_DETAIL_LINES, Piece, Transcript, details, neutral, one_line, styled
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCallId, TurnId
+from holdfast.events.ids import EventId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import AssistantMessage, Sealed, TextBlock, UserMessage
 from holdfast.events.request import PermissionRequested, UserInputRequested
 from holdfast.events.session import SessionError, SessionInfo
+from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStarted
 from holdfast.events.tool import ToolCompleted, ToolStarted
+from holdfast.events.turn import TurnStarted
 from holdfast.live.live import Delta
 from holdfast.server.reader import Reading
 
@@ -52,7 +57,14 @@ def everything_hostile() -> list[Reading]:
         event(ToolCompleted(tool_call_id=call, success=False, content=HOSTILE)),
         event(SessionError(error_type=HOSTILE, message=HOSTILE)),
         event(SessionInfo(info_type="x", message=HOSTILE)),
+        event(TaskStarted(task_id=TaskId(HOSTILE), tool_call_id=call, command=HOSTILE, description=HOSTILE)),
+        event(TaskNotified(notice=notice("failed", task_id=TaskId(HOSTILE), description=HOSTILE, detail=HOSTILE))),
     ]
+
+
+def notice(kind: NoticeKind, **more: Any) -> TaskNotice:
+    about = {"task_id": TaskId("t1"), "command": "make all", "duration_ms": 12_345}
+    return TaskNotice(kind=kind, **{**about, **more})
 
 
 def test_nothing_that_a_terminal_obeys_gets_through() -> None:
@@ -92,6 +104,51 @@ def test_a_tool_is_one_line_that_says_what_ran_and_how_it_ended() -> None:
     assert shown(started, done) == "✓ view notes.txt · 1.2 s\n"
     failed = event(ToolCompleted(tool_call_id=call, success=False, content="No such\nfile", error="failed"))
     assert shown(started, failed) == "✗ view notes.txt: No such file\n"
+
+
+def test_a_command_in_the_background_is_named_with_the_way_to_follow_it() -> None:
+    started = TaskStarted(task_id=TaskId("t1"), tool_call_id=ToolCallId("c"), command="make", flipped=True)
+    assert shown(event(started)) == ("· It goes on in the background, task t1: holdfast tasks tail t1\n")
+    elsewhere = Transcript(hints=Hints({"data_dir": "/a folder"}))
+    at_once = TaskStarted(task_id=TaskId("t1"), tool_call_id=ToolCallId("c"), command="make")
+    text = "".join(piece.text for piece in elsewhere.take(event(at_once)))
+    assert text == "· It runs in the background, task t1: holdfast tasks tail t1 --data-dir '/a folder'\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code", "line"),
+    [
+        ("completed", 0, "✓ Task t1 completed · exit code 0 · 12.3 s · make all"),
+        ("failed", 2, "✗ Task t1 failed · exit code 2 · 12.3 s · make all"),
+        ("killed", 143, "■ Task t1 was killed · exit code 143 · 12.3 s · make all"),
+        ("lost", None, "✗ Task t1 was lost · 12.3 s · make all"),
+        (
+            "stalled",
+            None,
+            "? Task t1 seems stuck: it is quiet, as if it waited for somebody to type · 12.3 s · make all",
+        ),
+    ],
+)
+def test_news_of_a_task_is_one_line(kind: NoticeKind, exit_code: int | None, line: str) -> None:
+    assert shown(event(TaskNotified(notice=notice(kind, exit_code=exit_code)))) == line + "\n"
+
+
+def test_news_says_why_where_that_is_known_and_nothing_of_what_the_model_did_itself() -> None:
+    late = notice("failed", description="The build", detail="It ran for longer than it was given.")
+    text = shown(event(TaskNotified(notice=late)))
+    assert text == "✗ Task t1 failed · 12.3 s · The build · It ran for longer than it was given.\n"
+    assert shown(event(TaskNotified(notice=notice("killed", silent=True)))) == ""
+
+
+def test_a_turn_that_nobody_typed_for_says_so() -> None:
+    woken = event(TurnStarted(turn_id=TurnId("t"), woken=True))
+    told = event(TaskNotified(notice=notice("completed", exit_code=0)))
+    text = shown(delta("Before."), woken, told, delta("After."))
+    assert text == (
+        "Before.\n\n◆ Started by news of a task; nobody typed.\n"
+        "✓ Task t1 completed · exit code 0 · 12.3 s · make all\n\nAfter."
+    )
+    assert shown(event(TurnStarted(turn_id=TurnId("t")))) == ""
 
 
 def test_who_approves_sees_what_the_call_was_given_and_how_much_is_left_out() -> None:

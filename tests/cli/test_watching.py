@@ -3,16 +3,20 @@
 import pytest
 
 from holdfast.cli.watching import is_settled
-from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId
-from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, Stop
+from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
+from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, Stop, TaskNews, ToBackground
+from holdfast.events.task import TaskNotice
 from holdfast.store.store import CaughtUp, Row, Status
 
 MESSAGE = Message(message_id=MessageId("m"), text="hello")
 ANSWER = Answer(request_id=RequestId("r"), answer_id="a", content=PermissionAnswer(decision="approved"))
 STOP = Stop(stop_id="s")
+NEWS = TaskNews(notice=TaskNotice(task_id=TaskId("t"), kind="completed", command="make"))
+KNOWN = TaskNews(notice=TaskNotice(task_id=TaskId("t"), kind="killed", command="make", silent=True))
+TO_BACKGROUND = ToBackground(task_id=TaskId("t"), tool_call_id=ToolCallId("c"))
 
 
-def snapshot(status: Status, *items: Item) -> CaughtUp:
+def snapshot(status: Status, *items: Item, held: bool = False) -> CaughtUp:
     row = Row(
         key=Key(Owner("o"), SessionId("s")),
         head=Position(1),
@@ -25,7 +29,7 @@ def snapshot(status: Status, *items: Item) -> CaughtUp:
         updated_at=0,
         open_requests=0,
         waiting_messages=0,
-        held_by=None,
+        held_by="somebody" if held else None,
     )
     inbox = tuple(
         InboxItem(
@@ -53,9 +57,21 @@ def snapshot(status: Status, *items: Item) -> CaughtUp:
         ("waiting", (MESSAGE,), True),
         ("waiting", (ANSWER,), False),
         ("waiting", (MESSAGE, STOP), False),
+        ("waiting", (NEWS, KNOWN), True),
+        ("waiting", (NEWS, TO_BACKGROUND), False),
+        ("queued", (NEWS,), False),
+        ("idle", (KNOWN,), True),
+        ("idle", (TO_BACKGROUND,), False),
+        ("idle", (NEWS, MESSAGE), False),
     ],
 )
 def test_a_session_rests_when_nothing_that_was_accepted_will_move_it(
     status: Status, items: tuple[Item, ...], settled: bool
 ) -> None:
     assert is_settled(snapshot(status, *items)) is settled
+
+
+def test_news_starts_a_turn_unless_a_holder_left_it_where_it_is() -> None:
+    assert not is_settled(snapshot("idle", NEWS, held=True)), "the holder is about to start a turn for it"
+    assert is_settled(snapshot("idle", NEWS)), "so many turns were started by news that this waits for a person"
+    assert is_settled(snapshot("idle", KNOWN, held=True)), "the model knows it already"

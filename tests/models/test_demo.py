@@ -5,10 +5,12 @@ import re
 
 import pytest
 
-from holdfast.events.ids import ToolCallId
+from holdfast.events.ids import TaskId, ToolCallId
+from holdfast.events.task import TaskNotice
 from holdfast.models.demo import DEMO_SCRIPT, demo_model
 from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.session.notices import notice_text
 from tests.models.answers import answer_of, reasoning_of, text_of, tool_calls_of
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +47,7 @@ def test_it_is_called_demo_and_speaks_at_a_readable_pace() -> None:
         ("Please write something", "create", {"path", "file_text"}),
         ("Make a note", "create", {"path", "file_text"}),
         ("read the note", "view", {"path"}),
+        ("build something", "exec", {"command", "description", "timeout"}),
         ("ask me a question", "ask_user", {"question", "choices"}),
     ],
 )
@@ -71,5 +74,35 @@ async def test_everything_that_the_welcome_suggests_has_its_own_answer() -> None
     welcome, _, _ = await reply_to(UserText("hello"))
     suggestions = re.findall(r'^- "(.+?)"', welcome, re.MULTILINE)
     answers = [str(await reply_to(UserText(suggestion))) for suggestion in suggestions]
-    assert len(suggestions) == 5
-    assert len({*answers, str((welcome, "", []))}) == 6
+    assert len(suggestions) == 6
+    assert len({*answers, str((welcome, "", []))}) == 7
+
+
+async def test_a_result_with_a_message_for_the_model_is_told_by_that_message() -> None:
+    told = '{"status":"auto_backgrounded","task_id":"t1","message":"It goes on."}'
+    text, _, _ = await reply_to(UserText("build something"), *outcome("exec", "{}", told))
+    assert "came back with this:\n\nIt goes on.\n" in text
+    ended, _, _ = await reply_to(UserText("build something"), *outcome("exec", "{}", '{"exit_code":0}'))
+    assert '{"exit_code":0}' in ended
+
+
+async def test_the_end_of_a_build_is_reported_and_starts_no_other() -> None:
+    ended = TaskNotice(
+        task_id=TaskId("t1"),
+        kind="failed",
+        command="make build # a long note to write",
+        exit_code=3,
+        output_tail="step 1\nno <room> & no time\n",
+    )
+    said = (UserText("build something"), AssistantTurn("It goes on."))
+    text, _, calls = await reply_to(*said, UserText(notice_text(ended)))
+    assert "Task t1 has news: failed, exit code 3." in text
+    assert "no <room> & no time\n" in text, "the last line, as it was written"
+    assert calls == [], "the command that the news quotes is no wish"
+
+
+async def test_news_without_an_exit_code_or_output_says_so() -> None:
+    lost = TaskNotice(task_id=TaskId("t1"), kind="lost", command="make")
+    text, _, _ = await reply_to(UserText(notice_text(lost)))
+    assert "lost, exit code unknown" in text
+    assert "(nothing)" in text

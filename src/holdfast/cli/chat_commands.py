@@ -3,15 +3,22 @@
 import os
 
 from holdfast.cli.conversation import Command, Conversation
-from holdfast.cli.finding import find_session
+from holdfast.cli.finding import find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
+from holdfast.cli.task_lines import heading, processes, task_line
+from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import one_line
-from holdfast.server.errors import Invalid
+from holdfast.server.errors import Conflict, Invalid
 
 LISTED = 10
+NARROW = 56
+"""Columns for the list of tasks, two lines for each: it fits any terminal."""
 
 HELP = """\
 /stop            end the running turn (Ctrl-C does the same)
+/background      let the command that runs go on in the background (Ctrl-B does the same)
+/tasks           the commands of this session that run, or ended lately
+/kill ID         end one of them
 /queue           what waits to be read
 /sessions [ID]   the latest sessions, or go on with one of them
 /new             start another session; this one keeps its work
@@ -28,6 +35,37 @@ async def _help(chat: Conversation, rest: str) -> None:
 
 async def _stop(chat: Conversation, rest: str) -> None:
     await chat.stop()
+
+
+async def _background(chat: Conversation, rest: str) -> None:
+    running = await chat.runtime.tasks.of_session(chat.session.key, foreground=True)
+    waited_for = [row for row in running if row.foreground and row.status == "running"]
+    if not waited_for:
+        raise Conflict("no_command_runs", "No command runs that the turn waits for.")
+    for row in waited_for:
+        await chat.runtime.tasks.to_background(chat.session.key, row.task_id)
+
+
+async def _tasks(chat: Conversation, rest: str) -> None:
+    found = await chat.runtime.tasks.of_session(chat.session.key, foreground=True)
+    rows = await refreshed(chat.runtime, found)
+    now = chat.runtime.clock.now_ms()
+    if not rows:
+        chat.say("note", "· This session has no tasks.")
+        return
+    chat.say("note", heading(width=NARROW))
+    for row in rows:
+        chat.say("note", task_line(row, chat.runtime.tasks.status(row), now=now, width=NARROW))
+
+
+async def _kill(chat: Conversation, rest: str) -> None:
+    if not rest:
+        raise Invalid("task_missing", "Say which: /kill ID. /tasks shows them.")
+    row = await find_task(chat.runtime, rest, within=chat.session.key)
+    killed = await chat.runtime.tasks.kill(chat.session.key, row.task_id)
+    chat.say("note", f"· Killed task {row.task_id}; ended: {processes(killed.report.killed) or 'nothing'}.")
+    if killed.report.escaped:
+        chat.say("bad", f"✗ Not everything ended. Still running: {processes(killed.report.escaped)}.")
 
 
 async def _queue(chat: Conversation, rest: str) -> None:
@@ -86,6 +124,9 @@ async def _quit(chat: Conversation, rest: str) -> None:
 COMMANDS: dict[str, Command] = {
     "/help": _help,
     "/stop": _stop,
+    "/background": _background,
+    "/tasks": _tasks,
+    "/kill": _kill,
     "/queue": _queue,
     "/sessions": _sessions,
     "/new": _new,

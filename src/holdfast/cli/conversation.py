@@ -20,6 +20,7 @@ from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
 from holdfast.cli.screen import Screen, Status
+from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import Style, Transcript, one_line, short
 from holdfast.cli.watching import Asked, Watched, is_settled
 from holdfast.events.event import Event
@@ -101,12 +102,12 @@ class Conversation:
         await self._close()
         self.session = await self._made() if found is None else self.runtime.open(found.key.session)
         self.watched = Watched()
-        self.transcript = Transcript(shows_user=self._is_to_be_shown)
+        self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints)
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
         self._sent_here: set[MessageId] = set()
         reader = self.runtime.operations.read(self.session.key)
-        self._introduce(found)
+        self._introduce(found, await self._tasks_left(found))
         await self._show_past(reader)
         if found is not None:
             await self._come_back()
@@ -126,6 +127,13 @@ class Conversation:
         await self.runtime.operations.resumed(self.session.key)
         if self.wanted.model is not None and self.wanted.model != self.watched.model:
             await self.runtime.operations.change_model(self.session.key, self.wanted.model)
+
+    async def _tasks_left(self, found: Row | None) -> int:
+        """How many tasks run on from before. Looked at now, so that one that ended while nobody did is told at once."""
+        if found is None:
+            return 0
+        rows = await refreshed(self.runtime, await self.session.tasks())
+        return sum(row.status == "running" for row in rows)
 
     async def _until_left(self) -> None:
         left = asyncio.create_task(self.leaving.wait())
@@ -258,7 +266,10 @@ class Conversation:
         self.leaving.set()
 
     def _say_goodbye(self) -> None:
-        if not (self.watched.busy or self.watched.unpromoted):
+        for task_id in self.watched.running_tasks:
+            follow = self.hints.command("tasks", "tail", task_id)
+            self.say("note", f"· Task {task_id} runs on: {follow}")
+        if not (self.watched.busy or self.watched.unpromoted or self.watched.running_tasks):
             return
         waits = [asked for asked in self.watched.asked if asked not in self._answered]
         self.say("note", "· The work is kept. " + ("It waits for an answer:" if waits else "Come back to it with:"))
@@ -271,13 +282,13 @@ class Conversation:
     def say(self, style: Style, text: str) -> None:
         self.screen.show(self.transcript.say(style, text))
 
-    def _introduce(self, found: Row | None) -> None:
+    def _introduce(self, found: Row | None, tasks: int) -> None:
         if found is None:
             about = f"holdfast {__version__} · {self.runtime.config.model} · session {short(self.session.id)}"
             self.say("note", f"{about} · /help")
             return
         state = {"idle": "it is idle", "queued": "it has work queued", "running": "it was at work"}
-        doing = state.get(found.status, "it waits for an answer")
+        doing = state.get(found.status, "it waits for an answer") + (f", and {tasks_run(tasks)}" if tasks else "")
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
         self.say("note", f"Going on with session {short(self.session.id)}{title}: {doing}. /new starts another.")
 
@@ -354,6 +365,7 @@ class Conversation:
                 about=f"{self.watched.model or self.runtime.config.model} · {short(self.session.id)}",
                 queued=self._queue if self.watched.busy else (),
                 busy=self.watched.busy,
+                runs_command=self.watched.runs_command,
             )
         )
 
@@ -370,12 +382,15 @@ class Conversation:
 
     def _state(self) -> str:
         if not self.watched.busy:
-            return "ready"
+            tasks = len(self.watched.running_tasks)
+            return f"ready · {tasks_run(tasks)}" if tasks else "ready"
         if self.asked_now() is not None:
             return "waits for your answer · Ctrl-C stops"
         if self.watched.asked and not self._answered:
             return "waits for a client · Ctrl-C stops"
         tools = ", ".join(one_line(name, 30) for name in self.watched.running_tools.values())
+        if self.watched.runs_command:
+            return f"working: {tools} · Ctrl-B to the background · Ctrl-C stops"
         return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"
 
     # Beside it all
@@ -412,6 +427,10 @@ class Conversation:
             await work
         except (OperationError, StoreError) as error:
             self.say("bad", f"✗ {error.message} [{error.code}]")
+
+
+def tasks_run(count: int) -> str:
+    return "1 task runs" if count == 1 else f"{count} tasks run"
 
 
 def _starts_turn(reading: Reading) -> bool:

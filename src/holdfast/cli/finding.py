@@ -1,4 +1,4 @@
-"""Finds what a person means: a session or a request by the beginning of its id, the session of a folder."""
+"""Finds what a person means: a session, a request or a task by the beginning of its id, the session of a folder."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +12,7 @@ from holdfast.events.inbox import Answer
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.session import SessionStarted
 from holdfast.store.store import RequestRow, Row
+from holdfast.store.tasks import TaskRow
 
 MIN_PREFIX: Final = 4
 """Fewer characters of an id are a guess."""
@@ -57,9 +58,11 @@ async def find_session(runtime: Runtime, wanted: str) -> Row:
 
 
 async def unfinished_here(runtime: Runtime, folder: Path) -> Row | None:
-    """The latest session of this folder that has something left to do."""
+    """The latest session of this folder that has something left to do, or a task of which it was not told the end."""
+    tasks = await runtime.tasks.of_owner(runtime.owner)
+    at_work = {task.key for task in tasks if task.status == "running"}
     async for row in all_rows(runtime):
-        unfinished = row.status != "idle" or row.waiting_messages > 0 or row.open_requests > 0
+        unfinished = row.status != "idle" or row.waiting_messages > 0 or row.open_requests > 0 or row.key in at_work
         if unfinished and await folder_of(runtime, row) == str(folder):
             return row
     return None
@@ -69,6 +72,27 @@ async def folder_of(runtime: Runtime, row: Row) -> str | None:
     first = await runtime.store.events_after(row.key, Position(0), limit=1)
     body = first[0].body if first else None
     return body.working_directory if isinstance(body, SessionStarted) else None
+
+
+async def find_task(runtime: Runtime, wanted: str, *, within: Key | None = None) -> TaskRow:
+    """The task whose id is this, or begins with it; `within` looks in one session only."""
+    rows = await runtime.tasks.of_owner(runtime.owner)
+    found = [row for row in rows if within is None or row.key == within]
+    for row in found:
+        if row.task_id == wanted:
+            return row
+    if len(wanted) < MIN_PREFIX:
+        raise Refusal("task_not_found", f"There is no task {wanted}. Give at least 4 characters of its id.")
+    found = [row for row in found if row.task_id.startswith(wanted)]
+    if not found:
+        raise Refusal("task_not_found", f"There is no task {wanted}. {_listed(within)}")
+    if len(found) > 1:
+        raise Refusal("id_ambiguous", f"{len(found)} tasks begin with {wanted}. Give more of the id.")
+    return found[0]
+
+
+def _listed(within: Key | None) -> str:
+    return "`holdfast tasks list --all` shows them." if within is None else "/tasks shows those of this session."
 
 
 async def waiting_requests(runtime: Runtime) -> list[Waiting]:

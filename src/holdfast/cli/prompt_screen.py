@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -129,7 +130,13 @@ class PromptScreen:
         """The line between what was said and what is typed, with the state on its left and the names on its right."""
         state, about = neutral(self._status.state), neutral(self._status.about)
         room = self._width - get_cwidth(state) - get_cwidth(about) - len("──   ──")
-        return f"── {state} {'─' * max(room, 1)} {about} ──" if room > 0 else "─" * self._width
+        if room > 0:
+            return f"── {state} {'─' * room} {about} ──"
+        # A narrow terminal has room for the state alone, or for its beginning.
+        words = f"── {state} "
+        return (
+            words + "─" * (self._width - get_cwidth(words)) if get_cwidth(words) < self._width else words[: self._width]
+        )
 
     # Keys
 
@@ -155,6 +162,10 @@ class PromptScreen:
                 event.current_buffer.reset()
             else:
                 self._interrupted()
+
+        @keys.add("c-b", filter=Condition(lambda: self._status.runs_command))
+        def background(event: KeyPressEvent) -> None:
+            self._lines.put_nowait("/background")
 
         @keys.add("c-d")
         def leave(event: KeyPressEvent) -> None:

@@ -107,7 +107,7 @@ async def give_answer(config: Config, wanted: str, answer: Answering, *, work: b
         if not work:
             await _say_who_goes_on(runtime, waiting, hints)
     if work:
-        await _work_until_settled(config, waiting, start)
+        await _work_until_settled(config, waiting, start, hints)
 
 
 async def _say_who_goes_on(runtime: Runtime, waiting: Waiting, hints: Hints) -> None:
@@ -126,9 +126,9 @@ async def _is_taken_up(runtime: Runtime, waiting: Waiting) -> bool:
     return receipt is not None and receipt.state != "accepted"
 
 
-async def _work_until_settled(config: Config, waiting: Waiting, start: Cursor) -> None:
+async def _work_until_settled(config: Config, waiting: Waiting, start: Cursor, hints: Hints) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
-    transcript, watched = Transcript(), Watched()
+    transcript, watched = Transcript(hints=hints), Watched()
     async with opened(config, work=True, grace_seconds=0.5) as runtime:
         async for reading in runtime.operations.read(waiting.row.key).follow():
             pieces = transcript.take(reading)
@@ -140,7 +140,11 @@ async def _work_until_settled(config: Config, waiting: Waiting, start: Cursor) -
             if is_new and watched.phase in (Phase.IDLE, Phase.WAITING):
                 caught = await runtime.store.catch_up(waiting.row.key, Cursor(watched.position), limit=1)
                 if caught is None or (not caught.events and is_settled(caught)):
-                    return
+                    break
+    for task_id in watched.running_tasks:
+        _show(
+            transcript.say("note", f"· Task {task_id} runs on: {hints.command('tasks', 'tail', task_id)}"), color=color
+        )
 
 
 def _show(pieces: list[Piece], *, color: bool) -> None:

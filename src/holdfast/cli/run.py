@@ -16,7 +16,9 @@ from holdfast.cli.finding import find_session
 from holdfast.cli.hints import Hints
 from holdfast.cli.opening import opened
 from holdfast.cli.screen import wants_color
-from holdfast.cli.terminal import Transcript, neutral, short, styled
+from holdfast.cli.task_lines import task_json
+from holdfast.cli.tasks import refreshed
+from holdfast.cli.terminal import Transcript, neutral, one_line, short, styled
 from holdfast.config import Config
 from holdfast.events import codec
 from holdfast.events.event import Event
@@ -59,7 +61,7 @@ async def run(config: Config, asked: Asked, hints: Hints) -> int:
         session = await _session(runtime, asked)
         message_id = MessageId(str(uuid.uuid4()))
         outcome = Outcome(message_id)
-        printer = _printer(asked)
+        printer = _printer(asked, hints)
         start = Cursor((await session.row()).head)
         await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(session))
@@ -68,6 +70,7 @@ async def run(config: Config, asked: Asked, hints: Hints) -> int:
                 await _follow(session, start, outcome, printer)
         except TimeoutError:
             outcome.reason = "timed_out"
+        outcome.tasks = await _running_tasks(runtime, session)
         printer.end(session, outcome)
         _explain(session, outcome, asked, hints)
         return EXIT[outcome.reason or "interrupted"]
@@ -87,6 +90,13 @@ async def _session(runtime: Runtime, asked: Asked) -> Session:
     if asked.model is not None:
         await runtime.operations.change_model(row.key, asked.model)
     return runtime.open(row.key.session)
+
+
+async def _running_tasks(runtime: Runtime, session: Session) -> list[dict[str, Any]]:
+    """What goes on without us."""
+    rows = await refreshed(runtime, await session.tasks())
+    now = runtime.clock.now_ms()
+    return [task_json(row, runtime.tasks.status(row), now=now) for row in rows if row.status == "running"]
 
 
 def _stopper(session: Session) -> Callable[[], None]:
@@ -119,6 +129,8 @@ class Outcome:
         self.text = ""
         self.error: SessionError | None = None
         self.reason: Reason | None = None
+        self.tasks: list[dict[str, Any]] = []
+        """Those that still run, as JSON objects have them."""
 
     @property
     def begun(self) -> bool:
@@ -163,8 +175,8 @@ class FinalText:
 class Streaming:
     """Everything as it comes: for people who watch."""
 
-    def __init__(self) -> None:
-        self._transcript = Transcript(shows_user=lambda message: False)
+    def __init__(self, hints: Hints) -> None:
+        self._transcript = Transcript(shows_user=lambda message: False, hints=hints)
         self._color = wants_color(is_terminal=True)
 
     def take(self, reading: Reading, outcome: Outcome) -> None:
@@ -198,6 +210,7 @@ class JsonLines:
                 "reason": outcome.reason,
                 "text": outcome.text,
                 "error": {"code": error.error_type, "message": error.message} if error else None,
+                "tasks": outcome.tasks,
             }
         )
 
@@ -212,10 +225,10 @@ def _print_json(value: dict[str, Any]) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
 
 
-def _printer(asked: Asked) -> Printer:
+def _printer(asked: Asked, hints: Hints) -> Printer:
     if asked.as_json:
         return JsonLines()
-    return Streaming() if sys.stdout.isatty() else FinalText()
+    return Streaming(hints) if sys.stdout.isatty() else FinalText()
 
 
 def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> None:
@@ -234,3 +247,9 @@ def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> 
             print(f"holdfast: The turn waits for an answer: {answers} shows what to. [waiting]", file=sys.stderr)
         case _:
             pass
+    for task in outcome.tasks:
+        what = one_line(task["description"] or task["command"], 60)
+        follow = hints.command("tasks", "tail", task["task_id"])
+        print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
+    if outcome.tasks:
+        print(f"holdfast: Its end is told in the session, when something opens it: {back}", file=sys.stderr)

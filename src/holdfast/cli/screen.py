@@ -24,6 +24,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     queued: tuple[str, ...] = ()
     busy: bool = False
+    runs_command: bool = False
+    """The turn waits for a command that might as well go on in the background."""
 
 
 class Screen(Protocol):

@@ -11,14 +11,19 @@ import msgspec
 from holdfast.app import Runtime
 from holdfast.cli.errors import Refusal
 from holdfast.cli.finding import all_rows, find_session, folder_of
+from holdfast.cli.hints import Hints
 from holdfast.cli.opening import opened
 from holdfast.cli.run import event_json
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
+from holdfast.cli.task_lines import processes
+from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import Transcript, neutral, one_line, short, styled
 from holdfast.config import Config
 from holdfast.events.event import Event
+from holdfast.server.errors import Conflict
 from holdfast.store.store import Row
+from holdfast.store.tasks import TaskRow
 
 
 async def list_sessions(config: Config, *, limit: int, search: str, as_json: bool) -> None:
@@ -34,13 +39,13 @@ async def list_sessions(config: Config, *, limit: int, search: str, as_json: boo
         print("No sessions yet. `holdfast chat` starts one." if not search else "No session has that in it.")
 
 
-async def show_session(config: Config, wanted: str, *, events: bool, as_json: bool) -> None:
+async def show_session(config: Config, wanted: str, *, events: bool, as_json: bool, hints: Hints) -> None:
     async with opened(config, work=False) as runtime:
         row = await find_session(runtime, wanted)
         if as_json or events:
             await _show_log(runtime, row, as_json=as_json, events=events)
         else:
-            await _show_conversation(runtime, row)
+            await _show_conversation(runtime, row, hints)
 
 
 async def _show_log(runtime: Runtime, row: Row, *, as_json: bool, events: bool) -> None:
@@ -55,13 +60,13 @@ async def _show_log(runtime: Runtime, row: Row, *, as_json: bool, events: bool) 
         print(f"{event.position:6}  {when(event.time)}  {neutral(found['name'])}  {data}")
 
 
-async def _show_conversation(runtime: Runtime, row: Row) -> None:
+async def _show_conversation(runtime: Runtime, row: Row, hints: Hints) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
     print(f"Session {neutral(row.key.session)}: {one_line(row.title or '(no title)')}")
     about = [row.status, f"made {when(row.created_at)}", f"in {neutral(await folder_of(runtime, row) or 'no folder')}"]
     print(", ".join(about) + ". " + cost(await runtime.operations.usage(runtime.owner, row.key.session)))
     print()
-    transcript = Transcript()
+    transcript = Transcript(hints=hints)
     async for reading in runtime.operations.read(row.key).until_now():
         sys.stdout.write("".join(styled(piece, color=color) for piece in transcript.take(reading)))
     sys.stdout.flush()
@@ -70,10 +75,31 @@ async def _show_conversation(runtime: Runtime, row: Row) -> None:
 async def delete_session(config: Config, wanted: str, *, yes: bool) -> None:
     async with opened(config, work=False) as runtime:
         row = await find_session(runtime, wanted)
+        tasks = await _running_tasks(runtime, row)
         if not yes:
-            _confirm(f"Delete session {short(row.key.session)} “{one_line(row.title, 60)}” and all of its log? [y/N] ")
+            more = f", end its {len(tasks)} running task{'s' if len(tasks) > 1 else ''}," if tasks else ""
+            name = f"{short(row.key.session)} “{one_line(row.title, 60)}”"
+            _confirm(f"Delete session {name}{more} and all of its log? [y/N] ")
+        for task in tasks:
+            await _end(runtime, task)
         await runtime.operations.delete(row.key)
         print(f"Deleted session {short(row.key.session)}.")
+
+
+async def _running_tasks(runtime: Runtime, row: Row) -> list[TaskRow]:
+    rows = await refreshed(runtime, await runtime.tasks.of_session(row.key, foreground=True))
+    return [task for task in rows if task.status == "running"]
+
+
+async def _end(runtime: Runtime, task: TaskRow) -> None:
+    """Now, since nothing else may be open that would do it. What can't be ended now is once something opens."""
+    try:
+        killed = await runtime.tasks.kill(task.key, task.task_id)
+    except Conflict:
+        return  # It has ended meanwhile, or is on another machine: the deletion leaves word to end it.
+    if killed.report.escaped:
+        left = processes(killed.report.escaped)
+        print(f"holdfast: Not everything of task {task.task_id} ended. Still running: {left}.", file=sys.stderr)
 
 
 def _confirm(question: str) -> None:

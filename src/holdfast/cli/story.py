@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,7 @@ QUOTED: Final = 50
 
 
 async def tell() -> int:
+    """The story of the two crashes."""
     with tempfile.TemporaryDirectory(prefix="holdfast-story-") as folder:
         teller = Teller(Path(folder))
         try:
@@ -79,7 +82,7 @@ class Teller:
         seen = await self._said(first, CUT_AFTER)
         await self._kill(first, "It is in the middle of a sentence.")
         self.say("text", "The same command again, in the same folder: holdfast chat")
-        second = await self._start("chat", "--dir", str(self._work), "--model", "demo", typed="")
+        second = await self._start("chat", "--dir", str(self._work), "--model", "demo")
         said = await self._said(second, None)
         cut, whole = await self._answers()
         shown = seen[seen.index("Here is a long answer") :].rstrip("\n")
@@ -97,7 +100,8 @@ class Teller:
         child = await self._start("chat", *options, "--dir", str(self._work), "--model", "demo", typed=f"{line}\n")
         return child
 
-    async def _start(self, *words: str, typed: str | None = None) -> Process:
+    async def _start(self, *words: str, typed: str = "", stays: bool = False) -> Process:
+        """A process that is given this to read. One that is given something, or `stays`, may expect more."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -112,16 +116,16 @@ class Teller:
         )
         self._children.append(child)
         assert child.stdin is not None
-        child.stdin.write((typed or "").encode())
-        if not typed:
-            child.stdin.close()  # a chat that is given a line stays open until it is killed
+        child.stdin.write(typed.encode())
+        if not (typed or stays):
+            child.stdin.close()
         return child
 
     async def _said(self, child: Process, until: str | None) -> str:
         """What a process prints, until a pattern is in it or, without one, until it ends well."""
         said = b""
         assert child.stdout is not None
-        async with asyncio.timeout(STEP_SECONDS):
+        async with within_time():
             while data := await child.stdout.read(4096):
                 said += data
                 if until is not None and re.search(until, said.decode(errors="ignore")):
@@ -177,6 +181,17 @@ class Teller:
     def _hold(self, is_so: bool, claim: str) -> None:
         if not is_so:
             raise Refusal("story_failed", f"The story does not hold: {claim}.", exit_code=WORLD)
+
+
+@asynccontextmanager
+async def within_time() -> AsyncIterator[None]:
+    """For one part of a story: what does not come in time does not come."""
+    try:
+        async with asyncio.timeout(STEP_SECONDS):
+            yield
+    except TimeoutError:
+        late = f"The story does not hold: what should come next did not come within {STEP_SECONDS:g} s."
+        raise Refusal("story_failed", late, exit_code=WORLD) from None
 
 
 def _text(message: AssistantMessage) -> str:

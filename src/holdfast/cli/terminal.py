@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.cli.hints import Hints
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import ToolCallId
@@ -23,8 +24,9 @@ from holdfast.events.request import (
     UserInputRequested,
 )
 from holdfast.events.session import ModelChanged, SessionError, SessionInfo, Truncated
+from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStarted
 from holdfast.events.tool import ToolCompleted, ToolStarted
-from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.events.turn import TurnEnded, TurnStarted, TurnWaiting
 from holdfast.live.live import Delta
 from holdfast.server.reader import Reading
 
@@ -47,6 +49,7 @@ one text look like another."""
 MAX_LINE_CHARACTERS = 200
 MAX_DETAIL_LINES = 8
 INTERRUPTED = "(interrupted)"
+WOKEN = "◆ Started by news of a task; nobody typed."
 
 
 class Piece(NamedTuple):
@@ -84,8 +87,11 @@ def duration(milliseconds: int) -> str:
 class Transcript:
     """Takes readings in order and gives the pieces that show them. It never shows one thing twice."""
 
-    def __init__(self, *, shows_user: Callable[[UserMessage], bool] = lambda message: True) -> None:
+    def __init__(
+        self, *, shows_user: Callable[[UserMessage], bool] = lambda message: True, hints: Hints | None = None
+    ) -> None:
         self._shows_user = shows_user
+        self._hints = hints or Hints({})
         self._group = ""
         self._at_line_start = True
         self._calls: dict[ToolCallId, ToolStarted] = {}
@@ -160,6 +166,12 @@ class Transcript:
                 yield from self._lines("note", "note", f"· {one_line(message)}")
             case Truncated():
                 yield from self._lines("note", "note", "· The conversation was rewound here.")
+            case TurnStarted(woken=True):
+                yield from self._lines("woken", "user", WOKEN)
+            case TaskStarted():
+                yield from self._lines("tool", "note", self._background_line(body))
+            case TaskNotified(notice=TaskNotice(silent=False) as notice):
+                yield from self._lines("woken" if self._group == "woken" else "task", *notice_line(notice))
             case _:
                 yield from self._tool_event(body)
 
@@ -192,6 +204,13 @@ class Transcript:
                 )
             case _:
                 pass
+
+    def _background_line(self, body: TaskStarted) -> str:
+        how = "It goes on" if body.flipped else "It runs"
+        return f"· {how} in the background, task {one_line(body.task_id)}: {self._tail_command(body.task_id)}"
+
+    def _tail_command(self, task_id: str) -> str:
+        return neutral(self._hints.command("tasks", "tail", one_line(task_id)))
 
     def _end_of_message(self, *, interrupted: bool) -> Iterator[Piece]:
         if self._group not in ("text", "reasoning"):
@@ -266,6 +285,25 @@ def _user_line(body: UserMessage) -> str:
     text = neutral(body.content).strip("\n").replace("\n", "\n  ")
     joined = " (joined the running turn)" if body.delivery == "steering" else ""
     return f"> {text}{joined or (' (was queued)' if body.delivery == 'queued' else '')}"
+
+
+_BECAME: dict[NoticeKind, tuple[Style, str, str]] = {
+    "completed": ("good", "✓", "completed"),
+    "failed": ("bad", "✗", "failed"),
+    "killed": ("note", "■", "was killed"),
+    "lost": ("bad", "✗", "was lost"),
+    "stalled": ("ask", "?", "seems stuck: it is quiet, as if it waited for somebody to type"),
+}
+
+
+def notice_line(notice: TaskNotice) -> tuple[Style, str]:
+    """What became of a task: its id, how it ended and after how long, what it was, and why if that is known."""
+    style, mark, became = _BECAME[notice.kind]
+    code = f" · exit code {notice.exit_code}" if notice.exit_code is not None else ""
+    what = one_line(notice.description or notice.command, 80)
+    why = f" · {one_line(notice.detail)}" if notice.detail else ""
+    task = one_line(notice.task_id)
+    return style, f"{mark} Task {task} {became}{code} · {duration(notice.duration_ms)} · {what}{why}"
 
 
 def _tool_line(body: ToolCompleted, started: ToolStarted | None) -> tuple[Style, str]:

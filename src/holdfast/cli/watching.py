@@ -1,11 +1,12 @@
 """What a reader of a session knows of it: whether it works or waits, what it asks, what it costs to wait for."""
 
 import time
+from typing import Final
 
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import MessageId, Position, RequestId
-from holdfast.events.inbox import Message
+from holdfast.events.ids import MessageId, Position, RequestId, TaskId
+from holdfast.events.inbox import Item, Message, TaskNews
 from holdfast.events.message import UserMessage
 from holdfast.events.request import (
     ExternalToolCompleted,
@@ -16,10 +17,13 @@ from holdfast.events.request import (
     UserInputRequested,
 )
 from holdfast.events.session import ModelChanged, SessionStarted
+from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnStarted
 from holdfast.session.state import TRANSITIONS, Phase
 from holdfast.store.store import CaughtUp
+
+COMMAND_TOOLS: Final = frozenset({"exec", "bash"})
 
 Asked = PermissionRequested | UserInputRequested | ExternalToolRequested
 
@@ -35,6 +39,8 @@ class Watched:
         self.turns = 0
         self.turn_started_at = 0.0
         self.running_tools: dict[str, str] = {}
+        self.running_tasks: dict[TaskId, str] = {}
+        """What goes on in the background, as far as the log was told, by its description or command."""
         self.unpromoted: dict[MessageId, str] = {}
         """Messages sent from here that no turn has taken up yet."""
         self._names: dict[str, str] = {}
@@ -43,11 +49,17 @@ class Watched:
     def busy(self) -> bool:
         return self.phase is not Phase.IDLE
 
+    @property
+    def runs_command(self) -> bool:
+        """The turn waits for a command, as far as the names of the tools tell."""
+        return any(name in COMMAND_TOOLS for name in self.running_tools.values())
+
     def take(self, event: Event) -> None:
         body = event.body
         self.position = event.position
         self.phase = TRANSITIONS.get((self.phase, type(body)), self.phase)
         self._follow_requests(body)
+        self._follow_tasks(body)
         match body:
             case SessionStarted(model=model):
                 self.model = model
@@ -77,13 +89,29 @@ class Watched:
             case _:
                 pass
 
+    def _follow_tasks(self, body: Body) -> None:
+        match body:
+            case TaskStarted(task_id=task_id):
+                self.running_tasks[task_id] = body.description or body.command
+            case TaskNotified(notice=notice) if notice.kind != "stalled":
+                self.running_tasks.pop(notice.task_id, None)
+            case _:
+                pass
+
 
 def is_settled(caught: CaughtUp) -> bool:
-    """Whether nothing happens any more until somebody does something: by log and inbox of one snapshot."""
+    """Whether nothing happens any more until somebody does something: by log and inbox of one snapshot. Tasks that run
+    may make something happen at any time, and count as nothing here."""
     match caught.row.status:
         case "idle":
-            return not caught.inbox
+            held = caught.row.held_by is not None
+            return all(_stays(item.item, held=held) for item in caught.inbox)
         case "waiting":
-            return all(isinstance(item.item, Message) for item in caught.inbox)
+            return all(isinstance(item.item, Message | TaskNews) for item in caught.inbox)
         case "queued" | "running":
             return False
+
+
+def _stays(item: Item, *, held: bool) -> bool:
+    """News that the model knows already starts no turn; nor does news that a holder left: it waits for a person."""
+    return isinstance(item, TaskNews) and (item.notice.silent or not held)

@@ -1,10 +1,22 @@
 """The model of a first look: no key, no network. It shows what Holdfast does and says how to go on from there."""
 
-from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedCall, ScriptedModel
 
 DEMO_FILE = "holdfast-demo.txt"
 WORD_PACE_MS = 25
 """Slow enough to read along and to be interrupted, quick enough not to bore."""
+
+BUILD_STEPS = 8
+BUILD_WAIT_SECONDS = 1
+BUILD_COMMAND = f"""\
+echo "building, as process $$"
+for step in {" ".join(str(step) for step in range(1, BUILD_STEPS + 1))}; do
+  sleep 1
+  echo "step $step of {BUILD_STEPS}"
+done
+echo "built {BUILD_STEPS} steps\"
+"""
+"""Slow enough to be killed and started again while it runs. It builds nothing."""
 
 _FILE_TEXT = """This file was written by Holdfast's demo model, after you approved it.
 
@@ -19,6 +31,7 @@ of these:
 - "read the note": I look at that file with a tool.
 - "ask me a question": I ask, and wait for your answer.
 - "think about it": my reasoning is shown before the answer.
+- "build something": a slow command that goes on in the background; I report when it ends.
 - "a long answer": long enough to kill the process in the middle of it and start it again.
 
 To talk to a real model, set OPENAI_API_KEY or OPENROUTER_API_KEY and choose it with --model, for example \
@@ -102,9 +115,28 @@ _ASK = (
     ),
 )
 
+_BUILD = (
+    _calls(
+        f"I start a build that takes about {BUILD_STEPS} seconds, and wait no longer than {BUILD_WAIT_SECONDS} for it.",
+        ScriptedCall("exec", {"command": BUILD_COMMAND, "description": "A slow build", "timeout": BUILD_WAIT_SECONDS}),
+    ),
+    _said(
+        "The call came back with this:\n\n{last_tool_message}\n\n"
+        "A command that is slower than its caller is patient goes on in the background. It does not belong to this "
+        "process: kill it, start it again, and the build is still running. When it ends, I will tell you."
+    ),
+)
+
+_REPORT = _said(
+    "Task {task_id} has news: {task_status}, exit code {task_exit_code}. The last line that it wrote is: "
+    "{task_last_line}\n\nNobody had to ask: the end of a task wakes its session, once."
+)
+
 DEMO_SCRIPT = Script(
     rules=(
+        Rule(when=TASK_NEWS, replies=(_REPORT,)),
         _READ,
+        Rule(when="build", replies=_BUILD),
         Rule(when="question", replies=_ASK),
         Rule(when="note", replies=_WRITE),
         Rule(when="write", replies=_WRITE),

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self
+from xml.sax.saxutils import unescape
 
 import msgspec
 
@@ -43,6 +44,10 @@ FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", 
 INTERRUPTED_NOTE = "Your reply was interrupted"
 """How the runtime's note begins that follows an answer which a crash cut short."""
 
+TASK_NEWS = "<task-notification>"
+"""What is in the user-role text by which the runtime tells a model of a task. A rule for it should come first: the text
+quotes the task's command and output, which may contain anything."""
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a reply fails: `malformed`, `cut` and `hang` after that many chunks, the others instead of the answer."""
@@ -62,7 +67,9 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer. In texts, `{user}` is what the person said last and `{last_tool_result}` what the last tool did."""
+    """One answer. In texts, `{user}` is what the person said last and `{last_tool_result}` what the last tool did
+    (`{last_tool_message}` only its `message`, if it has one); `{task_id}`, `{task_status}`, `{task_exit_code}` and
+    `{task_last_line}` are what the last news of a task says."""
 
     text: str = ""
     texts: tuple[str, ...] = ()
@@ -307,7 +314,42 @@ def _fill(template: str, cue: Cue, messages: Sequence[ContextMessage]) -> str:
         return template
     result = next((m.text for m in reversed(messages) if isinstance(m, ToolOutcome)), "")
     values = {"{user}": cue.user, "{last_tool_result}": result}
-    return re.sub(r"\{user\}|\{last_tool_result\}", lambda found: values[found[0]], template)
+    if "{last_tool_message}" in template:
+        values["{last_tool_message}"] = _message_in(result)
+    if "{task_" in template:
+        values |= _last_news(messages)
+    return _BLANKS.sub(lambda found: values.get(found[0], ""), template)
+
+
+_BLANKS = re.compile(
+    r"\{(?:user|last_tool_result|last_tool_message|task_id|task_status|task_exit_code|task_last_line)\}"
+)
+
+
+def _message_in(result: str) -> str:
+    try:
+        found = msgspec.json.decode(result)
+    except msgspec.DecodeError:
+        return result
+    return found["message"] if isinstance(found, dict) and isinstance(found.get("message"), str) else result
+
+
+def _last_news(messages: Sequence[ContextMessage]) -> dict[str, str]:
+    """What the last notice of a task says, as a model would read it."""
+    texts = (m.text for m in reversed(messages) if isinstance(m, UserText))
+    notice = next((text for text in texts if TASK_NEWS in text), "")
+    tail = _tagged(notice, "output-tail").strip().splitlines()
+    return {
+        "{task_id}": _tagged(notice, "task-id"),
+        "{task_status}": _tagged(notice, "status"),
+        "{task_exit_code}": _tagged(notice, "exit-code") or "unknown",
+        "{task_last_line}": tail[-1] if tail else "(nothing)",
+    }
+
+
+def _tagged(notice: str, name: str) -> str:
+    found = re.search(f"<{name}>(.*?)</{name}>", notice, re.DOTALL)
+    return unescape(found[1]) if found else ""
 
 
 @lru_cache(maxsize=256)
