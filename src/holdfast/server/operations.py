@@ -3,6 +3,7 @@
 A surface never talks to a worker: it puts into the inbox, and whoever holds the session takes it from there.
 """
 
+import itertools
 import re
 import typing
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, TurnId, random_id
 from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, StopCause, ToolAnswer
-from holdfast.events.message import Image
+from holdfast.events.message import Image, UserMessage
 from holdfast.events.request import Decision, PermissionKind, RequestKind
 from holdfast.events.session import (
     ClientTool,
@@ -91,9 +92,13 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """The receipt of a message, readable again by its id."""
 
     message_id: MessageId
+    item_key: str
+    """What it is called in the inbox."""
     state: inbox.ItemState
     delivery: str
     duplicate: bool = False
+    while_running: bool = False
+    """A turn was unfinished when it was accepted."""
     returned: tuple[str, ...] = ()
     """Texts that `interrupt` took out of the queue."""
 
@@ -292,19 +297,46 @@ class Operations:
             only_if_idle=delivery == "reject",
             stop_first=f"stop:before:{made}" if delivery == "interrupt" else None,
         )
-        return Sent(
-            message_id=made,
-            state=accepted.item.state,
-            delivery=accepted.item.outcome,
-            duplicate=accepted.duplicate,
-            returned=_texts(accepted.removed),
+        return _sent(made, accepted)
+
+    async def send_instead(self, key: Key, said: UserMessage, *, replaces: Position, kept: Position) -> Sent:
+        """Take back what was said after `kept` and have this message answered in its place: accepted as one, and done
+        in one unit. A turn that runs is stopped first, and messages that wait are taken out and returned.
+
+        `replaces` is where the message that is taken back stands. The same again, as long as that is not done, is the
+        same receipt; anything else replaces what was to replace it."""
+        self._check_id("message", said.message_id)
+        self._check_text(said.content)
+        item = inbox.Message(
+            message_id=said.message_id,
+            text=said.content,
+            delivery="enqueue",
+            model_text=said.model_text,
+            added=said.added,
+            images=said.images,
+            attachments=said.attachments,
+            agent_mode=said.agent_mode,
+            rewinds_to=kept,
         )
+        for attempt in itertools.count():
+            item_key = f"instead:{said.message_id}@{replaces}.{attempt}"
+            found = await self.store.receipt(key, item_key)
+            if found is not None and (found.item != item or found.state in ("removed", "refused")):
+                continue  # Used up by one that was taken out again, or that this one takes out.
+            try:
+                accepted = await self._put(key, item, item_key, stop_first=f"stop:before:{item_key}")
+            except Conflict as error:
+                if error.code != "id_reused":
+                    raise
+                continue  # Another came in between.
+            return _sent(said.message_id, accepted)
+        raise AssertionError("a key is found")
 
     async def receipt(self, key: Key, message_id: MessageId) -> Sent:
         found = await self.store.receipt(key, f"message:{message_id}")
         if found is None:
             raise NotFound("message_not_found", f"There is no message {message_id} in this session.")
-        return Sent(message_id=message_id, state=found.state, delivery=found.outcome, duplicate=True)
+        return _sent(message_id, Accepted(found, duplicate=True))
 
     async def queue(self, key: Key) -> tuple[InboxItem, ...]:
         """The messages that wait, in order."""
@@ -610,6 +642,18 @@ class Operations:
 
 
 _STOP_OUTCOME = Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
+
+
+def _sent(message_id: MessageId, accepted: Accepted) -> Sent:
+    return Sent(
+        message_id=message_id,
+        item_key=accepted.item.key,
+        state=accepted.item.state,
+        delivery=accepted.item.outcome,
+        duplicate=accepted.duplicate,
+        while_running=accepted.item.while_running,
+        returned=_texts(accepted.removed),
+    )
 
 
 def _texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:

@@ -64,6 +64,23 @@ class Reader:
         finally:
             subscription.close()
 
+    async def batches(self) -> AsyncGenerator[list[Reading], None]:
+        """As `follow`, but what came together is given together: whoever sends it on can do so at once. The cursor is
+        behind all of the batch that was given last."""
+        subscription = self._live.subscribe(self._key)
+        try:
+            readings: list[Reading] | None = None
+            while True:
+                while readings is None:
+                    caught = await self._catch_up()
+                    yield list(self._from_store(caught))
+                    readings = None if caught.more else [Changed()]
+                if readings:
+                    yield readings
+                readings = self._from_hint(await subscription.next())
+        finally:
+            subscription.close()
+
     async def _catch_up(self) -> CaughtUp:
         caught = await self._store.catch_up(self._key, self.cursor, limit=PAGE_EVENTS)
         if caught is None:
@@ -153,6 +170,13 @@ def _as_delta(segment: Segment) -> Delta:
         tool_call_id=segment.tool_call_id,
         name=segment.name,
     )
+
+
+def as_read(event: Event) -> Iterator[Reading]:
+    """An event as it comes to somebody who has read nothing of its message before."""
+    if isinstance(event.body, AssistantMessage):
+        yield from _rest_of(event.body)
+    yield event
 
 
 def _rest_of(body: AssistantMessage) -> Iterator[Delta]:

@@ -1,0 +1,71 @@
+"""`holdfast keys`: who may use the HTTP server. A key is shown once, when it is made."""
+
+import sys
+from typing import cast, get_args
+
+import msgspec
+
+from holdfast.cli.errors import Refusal
+from holdfast.cli.opening import opened
+from holdfast.cli.session_lines import when
+from holdfast.cli.terminal import neutral
+from holdfast.config import Config
+from holdfast.server.http.identity import Role
+from holdfast.server.http.keys import KeyRing
+from holdfast.store.keys import KeyRow
+
+
+async def create_key(config: Config, *, name: str, role: Role, owner: str | None, as_json: bool) -> None:
+    """The key goes to stdout, alone, so that it can be caught; the words about it to stderr."""
+    async with opened(config, work=False) as runtime:
+        made = await KeyRing(runtime.store, runtime.clock).create(
+            name=name, role=role, owner=owner if owner is not None else config.owner
+        )
+    if as_json:
+        print(msgspec.json.encode({**_shown(made.row), "key": made.key}).decode())
+        return
+    print(made.key)
+    row = made.row
+    about = f"Key {row.key_id} for the {row.role} {neutral(row.owner)}. It is not shown again, and kept nowhere."
+    print(about, file=sys.stderr)
+
+
+def checked_role(given: str) -> Role:
+    for role in get_args(Role):
+        if given == role:
+            return cast(Role, role)
+    raise Refusal("role_invalid", f"{given!r} is no role. Allowed: user or admin.")
+
+
+async def list_keys(config: Config, *, as_json: bool) -> None:
+    async with opened(config, work=False) as runtime:
+        rows = await KeyRing(runtime.store, runtime.clock).all()
+    for row in rows:
+        if as_json:
+            print(msgspec.json.encode(_shown(row)).decode())
+        else:
+            print(_line(row))
+    if not rows and not as_json:
+        print("There are no keys. Make one with `holdfast keys create --name NAME`.")
+
+
+async def revoke_key(config: Config, key_id: str) -> None:
+    async with opened(config, work=False) as runtime:
+        await KeyRing(runtime.store, runtime.clock).revoke(key_id)
+    print(f"Key {key_id} is revoked. Servers refuse it within a second.")
+
+
+def _line(row: KeyRow) -> str:
+    state = "revoked" if row.revoked_at is not None else "valid"
+    return f"{row.key_id}  {row.role:5}  {state:7}  {when(row.created_at)}  {neutral(row.owner)}  {neutral(row.name)}"
+
+
+def _shown(row: KeyRow) -> dict[str, object]:
+    return {
+        "id": row.key_id,
+        "name": row.name,
+        "owner": row.owner,
+        "role": row.role,
+        "created_at": row.created_at,
+        "revoked_at": row.revoked_at,
+    }

@@ -1,0 +1,152 @@
+"""The tool calls of a step as parts of a message: their input as it comes, who runs them, how they ended. Pure.
+
+Who runs a call is told by the event that follows it in the log, so its input is announced only then: an attempt or a
+refusal means that it is run here, a request that a client or a person is to do it. A call that is asked about is not
+said to run here before it does: a client that goes on by itself once its own calls are done must see that one is not.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.events import codec, message, request, tool
+from holdfast.events.body import Body
+from holdfast.events.ids import RequestId
+from holdfast.live.live import Delta
+from holdfast.server.ai_sdk import chunks
+from holdfast.server.ai_sdk.chunks import Chunk
+
+Release = Literal[6, 7]
+"""What a client said that it is; 6 is what 6 and 7 have in common."""
+
+_DENIALS: Final = ("denied", "rejected")
+
+
+class _Call(msgspec.Struct):
+    tool_call_id: str
+    name: str
+    arguments: str = ""
+    is_cut: bool = False
+    """Its message was interrupted: nobody knows what its input would have been."""
+    is_announced: bool = False
+    runs_here: bool = True
+    was_asked: bool = False
+    """Whether it may run was asked of somebody."""
+    answer: str | None = None
+    """What a person answered, if the call was a question."""
+
+
+class ToolParts:
+    """The calls of the step that is told."""
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        self._calls: dict[str, _Call] = {}
+        self._questions: dict[RequestId, _Call] = {}
+
+    def start_step(self) -> None:
+        self._calls.clear()
+        self._questions.clear()
+
+    def hold_client_calls(self) -> bool:
+        """Whether the step has calls that its client had to do with."""
+        return any(not call.runs_here for call in self._calls.values())
+
+    def grow(self, delta: Delta) -> list[Chunk]:
+        grown: list[Chunk] = []
+        if delta.offset == 0:
+            self._calls[delta.tool_call_id] = _Call(delta.tool_call_id, delta.name)
+            grown.append(chunks.ToolInputStart(delta.tool_call_id, delta.name))
+        if delta.text:
+            grown.append(chunks.ToolInputDelta(delta.tool_call_id, delta.text))
+        return grown
+
+    def written(self, body: message.AssistantMessage) -> None:
+        """The message is whole, or as whole as it will be."""
+        for block in body.blocks:
+            if isinstance(block, message.ToolCallBlock) and (call := self._calls.get(block.tool_call_id)):
+                call.arguments, call.is_cut = block.arguments, body.interrupted
+
+    def take(self, body: Body) -> list[Chunk]:
+        match body:
+            case tool.ToolAttempted(tool_call_id=found):
+                return self._announced(self._calls.get(found))
+            case request.PermissionRequested(tool_call_id=found):
+                return self._asked(self._calls.get(found), body)
+            case request.PermissionCompleted():
+                return self._decided(body)
+            case request.ExternalToolRequested(tool_call_id=found):
+                return self._handed_out(self._calls.get(found))
+            case request.UserInputRequested(tool_call_id=found, request_id=request_id):
+                if call := self._calls.get(found):
+                    self._questions[request_id] = call
+                return self._handed_out(self._calls.get(found))
+            case request.UserInputCompleted(cancelled=False, request_id=request_id):
+                if question := self._questions.get(request_id):
+                    question.answer = body.answer
+            case tool.ToolCompleted(tool_call_id=found):
+                return self._completed(self._calls.get(found), body)
+            case _:
+                pass
+        return []
+
+    def _announced(self, call: _Call | None) -> list[Chunk]:
+        """The whole input, once."""
+        if call is None or call.is_announced or call.is_cut:
+            return []
+        call.is_announced = True
+        whole = codec.arguments(call.arguments)
+        runs_here = call.runs_here and not call.was_asked
+        return [chunks.ToolInputAvailable(call.tool_call_id, call.name, whole, runs_here)]
+
+    def _asked(self, call: _Call | None, body: request.PermissionRequested) -> list[Chunk]:
+        if call is None:
+            return []
+        call.was_asked = True
+        return [*self._announced(call), chunks.ToolApprovalRequest(body.request_id, call.tool_call_id)]
+
+    def _decided(self, body: request.PermissionCompleted) -> list[Chunk]:
+        if self._release < 7 or body.decision == "cancelled" or body.tool_call_id not in self._calls:
+            return []
+        approved = body.decision in ("approved", "approved-for-session")
+        return [chunks.ToolApprovalResponse(body.request_id, approved, body.feedback)]
+
+    def _handed_out(self, call: _Call | None) -> list[Chunk]:
+        """A client is to run it. One that was asked before is announced again, for now it may."""
+        if call is None:
+            return []
+        call.runs_here = call.is_announced = False
+        return self._announced(call)
+
+    def _completed(self, call: _Call | None, body: tool.ToolCompleted) -> list[Chunk]:
+        if call is None:
+            return []
+        if call.was_asked and body.error in _DENIALS:
+            return [chunks.ToolOutputDenied(call.tool_call_id)]
+        before = self._announced(call)
+        if not body.success:
+            return [*before, chunks.ToolOutputError(call.tool_call_id, body.content, call.runs_here)]
+        return [*before, chunks.ToolOutputAvailable(call.tool_call_id, _output(call, body), call.runs_here)]
+
+
+def _output(call: _Call, body: tool.ToolCompleted) -> Any:
+    """A client's own result comes back as the value that it gave; of a long one of ours, what the model got."""
+    if call.answer is not None:
+        return call.answer
+    if call.runs_here:
+        return body.content if body.preview is None else body.preview
+    return output_of(body.content)
+
+
+def text_of(output: Any) -> str:
+    """A client's result as the log keeps it: text, or else JSON. `output_of` gives the same value back."""
+    if isinstance(output, str) and output_of(output) == output:
+        return output
+    return codec.to_bytes(output).decode()
+
+
+def output_of(content: str) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return content

@@ -1,0 +1,1 @@
+"""The HTTP surface: REST with a published schema, and streams, over the same operations as every other surface."""

@@ -1,0 +1,109 @@
+"""How a request fails: one JSON shape with a stable code and a sentence for people, whatever went wrong.
+
+`ApiError` is what this surface itself refuses: who asks, from where, how much, how often. What operations refuse is in
+`server/errors.py`; `answer_to` is the one table that says which status each of them gets. Handlers do not catch.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from holdfast.models.errors import ModelNotUsable
+from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
+from holdfast.store.errors import StoreError
+
+STORE_RETRY_SECONDS: Final = 1.0
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong."""
+
+    code: str
+    """Stable, for programs."""
+    message: str
+    """A sentence for people."""
+    retry_after: float | None = None
+    """Seconds after which the same request may succeed."""
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of every answer that is an error."""
+
+    error: Problem
+
+
+class ApiError(Exception):
+    """A request is refused. Nothing was stored."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+        self.headers = dict(headers or {})
+
+    def body(self) -> bytes:
+        problem = Problem(code=self.code, message=self.message, retry_after=self.retry_after)
+        return msgspec.json.encode(ErrorBody(error=problem))
+
+    def response(self) -> Response:
+        headers = dict(self.headers)
+        if self.retry_after is not None:
+            headers["retry-after"] = str(math.ceil(self.retry_after))
+        return Response(self.body(), self.status, headers, media_type="application/json")
+
+
+_STATUS_BY_CODE: Final[Mapping[str, int]] = {
+    "queue_full": 429,
+    "too_many_messages": 429,
+}
+"""Where the kind of the error alone would say too little."""
+
+_HTTP_CODES: Final[Mapping[int, tuple[str, str]]] = {
+    404: ("not_found", "There is nothing at this address."),
+    405: ("method_not_allowed", "This address does not know that method."),
+}
+
+
+def answer_to(error: BaseException) -> ApiError:
+    """What a client is told of an error. Of one that is our bug it is told nothing else."""
+    match error:
+        case ApiError():
+            return error
+        case OperationError():
+            return ApiError(_STATUS_BY_CODE.get(error.code, _status(error)), error.code, error.message)
+        case ModelNotUsable():
+            return ApiError(422, "model_not_usable", error.message)
+        case StoreError():
+            # What it says of files and disks is for whoever runs the server, and in the log.
+            message = "The database does not answer at the moment. Try again; what was accepted before is kept."
+            return ApiError(503, error.code, message, retry_after=STORE_RETRY_SECONDS)
+        case HTTPException(status_code=status) if status in _HTTP_CODES:
+            return ApiError(status, *_HTTP_CODES[status], headers=error.headers)
+        case _:
+            return ApiError(500, "internal_error", "Holdfast has a bug. What was accepted before is kept.")
+
+
+def _status(error: OperationError) -> int:
+    match error:
+        case NotFound():
+            return 404
+        case Invalid():
+            return 422
+        case Conflict():
+            return 409
+        case _:
+            return 400

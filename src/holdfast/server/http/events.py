@@ -1,0 +1,203 @@
+"""A session's log and what happens in it: as a page, as a page that is waited for, or as a stream.
+
+The stream is ours: every event and every piece of an answer has an id from which any process can go on, in the middle
+of a word if it must be. A reader that comes back with the last one it saw misses nothing and sees nothing twice.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, MessageId, Position
+from holdfast.live.live import Changed, Delta, Progress
+from holdfast.server.errors import NotFound
+from holdfast.server.http.endpoint import Endpoint, routes_of
+from holdfast.server.http.errors import ApiError
+from holdfast.server.http.service import Service
+from holdfast.server.http.views import QueuedView, queued_views
+from holdfast.server.http.wire import answer, read_query
+from holdfast.server.reader import Reading
+from holdfast.store.store import Cursor
+
+MAX_WAIT_SECONDS: Final = 60
+
+MAX_CURSOR_CHARACTERS: Final = 200
+
+PIECE_BYTES: Final = 65_536
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    after: Annotated[str, Meta(max_length=MAX_CURSOR_CHARACTERS)] = "0"
+    """A position, or a cursor that was given out before."""
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
+    """How many seconds to wait for the next event if there is none."""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of the log, as it is kept."""
+
+    position: int
+    id: str
+    time: int
+    type: str
+    version: int
+    data: msgspec.Raw
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    events: tuple[EventView, ...]
+    cursor: str
+    """Read on after it."""
+
+
+class QueueChanged(msgspec.Struct, frozen=True, kw_only=True):
+    messages: tuple[QueuedView, ...]
+
+
+def routes(service: Service) -> list[Route]:
+    return routes_of(EventRoutes(service).endpoints())
+
+
+class EventRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._operations = service.operations
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="GET",
+                path="/v1/sessions/{session_id}/events",
+                handler=self.read,
+                summary="The log, waited for if wanted; with `Accept: text/event-stream`, a stream of it",
+                query=EventQuery,
+                answers={200: EventPage},
+                is_stream=True,
+            )
+        ]
+
+    async def read(self, request: Request) -> Response:
+        asked = read_query(request, EventQuery)
+        key = self._service.key(request)
+        await self._operations.session(key)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return answer(await self._page(key, asked))
+        cursor = parse_cursor(request.headers.get("last-event-id") or asked.after)
+        return self._service.streams.answer(self._service.identity(request), self._frames(key, cursor))
+
+    # A page
+
+    async def _page(self, key: Key, asked: EventQuery) -> EventPage:
+        position = parse_cursor(asked.after).position
+        events = await self._operations.store.events_after(key, position, limit=asked.limit)
+        if not events and asked.wait:
+            events = await self._next_events(key, position, asked)
+        last = events[-1].position if events else position
+        return EventPage(events=tuple(map(event_view, events)), cursor=str(last))
+
+    async def _next_events(self, key: Key, position: Position, asked: EventQuery) -> tuple[Event, ...]:
+        readings = self._operations.read(key, Cursor(position)).follow()
+        try:
+            async with asyncio.timeout(asked.wait), aclosing(readings):
+                async for reading in readings:
+                    if isinstance(reading, Event):
+                        break
+        except TimeoutError:
+            return ()
+        return await self._operations.store.events_after(key, position, limit=asked.limit)
+
+    # A stream
+
+    async def _frames(self, key: Key, cursor: Cursor) -> AsyncGenerator[bytes, None]:
+        """The stream, piece by piece: what was committed together is sent together."""
+        yield b"retry: 1000\n\n"
+        position, queue = cursor.position, None
+        try:
+            async with aclosing(self._operations.read(key, cursor).batches()) as batches:
+                async for batch in batches:
+                    for frames in _together(_frames_of(batch, position)):
+                        yield frames
+                    position = max((found.position for found in batch if isinstance(found, Event)), default=position)
+                    if any(isinstance(found, Changed) for found in batch):
+                        waiting = queued_views(await self._operations.queue(key))
+                        if waiting != queue:
+                            yield _queue_frame(waiting)
+                        queue = waiting
+        except NotFound:
+            yield b"event: deleted\ndata: {}\n\n"
+
+
+def _together(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Several at a time, but not more than a client that reads slowly should make us keep."""
+    piece = b""
+    for frame in frames:
+        piece += frame
+        if len(piece) > PIECE_BYTES:
+            yield piece
+            piece = b""
+    if piece:
+        yield piece
+
+
+def _frames_of(batch: Iterable[Reading], position: Position) -> Iterable[bytes]:
+    for found in batch:
+        match found:
+            case Event():
+                position = found.position
+                yield _frame(b"event", codec.to_bytes(event_view(found)), str(position))
+            case Delta():
+                end = found.offset + len(found.text.encode())
+                cursor = Cursor(position, found.message_id, found.block, end)
+                yield _frame(b"delta", codec.to_bytes(found), format_cursor(cursor))
+            case Progress():
+                yield b"event: progress\ndata: " + codec.to_bytes(found) + b"\n\n"
+            case Changed():
+                pass  # What became of the queue is told behind the batch.
+
+
+def _frame(kind: bytes, data: bytes, cursor: str) -> bytes:
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (cursor.encode(), kind, data)
+
+
+def _queue_frame(waiting: tuple[QueuedView, ...]) -> bytes:
+    return b"event: queue\ndata: " + codec.to_bytes(QueueChanged(messages=waiting)) + b"\n\n"
+
+
+def event_view(event: Event) -> EventView:
+    name, version, data = codec.encode(event.body)
+    return EventView(
+        position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)
+    )
+
+
+def format_cursor(cursor: Cursor) -> str:
+    """`POSITION`, or `POSITION/MESSAGE/BLOCK/OFFSET` in the middle of an answer."""
+    if cursor.message_id is None:
+        return str(cursor.position)
+    return f"{cursor.position}/{cursor.message_id}/{cursor.block}/{cursor.offset}"
+
+
+def parse_cursor(text: str) -> Cursor:
+    position, _, rest = text.partition("/")
+    message_id, _, place = rest.partition("/")
+    block, _, offset = place.partition("/")
+    numbers = (position, block, offset) if rest else (position,)
+    if len(text) > MAX_CURSOR_CHARACTERS or not all(_is_number(number) for number in numbers):
+        raise ApiError(422, "cursor_invalid", "That is no cursor: give one that came with an event, or a position.")
+    if not rest:
+        return Cursor(Position(int(position)))
+    return Cursor(Position(int(position)), MessageId(message_id), int(block), int(offset))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15

@@ -1,0 +1,102 @@
+"""API keys: each is for one owner, in one role. One is shown once, when it is made; what is kept is a digest of it."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Final
+
+import msgspec
+
+from holdfast.events.ids import Owner
+from holdfast.server.errors import Invalid, NotFound
+from holdfast.server.http.identity import Identity, Role, Shown
+from holdfast.store.clock import Clock
+from holdfast.store.keys import KeyRow
+from holdfast.store.store import Store
+
+TRUST_SECONDS: Final = 1.0
+"""How long a key that was looked up is trusted without another look: a revoked one is refused within that time."""
+
+MAX_TRUSTED: Final = 10_000
+
+MAX_NAME_CHARACTERS: Final = 64
+
+_KEY: Final = re.compile(r"hf_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
+
+
+class MadeKey(msgspec.Struct, frozen=True):
+    """The key itself is nowhere else from now on."""
+
+    row: KeyRow
+    key: str
+
+    def __repr__(self) -> str:
+        return f"MadeKey({self.row!r}, ***)"
+
+
+class KeyRing:
+    """Makes, lists and revokes keys, and knows people by them."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._trusted: dict[str, tuple[KeyRow, float]] = {}
+
+    async def create(self, *, name: str, role: Role, owner: str) -> MadeKey:
+        """A new key, durable on return. A crash before that leaves at most one that nobody knows."""
+        for what, text in (("name", name), ("owner", owner)):
+            if not text.strip() or len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
+                raise Invalid(f"{what}_invalid", f"A key's {what} has 1 to {MAX_NAME_CHARACTERS} printable characters.")
+        key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        row = KeyRow(
+            key_id=key_id,
+            name=name,
+            owner=Owner(owner),
+            role=role,
+            digest=_digest(secret),
+            created_at=self._clock.now_ms(),
+        )
+        await self._store.add_key(row)
+        return MadeKey(row, f"hf_{key_id}_{secret}")
+
+    async def all(self) -> tuple[KeyRow, ...]:
+        return await self._store.keys()
+
+    async def revoke(self, key_id: str) -> None:
+        if not await self._store.revoke_key(key_id):
+            raise NotFound("key_not_found", f"There is no key {key_id} that could be revoked.")
+        self._trusted.pop(key_id, None)
+
+    async def identify(self, shown: Shown, *, changes: bool) -> Identity | None:
+        parsed = _KEY.fullmatch(shown.bearer)
+        if parsed is None:
+            return None
+        row = await self._row(parsed["id"])
+        # One that is not there is compared like any other: how long it takes tells nothing.
+        digest = row.digest if row is not None else bytes(32)
+        if not hmac.compare_digest(digest, _digest(parsed["secret"])) or row is None:
+            return None
+        return Identity(owner=row.owner, role=row.role, name=row.name, key_id=row.key_id)
+
+    async def is_valid(self, identity: Identity) -> bool:
+        return await self._row(identity.key_id) is not None
+
+    async def _row(self, key_id: str) -> KeyRow | None:
+        now = self._clock.monotonic()
+        trusted = self._trusted.get(key_id)
+        if trusted is not None and now < trusted[1]:
+            return trusted[0]
+        self._trusted.pop(key_id, None)
+        found = await self._store.keys(key_id)
+        if not found or found[0].revoked_at is not None:
+            return None
+        if len(self._trusted) >= MAX_TRUSTED:
+            self._trusted.clear()
+        self._trusted[key_id] = (found[0], now + TRUST_SECONDS)
+        return found[0]
+
+
+def _digest(secret: str) -> bytes:
+    """One round is enough: the secret is random and longer than anybody can try out."""
+    return hashlib.sha256(secret.encode()).digest()

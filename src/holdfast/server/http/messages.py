@@ -1,0 +1,197 @@
+"""Pages of a conversation, from its end: what was said, what tools gave, and how turns ended.
+
+A page is returned oldest first. It never begins between a call and the message that made it, has something to see in
+it if there is anything, and joins the next older page without a hole: that one is asked for with the page's `before`.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Position
+from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock, UserMessage
+from holdfast.events.session import SessionError, SessionInfo
+from holdfast.events.tool import ToolCompleted
+from holdfast.events.turn import TurnEnded
+
+MAX_EXTENDED: Final = 200
+"""How many more messages a page may have than were asked for."""
+
+
+class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class ReasoningView(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    text: str
+
+
+class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
+    tool_call_id: str
+    name: str
+    arguments: str
+    """As the model wrote them; not necessarily JSON."""
+
+
+BlockView = TextView | ReasoningView | ToolCallView
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
+    """Something in a conversation, at its place in the log."""
+
+    position: int
+    time: int
+
+
+class FromUser(Said, frozen=True, tag="user"):
+    """What a person typed."""
+
+    message_id: str
+    turn_id: str
+    text: str
+    delivery: str
+    attachments: tuple[dict[str, Any], ...] = ()
+
+
+class FromAssistant(Said, frozen=True, tag="assistant"):
+    """One answer of the model."""
+
+    message_id: str
+    blocks: tuple[BlockView, ...]
+    model: str
+    interrupted: bool
+    duration_ms: int
+
+
+class FromTool(Said, frozen=True, tag="tool"):
+    """The result of a call."""
+
+    tool_call_id: str
+    success: bool
+    content: str
+    error: str | None
+    details: str
+    simulated: bool
+    duration_ms: int
+
+
+class Failed(Said, frozen=True, tag="error"):
+    """Why a turn failed."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class Info(Said, frozen=True, tag="info"):
+    """A line for people."""
+
+    message: str
+    level: str
+
+
+class Ended(Said, frozen=True, tag="turn_end"):
+    """How a turn ended."""
+
+    turn_id: str
+    reason: Literal["completed", "stopped", "error", "interrupted"]
+    duration_ms: int
+
+
+MessageView = FromUser | FromAssistant | FromTool | Failed | Info | Ended
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    messages: tuple[MessageView, ...]
+    before: int | None
+    """Ask for the page before this one with it. None: this is the first."""
+
+
+async def page_of(events: AsyncIterator[Event], limit: int) -> MessagePage:
+    """The last page of these events, which come newest first."""
+    found: list[MessageView] = []
+    has_visible = False
+    async for event in events:
+        said = view_of(event)
+        if said is None:
+            continue
+        if _is_full(found, limit, has_visible):
+            return MessagePage(messages=tuple(reversed(found)), before=found[-1].position)
+        found.append(said)
+        has_visible = has_visible or _is_visible(said)
+    return MessagePage(messages=tuple(reversed(found)), before=None)
+
+
+def _is_full(found: list[MessageView], limit: int, has_visible: bool) -> bool:
+    """Whether a page may begin with what it begins with now, before the next older message is added to it."""
+    if len(found) < limit:
+        return False
+    is_inside_group = isinstance(found[-1], FromTool)
+    return len(found) >= limit + MAX_EXTENDED or (has_visible and not is_inside_group)
+
+
+def _is_visible(said: MessageView) -> bool:
+    if isinstance(said, FromAssistant):
+        return any(isinstance(block, TextView) and block.text.strip() for block in said.blocks)
+    return isinstance(said, FromUser | Failed)
+
+
+def view_of(event: Event) -> MessageView | None:
+    """What a person is shown of an event; None: nothing."""
+    at: dict[str, Any] = {"position": event.position, "time": event.time}
+    match event.body:
+        case UserMessage() as body:
+            return FromUser(
+                **at,
+                message_id=body.message_id,
+                turn_id=body.turn_id,
+                text=body.content,
+                delivery=body.delivery,
+                attachments=body.attachments,
+            )
+        case AssistantMessage() as body:
+            return FromAssistant(
+                **at,
+                message_id=body.message_id,
+                blocks=tuple(_blocks(body.blocks)),
+                model=body.model,
+                interrupted=body.interrupted,
+                duration_ms=body.duration_ms,
+            )
+        case ToolCompleted() as body:
+            return FromTool(
+                **at,
+                tool_call_id=body.tool_call_id,
+                success=body.success,
+                content=body.content,
+                error=body.error,
+                details=body.details,
+                simulated=body.simulated,
+                duration_ms=body.duration_ms,
+            )
+        case SessionError() as body:
+            return Failed(**at, code=body.error_type, message=body.message, retryable=body.retryable)
+        case SessionInfo() as body:
+            return Info(**at, message=body.message, level=body.level)
+        case TurnEnded() as body:
+            return Ended(**at, turn_id=body.turn_id, reason=body.reason, duration_ms=body.duration_ms)
+        case _:
+            return None
+
+
+def _blocks(blocks: tuple[Block, ...]) -> Iterator[BlockView]:
+    for block in blocks:
+        match block:
+            case TextBlock(text=text):
+                yield TextView(text=text)
+            case ReasoningBlock(text=text):
+                yield ReasoningView(text=text)
+            case _:
+                yield ToolCallView(tool_call_id=block.tool_call_id, name=block.name, arguments=block.arguments)
+
+
+def starts_before(events: AsyncIterator[Event], before: Position) -> AsyncIterator[Event]:
+    """Those before a position."""
+    return (event async for event in events if event.position < before)

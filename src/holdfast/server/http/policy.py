@@ -1,0 +1,105 @@
+"""What a session may ask for, by the role of who makes it: models, tools, directories, rules, a provider of its own.
+
+Who asks for nothing gets what the server and the role have in common. Who asks for more than that is told what was too
+much, and nothing is made.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.server.errors import Invalid
+from holdfast.server.http.errors import ApiError
+from holdfast.server.http.identity import Role
+
+_RULE: Final = re.compile(r"(?P<name>[\w.*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+
+_STAYS_INSIDE: Final = re.compile(r"[\w.-][^\\]*", re.DOTALL)
+"""A pattern that can only begin with a plain name matches no absolute path, which is how what lies outside is named."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What one role may choose. None is anything."""
+
+    models: tuple[str, ...] | None = None
+    """Names, or patterns such as `openrouter/*`."""
+    tools: tuple[str, ...] | None = None
+    directories: tuple[str, ...] | None = None
+    """Folders in which, and below which, sessions may work."""
+    rules: tuple[str, ...] | None = None
+    """Permission rules. One without a pattern covers those of the same name that stay inside the working directory."""
+    providers: bool = True
+    """Whether a session may bring a provider along: an address that the server then calls."""
+
+    def check_model(self, model: str) -> None:
+        if self.models is not None and not any(fnmatchcase(model, pattern) for pattern in self.models):
+            raise _beyond("model_not_allowed", f"The model {model} is not among those that you may choose.")
+
+    def check_provider(self) -> None:
+        if not self.providers:
+            raise _beyond("provider_not_allowed", "A provider of one's own is for admins of this server.")
+
+    def chosen_tools(self, asked: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+        """The tools of a session: those that were asked for, or the default as far as the role goes."""
+        if asked is None:
+            return tuple(name for name in default if self.tools is None or name in self.tools)
+        for name in asked:
+            if self.tools is not None and name not in self.tools:
+                raise _beyond("tool_not_allowed", f"The tool {name} is not among those that you may choose.")
+        return tuple(asked)
+
+    def check_rules(self, rules: Sequence[str]) -> None:
+        for rule in rules:
+            if self.rules is not None and not any(_covers(own, rule) for own in self.rules):
+                raise _beyond("rule_not_allowed", f"The rule {rule} grants more than you may grant in advance.")
+
+    def checked_directory(self, directory: str) -> str:
+        """The working directory as the one name that everybody gives it. Links are followed before it is judged."""
+        if "\0" in directory or not os.path.isabs(directory):
+            raise Invalid("directory_invalid", "A working directory is an absolute path.")
+        try:
+            found = Path(directory).resolve()
+            is_there = found.is_dir()
+        except (OSError, RuntimeError):
+            found, is_there = Path(directory), False
+        if self.directories is not None and not any(_is_below(found, root) for root in self.directories):
+            raise _beyond("directory_not_allowed", "That working directory is not among those that you may choose.")
+        if not is_there:
+            raise Invalid("directory_not_found", f"{directory} is not a folder on the server.")
+        return str(found)
+
+
+EVERYTHING: Final = Policy()
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """One for each role."""
+
+    user: Policy
+    admin: Policy = EVERYTHING
+
+    def of(self, role: Role) -> Policy:
+        return self.admin if role == "admin" else self.user
+
+
+def _covers(own: str, asked: str) -> bool:
+    if own == asked:
+        return True
+    allowed, wanted = _RULE.fullmatch(own), _RULE.fullmatch(asked)
+    if allowed is None or wanted is None or allowed["pattern"] is not None or allowed["name"] != wanted["name"]:
+        return False
+    pattern = wanted["pattern"] or ""
+    return bool(_STAYS_INSIDE.fullmatch(pattern)) and ".." not in pattern
+
+
+def _is_below(found: Path, root: str) -> bool:
+    return found.is_relative_to(Path(root).resolve())
+
+
+def _beyond(code: str, message: str) -> ApiError:
+    return ApiError(403, code, message)

@@ -1,0 +1,153 @@
+"""What every route stands on: the operations, who asks, and what they may ask for.
+
+A route module has a function `routes(service)`. A handler asks the service who is there and which session is meant,
+reads what was sent, calls one operation and answers; it neither catches errors nor writes to the store.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from holdfast.events.ids import Key, MessageId, SessionId
+from holdfast.live.live import Live
+from holdfast.models.credentials import Credentials
+from holdfast.server.errors import NotFound
+from holdfast.server.http.identity import Identities, Identity
+from holdfast.server.http.metrics import Metrics
+from holdfast.server.http.policy import Policies, Policy
+from holdfast.server.http.rates import Rates
+from holdfast.server.http.streams import Streams
+from holdfast.server.http.visible import LastTurn, last_turn
+from holdfast.server.operations import DeliveryChoice, Operations, Sent
+from holdfast.server.task_operations import TaskOperations
+from holdfast.session.bounds import Bounds
+from holdfast.store.clock import Clock
+
+IDENTITY = "holdfast.identity"
+"""Where the gate leaves in a request's scope who asks."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How this process serves HTTP: its bounds, and what a session gets whose maker did not choose."""
+
+    model: str
+    tools: tuple[str, ...]
+    known_tools: tuple[str, ...]
+    """All that there are. A session with any other could be run by nobody."""
+    directory: str | None = None
+    """Where a session works unless its maker says otherwise."""
+    max_body_bytes: int = 1_000_000
+    max_import_bytes: int = 32_000_000
+    follow_ups_per_minute: int = 30
+    streams_per_owner: int = 1_000
+    replay_seconds: float = 60.0
+    """How long a turn that has ended is still told from its start."""
+    stop_wait_seconds: float = 2.0
+    """How long a stop waits to say what it did."""
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that a session may name."""
+
+    name: str
+    is_default: bool = False
+
+
+class Service:
+    """The HTTP surface of one process."""
+
+    def __init__(
+        self,
+        *,
+        operations: Operations,
+        tasks: TaskOperations,
+        live: Live,
+        clock: Clock,
+        bounds: Bounds,
+        settings: Settings,
+        identities: Identities,
+        policies: Policies,
+        credentials: Credentials,
+        metrics: Metrics,
+        gauges: Callable[[], Mapping[str, tuple[str, float]]],
+        models: Callable[[], Awaitable[tuple[Offered, ...]]],
+        check_model: Callable[[str], None],
+    ) -> None:
+        self.operations = operations
+        self.tasks = tasks
+        self.live = live
+        self.clock = clock
+        self.bounds = bounds
+        self.settings = settings
+        self.identities = identities
+        self.policies = policies
+        self.credentials = credentials
+        self.metrics = metrics
+        self.gauges = gauges
+        self.models = models
+        self._check_model = check_model
+        self.rates = Rates(clock, per_minute=settings.follow_ups_per_minute)
+        self.streams = Streams(clock, per_owner=settings.streams_per_owner, is_valid=identities.is_valid)
+        self.is_draining = False
+
+    # Who asks, and for what
+
+    def identity(self, request: Request) -> Identity:
+        """Who asks. The gate let nobody through who is not known."""
+        found: Identity = request.scope[IDENTITY]
+        return found
+
+    def policy(self, identity: Identity) -> Policy:
+        return self.policies.of(identity.role)
+
+    def check_model(self, identity: Identity, model: str) -> None:
+        """Raises why somebody may not have their session asked by this model, or why nobody could."""
+        self.policy(identity).check_model(model)
+        if model != self.settings.model:
+            self._check_model(model)
+
+    def key(self, request: Request) -> Key:
+        """The session that the path names. One of somebody else has another key, and so is found as little as one
+        that never was."""
+        return Key(self.identity(request).owner, SessionId(request.path_params["session_id"]))
+
+    # Sending
+
+    async def send(
+        self,
+        identity: Identity,
+        key: Key,
+        text: str,
+        *,
+        message_id: MessageId | None = None,
+        delivery: DeliveryChoice = "steer",
+        **more: Any,
+    ) -> Sent:
+        """Accept a message as `Operations.send` does, if its sender has not sent too many into running turns. One that
+        was accepted before is not counted: a retry gets its receipt."""
+        row = await self.operations.session(key)
+        if row.status != "idle" and not await self._is_known(key, message_id):
+            self.rates.take(identity.owner)
+        return await self.operations.send(key, text, message_id=message_id, delivery=delivery, **more)
+
+    async def _is_known(self, key: Key, message_id: MessageId | None) -> bool:
+        if message_id is None:
+            return False
+        try:
+            await self.operations.receipt(key, message_id)
+        except NotFound:
+            return False
+        return True
+
+    # The turn that a stream would tell
+
+    async def replayed_turn(self, key: Key) -> LastTurn | None:
+        """The turn that a reader who asks for the turn's stream is told from its start: one that is unfinished, or
+        that ended a moment ago. A page of messages leaves out exactly its answer."""
+        found = await last_turn(self.operations.store, key)
+        if found is None or found.ended_at is None:
+            return found
+        age = self.clock.now_ms() - found.ended_at
+        return found if age < self.settings.replay_seconds * 1000 else None

@@ -1,0 +1,133 @@
+"""What clients are shown of sessions, requests, queued messages and tasks. Times are milliseconds since 1970."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.events.inbox import InboxItem, Message
+from holdfast.events.request import RequestKind
+from holdfast.session.state import State
+from holdfast.store.store import Row, Status
+from holdfast.store.tasks import TaskRow
+from holdfast.tasks.desk import ShownStatus
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in a list."""
+
+    id: str
+    title: str
+    status: Status
+    turn_id: str | None
+    """The turn that is unfinished."""
+    pending_requests: int
+    waiting_messages: int
+    head: int
+    """The position of its last event."""
+    created_at: int
+    updated_at: int
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session runs."""
+
+    model: str | None
+    system_message: str | None
+    working_directory: str | None
+    tools: tuple[str, ...] | None
+    client_tools: tuple[str, ...]
+    allow: tuple[str, ...]
+    dry_run: bool
+    mode: str
+
+
+class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits."""
+
+    message_id: str
+    text: str
+    delivery: str
+    accepted_at: int
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a session asks of somebody. What is asked is in `details`."""
+
+    id: str
+    kind: RequestKind
+    title: str
+    turn_id: str
+    tool_call_id: str
+    opened_at: int
+    details: dict[str, Any]
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that was started for a session."""
+
+    id: str
+    command: str
+    description: str
+    status: ShownStatus
+    foreground: bool
+    """The turn waits for it."""
+    exit_code: int | None
+    detail: str
+    started_at: int
+    ended_at: int | None
+    tool_call_id: str
+
+
+def session_view(row: Row) -> SessionView:
+    return SessionView(
+        id=row.key.session,
+        title=row.title,
+        status=row.status,
+        turn_id=row.turn_id,
+        pending_requests=row.open_requests,
+        waiting_messages=row.waiting_messages,
+        head=row.head,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def settings_view(state: State) -> SessionSettings:
+    return SessionSettings(
+        model=state.model,
+        system_message=state.system_message,
+        working_directory=state.working_directory,
+        tools=state.tools,
+        client_tools=tuple(found.name for found in state.client_tools),
+        allow=tuple(state.allow),
+        dry_run=state.dry_run,
+        mode=state.mode,
+    )
+
+
+def queued_views(items: tuple[InboxItem, ...]) -> tuple[QueuedView, ...]:
+    return tuple(
+        QueuedView(
+            message_id=found.item.message_id,
+            text=found.item.text,
+            delivery=found.item.delivery,
+            accepted_at=found.accepted_at,
+        )
+        for found in items
+        if isinstance(found.item, Message)
+    )
+
+
+def task_view(row: TaskRow, status: ShownStatus) -> TaskView:
+    return TaskView(
+        id=row.task_id,
+        command=row.command,
+        description=row.description,
+        status=status,
+        foreground=row.foreground,
+        exit_code=row.exit_code,
+        detail=row.detail,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        tool_call_id=row.tool_call_id,
+    )

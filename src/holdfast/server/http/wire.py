@@ -1,0 +1,116 @@
+"""JSON in and out. Whatever is wrong with what came in is told with its place, before anything is done with it."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from holdfast.events.codec import to_bytes
+from holdfast.server.http.errors import ApiError
+
+MAX_JSON_DEPTH: Final = 64
+"""No value of ours is nested half as deep; a parser that is given a million brackets runs out of stack."""
+
+PASSED_OVER_BYTES: Final = 16_000_000
+"""Of a body that is too long so much more is read and thrown away: who is still sending does not hear the answer."""
+
+BODY_SECONDS: Final = 120.0
+"""How long a body may take to come."""
+
+HANGING_UP: Final = {"connection": "close"}
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+T = TypeVar("T")
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(to_bytes(value), status, headers, media_type="application/json")
+
+
+def nothing() -> Response:
+    return Response(status_code=204)
+
+
+async def read_body(request: Request, kind: type[T], *, limit: int) -> T:
+    """The request's body as a value of that type. No body at all is the same as an empty object."""
+    return parse(await read_bytes(request, limit=limit) or b"{}", kind)
+
+
+async def read_bytes(request: Request, *, limit: int) -> bytes:
+    """The body as it came. One that is longer than the limit is refused, and not kept while the rest of it comes."""
+    most = limit + PASSED_OVER_BYTES
+    if int(request.headers.get("content-length", "0")) > most:
+        raise _too_large(limit)
+    body, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > most:
+                    raise _too_large(limit)
+                if size <= limit:
+                    body += piece
+                else:
+                    body.clear()
+    except TimeoutError:
+        raise ApiError(408, "body_late", "The body did not come in time.", headers=HANGING_UP) from None
+    except ClientDisconnect:
+        raise ApiError(400, "body_cut", "The request ended before its body did.") from None
+    if size > limit:
+        raise _too_large(limit)
+    return bytes(body)
+
+
+def parse(body: bytes, kind: type[T]) -> T:
+    """JSON as a value of that type; an unknown field, a wrong type or no JSON at all is refused."""
+    if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH and depth(body) > MAX_JSON_DEPTH:
+        raise ApiError(422, "json_too_deep", f"JSON is nested at most {MAX_JSON_DEPTH} levels deep here.")
+    try:
+        found: T = _decoder(kind).decode(body)
+    except msgspec.ValidationError as error:
+        raise ApiError(422, "invalid", f"{error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(422, "json_invalid", f"The body is not JSON: {error}.") from error
+    return found
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    """The query parameters as a value of that type."""
+    given = dict(request.query_params)
+    if len(given) != len(request.query_params.multi_items()):
+        raise ApiError(422, "invalid", "A query parameter was given twice.")
+    try:
+        found: T = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ApiError(422, "invalid", f"{error} of the query.") from error
+    return found
+
+
+def depth(body: bytes) -> int:
+    """How deep brackets are nested; counting ends just beyond what is allowed."""
+    level = deepest = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", body)):
+        level += 1 if bracket[0] in b"[{" else -1
+        deepest = max(deepest, level)
+        if deepest > MAX_JSON_DEPTH:
+            break
+    return deepest
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    if kind not in _decoders:
+        _decoders[kind] = msgspec.json.Decoder(kind)
+    return _decoders[kind]
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"A body has at most {limit:,} bytes here.", headers=HANGING_UP)

@@ -1,0 +1,252 @@
+"""Who is let in: by the token of a start, or by a key. And that nobody finds anything of anybody else's."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import msgspec
+import pytest
+
+from holdfast.server.http.app import api_routes
+from holdfast.server.http.endpoint import EndpointRoute
+from holdfast.server.http.service import Service
+from tests.http.world import Client, Place, Server, code_of, patience
+
+# The token of a start
+
+
+async def test_without_the_token_nothing_is_done(server: Server, client: Client) -> None:
+    session = await client.make()
+    for token in ("x", server.token[:-1], server.token + "x", "é", None):
+        async with server.client("") as nobody:
+            headers = {} if token is None else {b"authorization": f"Bearer {token}".encode()}
+            for response in (
+                await nobody.get("/v1/sessions", headers=headers),
+                await nobody.get(f"/v1/sessions/{session}", headers=headers),
+                await nobody.delete(f"/v1/sessions/{session}", headers=headers),
+                await nobody.get("/metrics", headers=headers),
+                await nobody.get("/v1/nothing", headers=headers),
+            ):
+                assert (response.status_code, code_of(response)) == (401, "not_signed_in")
+                assert response.headers["www-authenticate"] == "Bearer"
+    assert (await client.get(f"/v1/sessions/{session}")).status_code == 200
+
+
+async def test_the_link_with_the_token_lets_a_browser_look(server: Server, client: Client) -> None:
+    session = await client.make()
+    async with server.client("") as browser:
+        opened = await browser.get("/", params={"token": server.token})
+        assert (opened.status_code, opened.headers["location"]) == (303, "/")
+        (cookie,) = opened.headers.get_list("set-cookie")
+        assert {"httponly", "samesite=strict", "path=/"} <= {part.strip().lower() for part in cookie.split(";")}
+        assert (await browser.get(f"/v1/sessions/{session}")).status_code == 200
+
+
+async def test_fault_61_a_cookie_which_every_port_of_the_machine_is_sent_changes_nothing(
+    server: Server, client: Client
+) -> None:
+    session = await client.make()
+    async with server.client("") as browser:
+        await browser.get("/", params={"token": server.token})
+        assert (await browser.get(f"/v1/sessions/{session}")).status_code == 200
+        for response in (
+            await browser.delete(f"/v1/sessions/{session}"),
+            await browser.post("/v1/sessions", json={}),
+            await browser.post(f"/v1/sessions/{session}/requests/r", json={"decision": "approve"}),
+        ):
+            assert (response.status_code, code_of(response)) == (401, "not_signed_in")
+
+
+async def test_a_link_of_another_start_is_of_no_use(server: Server) -> None:
+    async with server.client("") as browser:
+        opened = await browser.get("/", params={"token": "another"})
+        assert (opened.status_code, code_of(opened)) == (401, "not_signed_in")
+        assert "set-cookie" not in opened.headers
+
+
+async def test_each_start_has_a_token_of_its_own_that_goes_with_it(place: Place) -> None:
+    async with place.serve() as server:
+        first, file = server.token, server.token_file
+        assert await server.end() == 0
+        assert not file.exists()
+    async with place.serve(port=server.port) as server:
+        assert server.token != first
+        async with server.client(first) as late:
+            assert (await late.get("/v1/sessions")).status_code == 401
+
+
+async def test_fault_57_the_token_and_keys_are_in_no_log(own_place: Place) -> None:
+    made = await own_place.run("keys", "create", "--name", "laptop")
+    key = made.out.strip()
+    async with own_place.serve() as server, server.client() as client:
+        await client.get("/", params={"token": server.token})
+        await client.get(f"/v1/sessions?cursor={server.token}")
+        await client.post(
+            "/v1/sessions", json={"provider": {"base_url": "http://127.0.0.1:1/", "api_key": "sk-secret"}}
+        )
+        session = await client.make()
+        await client.say(session, "good morning")
+        token = server.token
+        events = msgspec.json.encode(await client.events(session)).decode()
+        assert await server.end() == 0
+    written = "".join(path.read_bytes().decode("latin-1") for path in own_place.data.rglob("*") if path.is_file())
+    for secret in (token, key, key.rpartition("_")[2], "sk-secret"):
+        assert secret not in written
+        assert secret not in events
+
+
+# Keys
+
+
+class People:
+    """A server that knows people by their keys."""
+
+    def __init__(self, server: Server, keys: dict[str, str]) -> None:
+        self.server = server
+        self.keys = keys
+
+    def client(self, name: str) -> Client:
+        return self.server.client(self.keys[name])
+
+
+async def made_key(place: Place, name: str, owner: str, role: str = "user") -> str:
+    done = await place.run("keys", "create", "--name", name, "--owner", owner, "--role", role)
+    assert done.code == 0, done.err
+    return done.out.strip()
+
+
+@pytest.fixture(scope="module")
+async def people(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[People]:
+    place = Place(tmp_path_factory.mktemp("people"))
+    keys = {
+        "ada": await made_key(place, "ada", "ada"),
+        "bob": await made_key(place, "bob", "bob"),
+        "root": await made_key(place, "root", "root", "admin"),
+    }
+    async with place.serve("--auth", "keys") as server:
+        yield People(server, keys)
+
+
+async def test_a_key_is_shown_once_listed_without_it_and_revoked(place: Place) -> None:
+    made = await place.run("keys", "create", "--name", "laptop", "--owner", "ada", "--json")
+    key = msgspec.json.decode(made.out)
+    assert re.fullmatch(r"hf_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", key["key"])
+    listed = await place.run("keys", "list")
+    assert f"{key['id']}  user   valid" in listed.out
+    assert "ada  laptop" in listed.out
+    assert key["key"].rpartition("_")[2] not in listed.out
+    assert (await place.run("keys", "revoke", key["id"])).code == 0
+    assert "revoked" in (await place.run("keys", "list")).out
+    again = await place.run("keys", "revoke", key["id"])
+    assert (again.code, "[key_not_found]" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("--role", "king"), ("--owner", ""), ("--owner", "x" * 65), ("--owner", "a\nb"), ("--name", " ")]
+)
+async def test_a_key_is_not_made_for_nobody_or_anything(place: Place, words: tuple[str, ...]) -> None:
+    done = await place.run("keys", "create", "--name", "laptop", *words)
+    assert done.code == 2
+    assert done.out == ""
+    assert re.search(r"\[(role|name|owner)_invalid\]", done.err)
+
+
+async def test_a_key_opens_its_owner_s_sessions_and_no_other(people: People) -> None:
+    async with people.client("ada") as ada, people.client("bob") as bob:
+        session = await ada.make(id="diary")
+        assert [view["id"] for view in (await ada.get("/v1/sessions")).json()["sessions"]] == [session]
+        assert (await bob.get("/v1/sessions")).json()["sessions"] == []
+        assert (await bob.get("/v1/overview")).json()["counts"]["finished_lately"] == 0
+        assert await bob.make(id="diary") == "diary"
+        await bob.patch("/v1/sessions/diary", json={"title": "Bob's"})
+        assert (await ada.get("/v1/sessions/diary")).json()["session"]["title"] == ""
+
+
+async def test_a_wrong_key_is_refused_whatever_is_wrong_about_it(people: People) -> None:
+    good = people.keys["ada"]
+    for key in (
+        good[:-1] + ("A" if good[-1] != "A" else "B"),
+        "hf_000000000000_" + good.rpartition("_")[2],
+        good.rpartition("_")[2],
+        good.upper(),
+        "hf_" + "x" * 5_000,
+    ):
+        async with people.server.client(key) as nobody:
+            response = await nobody.get("/v1/sessions")
+            assert (response.status_code, code_of(response)) == (401, "not_signed_in")
+
+
+async def test_a_revoked_key_is_refused_and_what_it_reads_is_broken_off(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    key = await made_key(place, "ada", "ada")
+    async with place.serve("--auth", "keys") as server, server.client(key) as ada:
+        session = await ada.make()
+        async with patience(), ada.follow(session) as frames:
+            await anext(frames)
+            await place.run("keys", "revoke", key.split("_")[1])
+            with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
+                async for _ in frames:
+                    pass
+        assert (await ada.get("/v1/sessions")).status_code == 401
+
+
+async def test_fault_57_a_key_is_kept_as_a_digest_only(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    key = await made_key(place, "ada", "ada")
+    secret = key.rpartition("_")[2].encode()
+    assert not any(secret in path.read_bytes() for path in place.data.rglob("*") if path.is_file())
+
+
+# Fault 56
+
+
+def addresses() -> list[tuple[str, str]]:
+    """Every method and address that names a session."""
+    routes = api_routes(cast(Service, Nothing()))
+    endpoints = [endpoint for route in routes if isinstance(route, EndpointRoute) for endpoint in route.endpoints]
+    return [(found.method, found.path) for found in endpoints if "{session_id}" in found.path]
+
+
+class Nothing:
+    """Stands for a service whose routes are only looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Nothing()
+
+
+BODIES: dict[str, object] = {
+    "/v1/sessions/{session_id}/requests/{request_id}": {"decision": "approve"},
+    "/v1/sessions/{session_id}/queue": {"message_ids": []},
+    "/v1/sessions/{session_id}/queue/{message_id}": {"text": "x"},
+    "/v1/sessions/{session_id}/rewind": {"to": 1},
+    "/v1/sessions/{session_id}/stream": {"text": "x"},
+}
+"""What is right to send, so that nothing but the session can be wrong."""
+
+
+@pytest.mark.parametrize(("method", "path"), addresses())
+async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one(
+    people: People, method: str, path: str
+) -> None:
+    async with people.client("ada") as ada:
+        session = await ada.make(title="Private")
+        for name in ("bob", "root"):
+            async with people.client(name) as other:
+                answers = []
+                for named in (session, "missing"):
+                    address = re.sub(r"{\w+}", "x", path.replace("{session_id}", named))
+                    response = await other.request(method, address, json=BODIES.get(path))
+                    answers.append((response.status_code, response.text.replace(named, "SESSION")))
+                assert answers[0] == answers[1]
+                assert answers[0][0] == (204 if path.startswith("/v1/chat/{session_id}/stream") else 404) or (
+                    path == "/v1/chat/{session_id}" and '"messages":[]' in answers[0][1]
+                )
+        assert (await ada.get(f"/v1/sessions/{session}")).json()["session"]["title"] == "Private"
+
+
+def test_fault_56_the_addresses_are_all_looked_at() -> None:
+    assert ("GET", "/v1/sessions/{session_id}") in addresses()
+    assert ("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}") in addresses()
+    assert len(addresses()) > 20

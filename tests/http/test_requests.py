@@ -1,0 +1,125 @@
+"""What a session asks is listed with all that is asked, and answered once, by whoever comes."""
+
+from typing import Any
+
+import pytest
+
+from tests.http.world import Client, Server, code_of
+
+LOOKUP = {"name": "lookup", "description": "Looks people up.", "parameters": {"type": "object"}}
+
+
+async def asked(client: Client, text: str, **options: Any) -> tuple[str, dict[str, Any]]:
+    """A session that waits, and what it asks."""
+    session = await client.make(**options)
+    await client.say(session, text)
+    (request,) = (await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]
+    return session, request
+
+
+async def answered(client: Client, session: str, request: dict[str, Any], **answer: Any) -> Any:
+    return await client.post(f"/v1/sessions/{session}/requests/{request['id']}", json=answer)
+
+
+async def until_idle(client: Client, session: str) -> list[str]:
+    """What was said, once the turn that goes on by itself has ended."""
+    async with client.follow(session) as frames:
+        async for frame in frames:
+            if frame.kind == "event" and frame.data["type"] == "holdfast.turn_ended":
+                break
+    return await client.texts(session)
+
+
+async def test_a_permission_is_approved_and_the_turn_goes_on_by_itself(client: Client) -> None:
+    session, request = await asked(client, "write a note")
+    assert (request["kind"], request["details"]["permission"], request["details"]["subject"]) == (
+        "permission",
+        "write",
+        "note.txt",
+    )
+    view = (await client.get(f"/v1/sessions/{session}")).json()["session"]
+    assert (view["status"], view["pending_requests"]) == ("waiting", 1)
+    response = await answered(client, session, request, decision="approve", answer_id="a1")
+    assert response.json() == {"request_id": request["id"], "answer_id": "a1", "duplicate": False}
+    assert (await until_idle(client, session))[-1] == "Written."
+    assert (await client.get(f"/v1/sessions/{session}/requests")).json() == {"requests": []}
+
+
+async def test_a_permission_is_denied_with_a_reason(client: Client) -> None:
+    session, request = await asked(client, "write a note")
+    await answered(client, session, request, decision="deny", feedback="Not now.")
+    await until_idle(client, session)
+    (completed,) = [event for event in await client.events(session) if event["type"] == "permission.completed"]
+    assert completed["data"]["decision"] == "denied-interactively-by-user"
+    assert (completed["data"]["feedback"], completed["data"]["answeredBy"]) == ("Not now.", "local")
+
+
+async def test_a_question_is_answered(client: Client) -> None:
+    session, request = await asked(client, "ask me something")
+    assert request["details"] == {"question": "Which?", "choices": ["red", "blue"], "allow_freeform": True}
+    await answered(client, session, request, answer="red", was_freeform=False)
+    assert "red" in (await until_idle(client, session))[-1]
+
+
+async def test_a_client_s_tool_is_run_by_the_client(client: Client) -> None:
+    session, request = await asked(client, "look up ada", client_tools=[LOOKUP])
+    assert request["details"]["tool_name"] == "lookup"
+    assert '"ada"' in request["details"]["arguments"]
+    await answered(client, session, request, content="a mathematician")
+    assert (await until_idle(client, session))[-1] == "Found: a mathematician"
+
+
+async def test_the_first_answer_counts_and_the_same_one_again_gets_its_receipt(client: Client) -> None:
+    session, request = await asked(client, "ask me something")
+    first = await answered(client, session, request, answer="red", answer_id="mine")
+    again = await answered(client, session, request, answer="red", answer_id="mine")
+    other = await answered(client, session, request, answer="blue", answer_id="theirs")
+    assert (first.json()["duplicate"], again.json()["duplicate"]) == (False, True)
+    assert other.status_code == 409
+    assert code_of(other) in ("answered_already", "request_closed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"decision": "maybe"},
+        {"decision": "approve", "answer": "x"},
+        {"answer": 1},
+        {"answer": "x", "more": 1},
+        {"answer": "x", "answer_id": "x" * 65},
+        {"decision": None},
+    ],
+)
+async def test_an_answer_is_one_of_three(client: Client, body: object) -> None:
+    session, request = await asked(client, "ask me something")
+    response = await client.post(f"/v1/sessions/{session}/requests/{request['id']}", json=body)
+    assert (response.status_code, code_of(response)) == (422, "invalid")
+    assert len((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+
+
+async def test_an_answer_of_the_wrong_kind_and_to_nothing_is_refused(client: Client) -> None:
+    session, request = await asked(client, "ask me something")
+    wrong = await answered(client, session, request, decision="approve")
+    assert (wrong.status_code, code_of(wrong)) == (422, "wrong_answer")
+    nothing = await answered(client, session, {"id": "nobody"}, answer="red")
+    assert (nothing.status_code, code_of(nothing)) == (404, "request_not_found")
+
+
+async def test_fault_61_a_request_without_the_token_answers_nothing(client: Client, server: Server) -> None:
+    session, request = await asked(client, "ask me something")
+    async with server.client("") as nobody:
+        response = await answered(nobody, session, request, answer="red")
+    assert (response.status_code, code_of(response)) == (401, "not_signed_in")
+    assert len((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+
+
+async def test_fault_61_a_command_has_nothing_in_its_environment_that_could_answer(
+    client: Client, server: Server
+) -> None:
+    session = await client.make(allow=["shell"])
+    await client.say(session, "show the environment")
+    (completed,) = [event for event in await client.events(session) if event["type"] == "tool.execution_complete"]
+    assert "PATH=" in completed["data"]["content"]
+    assert server.token not in completed["data"]["content"]
+    assert server.token_file.stat().st_mode & 0o777 == 0o600
