@@ -19,13 +19,22 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run test check crash crash-control bench docs clean
+.PHONY: help run chat story demo test check crash crash-control bench docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-run: $(RUN_READY) ## Talk to the demo model; away from a terminal, play the story of a crash instead
-	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/holdfast chat --model demo; else $(BIN)/holdfast story; fi
+run: $(RUN_READY) ## Serve the demo model over HTTP on this machine; says what to open and what to try
+	@$(BIN)/holdfast serve --model demo
+
+chat: $(RUN_READY) ## Talk to the demo model in the terminal
+	@$(BIN)/holdfast chat --model demo
+
+story: $(RUN_READY) ## Play the story of a crash: a tool, an approval, two kill -9, and the turn going on
+	@$(BIN)/holdfast story
+
+demo: $(RUN_READY) ## Play the story of a slow build: it outlives the runtime that started it, and reports
+	@$(BIN)/holdfast story build
 
 test: check ## Check the code, then run every test (a short crash campaign is one of them)
 	@$(PLAIN) $(BIN)/python -m pytest -n auto --dist worksteal

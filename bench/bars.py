@@ -15,7 +15,7 @@ import msgspec
 from bench.calibration import Reference
 from bench.place import Measured
 
-Unit = Literal["times", "ms", "us", "per s", "MB"]
+Unit = Literal["times", "ms", "us", "per s", "MB", "%"]
 
 Verdict = Literal["met", "MISSED", "reported"]
 
@@ -229,6 +229,40 @@ LINES: tuple[Line, ...] = (
         what="Copilot: memory with 100 attached sessions that had a trivial turn each",
         unit="MB",
         at_most=100,
+    ),
+    Line(
+        name="command_foreground",
+        probe="commands",
+        what="shell: `true` until its outcome is known, over a plain subprocess, p50",
+        unit="ms",
+        at_most=15,
+    ),
+    Line(
+        name="command_memory",
+        probe="commands",
+        what="shell: memory of the supervisor for each of 200 commands in the background, without their own",
+        unit="MB",
+        at_most=2,
+    ),
+    Line(
+        name="command_asker_memory",
+        probe="commands",
+        what="the same, of the process that waits for them (not bounded)",
+        unit="MB",
+    ),
+    Line(
+        name="command_idle_cpu",
+        probe="commands",
+        what="shell: CPU of the supervisor while all of them are quiet and waited for",
+        unit="%",
+        at_most=1,
+    ),
+    Line(
+        name="command_asker_idle_cpu",
+        probe="commands",
+        what="the same, of the process that waits for them",
+        unit="%",
+        at_most=1,
     ),
 )
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import sys
-import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bench.place import Place
+from bench.processor import cpu_seconds_of
 
 EXECUTABLE = str(Path(sys.executable).with_name("holdfast-copilot"))
 
@@ -32,10 +32,7 @@ class Listening(msgspec.Struct, frozen=True):
     port: int
 
     def cpu_seconds(self) -> float | None:
-        """What all its threads have used, the ended ones too; None where a process can't be asked about another."""
-        if sys.platform != "linux":
-            return None
-        return time.clock_gettime(~self.pid << 3 | 2)  # as clock_getcpuclockid has it, which Python does not offer
+        return cpu_seconds_of(self.pid)
 
 
 @asynccontextmanager

@@ -24,6 +24,16 @@ def megabytes_of(pid: int) -> float:
     return int(said.stdout) * 1024 / 1_000_000
 
 
+def own_megabytes_of(pid: int) -> float | None:
+    """What a process has for itself, with its share of what it shares; None where nobody counts that."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup")
+    return _counted(rollup, "Pss") if rollup.exists() else None
+
+
 def _resident(rollup: Path) -> float:
-    found = next(line for line in rollup.read_text().splitlines() if line.startswith("Rss:"))
+    return _counted(rollup, "Rss")
+
+
+def _counted(rollup: Path, what: str) -> float:
+    found = next(line for line in rollup.read_text().splitlines() if line.startswith(f"{what}:"))
     return int(found.split()[1]) * 1024 / 1_000_000

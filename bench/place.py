@@ -26,6 +26,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     copilot_turns: int = 20
     copilot_sessions: int = 100
     pings: int = 200
+    foreground_commands: int = 40
+    background_commands: int = 200
+    quiet_seconds: float = 3.0
 
 
 FULL = Size()
@@ -48,6 +51,9 @@ QUICK = Size(
     copilot_turns=2,
     copilot_sessions=3,
     pings=3,
+    foreground_commands=2,
+    background_commands=3,
+    quiet_seconds=0.05,
 )
 
 

@@ -15,7 +15,7 @@ STYLES = {"✓": "bold green", "kill -9": "bold red", "(interrupted)": "yellow"}
 def main() -> None:
     told = subprocess.run([sys.executable, "-m", "holdfast", "story"], capture_output=True, text=True, check=True)
     console = Console(record=True, width=100, file=sys.stdout, force_terminal=True)
-    console.print(Text("$ make run", style="bold"))
+    console.print(Text("$ make story", style="bold"))
     for line in told.stdout.splitlines():
         text = Text(line)
         text.highlight_regex(r"^ *[\d.]+ s", "dim")

@@ -16,7 +16,7 @@ from holdfast.session.bounds import Bounds
 
 HOME = {"HOME": "/home/ada"}
 KEY = "sk-very-secret"
-NUMBERS = [setting for setting in SETTINGS if setting.default.replace(".", "").isdigit()]
+NUMBERS = [setting for setting in SETTINGS if setting.default.replace(".", "", 1).isdigit()]
 
 
 def refusal(options: Mapping[str, object], environ: Mapping[str, str] | None = None) -> ConfigError:
@@ -158,20 +158,23 @@ def test_postgresql_is_not_in_this_release_and_its_password_is_not_repeated(url:
     assert KEY not in str(error)
 
 
-@pytest.mark.parametrize("value", ["many", "1.5", "0", "-1", "1000000001", "9" * 5000, "nan", 1.0, True, [], 10**400])
+@pytest.mark.parametrize(
+    "value", ["many", "1.5", "0", "-1", str(10**12 + 1), "9" * 5000, "nan", 1.0, True, [], 10**400]
+)
 def test_what_is_not_a_whole_number_in_range_is_refused_as_a_bound(value: object) -> None:
-    assert "a whole number, 1 to 1000000000" in str(refusal({"max_rounds": value}))
+    assert "a whole number, 1 to 1000000000000" in str(refusal({"max_rounds": value}))
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e400", True, 10**400])
 def test_what_is_not_a_time_is_refused_as_seconds(value: object) -> None:
-    assert "a number of seconds, more than 0 to 1000000000" in str(refusal({"tool_timeout_seconds": value}))
+    assert "a number of seconds, more than 0 to 1000000000000" in str(refusal({"tool_timeout_seconds": value}))
 
 
 def test_an_error_names_the_variable_the_problem_and_what_is_allowed() -> None:
     error = refusal({}, {"HOLDFAST_MAX_ROUNDS": "many"})
     assert error.code == "config_invalid"
-    assert str(error) == "HOLDFAST_MAX_ROUNDS is 'many', not a whole number. Allowed: a whole number, 1 to 1000000000."
+    allowed = "Allowed: a whole number, 1 to 1000000000000."
+    assert str(error) == f"HOLDFAST_MAX_ROUNDS is 'many', not a whole number. {allowed}"
 
 
 def test_not_to_linger_is_allowed() -> None:
@@ -191,6 +194,36 @@ def test_waits_that_shrink_are_refused() -> None:
 @pytest.mark.parametrize("owner", ["  ", "a" * 65, "a\nb", 7])
 def test_an_owner_is_a_short_line_of_text(owner: object) -> None:
     assert refusal({"owner": owner}).setting == "owner"
+
+
+def test_a_server_listens_where_it_is_told_to() -> None:
+    config = load({"port": "0"}, HOME | {"HOLDFAST_HOST": "::1", "HOLDFAST_PORT": "99", "HOLDFAST_AUTH": "keys"})
+    assert (config.host, config.port, config.auth) == ("::1", 0, "keys")
+    for port in ("-1", "65536", "x", True):
+        assert refusal({"port": port}).setting == "--port"
+    assert refusal({"auth": "jwt"}).allowed == "none or keys"
+
+
+def test_lists_have_commas_between_their_words() -> None:
+    environ = HOME | {
+        "HOLDFAST_USER_DIRECTORIES": "~/a, /b",
+        "HOLDFAST_ALLOWED_ORIGINS": "https://a.example,http://b:1",
+    }
+    config = load({}, environ)
+    assert config.user_directories == ("/home/ada/a", "/b")
+    assert config.allowed_origins == ("https://a.example", "http://b:1")
+    for origin in ("a.example", "https://a.example/", "https://", "*", "null", "HTTPS://a.example"):
+        assert refusal({}, {"HOLDFAST_ALLOWED_ORIGINS": origin}).setting == "HOLDFAST_ALLOWED_ORIGINS"
+
+
+def test_a_sandbox_is_one_of_those_that_there_are() -> None:
+    assert (load({}, HOME).sandbox, load({}, HOME).sandbox_network) == ("none", "on")
+    environ = HOME | {"HOLDFAST_SANDBOX": "bubblewrap", "HOLDFAST_SANDBOX_NETWORK": "off"}
+    assert (load({}, environ).sandbox, load({}, environ).sandbox_network) == ("bubblewrap", "off")
+    assert load({"sandbox": "none"}, environ).sandbox == "none"
+    assert str(refusal({"sandbox": "docker"})).endswith("Allowed: none or bubblewrap.")
+    assert str(refusal({}, {"HOLDFAST_SANDBOX_NETWORK": "yes"})).startswith("HOLDFAST_SANDBOX_NETWORK is 'yes', ")
+    assert refusal({"sandbox": True}).allowed == "none or bubblewrap"
 
 
 @pytest.mark.parametrize("url", ["api.example", "ftp://a", "https://", "https://a:x", "https://[", "http://a b", 7])

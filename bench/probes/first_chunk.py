@@ -18,7 +18,7 @@ from holdfast.live.live import Delta
 from holdfast.models.model import ModelRequest
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.session.history import RULES
-from holdfast.tools.built_in import BUILT_IN
+from holdfast.tools.built_in import BUILT_IN, HOLDFAST_TOOLS
 from holdfast.tools.registry import Registry
 
 WARM_UPS = 3
@@ -47,7 +47,7 @@ async def _over_direct(place: Place, url: str, text: str) -> float:
 async def _direct(model: OpenAICompatible, text: str) -> float:
     """With the request that the runtime sends for the first message of a session."""
     system = SystemText(f"{INSTRUCTIONS}\n\n{RULES}")
-    request = ModelRequest(messages=(system, UserText(text)), tools=Registry(BUILT_IN).offered(None, ()))
+    request = ModelRequest(messages=(system, UserText(text)), tools=Registry(BUILT_IN).offered(HOLDFAST_TOOLS, ()))
     started = time.perf_counter()
     first = 0.0
     async for _ in model.stream(request):

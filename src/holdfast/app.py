@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from holdfast.commands.bubblewrap import Bubblewrap
+from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
+from holdfast.commands.isolation import Isolation, Unconfined
+from holdfast.commands.output import Chunk
+from holdfast.commands.redaction import Redaction
+from holdfast.commands.service import Settings
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
@@ -39,10 +45,16 @@ from holdfast.server.operations import (
     Stopped,
 )
 from holdfast.server.reader import Reading
+from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Cursor, RequestRow, Row, Store
-from holdfast.tools.built_in import BUILT_IN
+from holdfast.store.tasks import TaskRow
+from holdfast.tasks.desk import Killed, TaskDesk
+from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.shell import Shell
+from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
+from holdfast.tools.environment import is_secret
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.version import __version__
@@ -100,6 +112,10 @@ class Runtime:
         self._models: SessionModels | None = None
         self._credentials: Credentials | None = None
         self._commands: Commands | None = None
+        self._isolation = isolation_of(self.config, self._environ)
+        self._keeper: TaskKeeper | None = None
+        self._tasks: TaskOperations | None = None
+        self._shell: Shell | None = None
         self._node = platform.node() or "localhost"
         self._live = LocalLive()
         self._store: Store | None = None
@@ -110,6 +126,8 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self._work and self._given_model is None:
             self.models.check_default()
+        if self._work:
+            await self._isolation.check()
         sealer = self._sealer()
         store: Store = await SqliteStore.open(
             self.config.database_path,
@@ -119,8 +137,13 @@ class Runtime:
             clock=self._clock,
         )
         self._store = store
-        self._commands = Commands(_commands_folder(self.config.database_path), environment=self._environ)
-        self._credentials = Credentials(store, sealer=sealer, wake=self._live.announce)
+        redaction = Redaction(self._secrets())
+        self._credentials = Credentials(store, sealer=sealer, wake=self._live.announce, learned=redaction.learn)
+        try:
+            self._shell = shell = await self._new_shell(store, redaction)
+        except BaseException:
+            await self.close()
+            raise
         self._operations = Operations(
             store=store,
             live=self._live,
@@ -130,9 +153,10 @@ class Runtime:
             host=None,
             producer=f"holdfast/{__version__}",
         )
-        self._worker = self._new_worker(store)
+        self._worker = self._new_worker(store, shell)
         if self._work:
             await self._worker.__aenter__()
+            await self._keep_tasks(shell)
         else:
             self._hearing = asyncio.create_task(self._hear_others(store))
         return self
@@ -148,6 +172,8 @@ class Runtime:
             return
         if self._worker is not None and self._work:
             await self._worker.stop(grace_seconds=grace_seconds)
+        if self._keeper is not None:
+            await self._keeper.stop()
         if self._hearing is not None:
             self._hearing.cancel()
             await asyncio.gather(self._hearing, return_exceptions=True)
@@ -163,6 +189,20 @@ class Runtime:
         if self._operations is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._operations
+
+    @property
+    def tasks(self) -> TaskOperations:
+        """The commands of all sessions: to list, read, wait for and end them."""
+        if self._tasks is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._tasks
+
+    @property
+    def shell(self) -> Shell:
+        """What commands are run with: the engine, their ceilings, and how they are confined."""
+        if self._shell is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._shell
 
     @property
     def store(self) -> Store:
@@ -198,7 +238,7 @@ class Runtime:
             name = self._given_model.name if self._given_model else self.config.model
             wanted = msgspec.structs.replace(wanted, model=name)
         if wanted.tools is None:
-            own = tuple(spec.name for spec in self._registry.offered(None, ()))
+            own = tuple(name for name in self.tool_names if self._registry.get(name) not in COPILOT_SHELL)
             wanted = msgspec.structs.replace(wanted, tools=own)
         made = await self.operations.create(
             self.owner, wanted, SessionId(session_id) if session_id is not None else None
@@ -218,7 +258,50 @@ class Runtime:
         async for _ in store.changes(wanted=self._live.listening):
             self._live.lose_all()
 
-    def _new_worker(self, store: Store) -> Worker:
+    async def _new_shell(self, store: Store, redaction: Redaction) -> Shell:
+        config = self.config
+        commands = Commands(
+            _commands_folder(config.database_path),
+            settings=Settings(retention_seconds=config.task_retention_seconds),
+            environment=self._environ,
+        )
+        self._commands = commands
+        desk = TaskDesk(store, commands, self._live, self._clock, host=await commands.place(), redaction=redaction)
+        self._tasks = TaskOperations(store, self._live, desk)
+        return Shell(
+            commands,
+            desk,
+            isolation=self._isolation,
+            limits=Limits(
+                seconds=config.command_seconds,
+                output_bytes=config.command_output_bytes,
+                memory_bytes=config.command_memory_bytes,
+                processes=config.command_processes,
+                file_bytes=config.command_file_bytes,
+            ),
+            environment={name: self._environ[name] for name in config.command_environment if name in self._environ},
+        )
+
+    async def _keep_tasks(self, shell: Shell) -> None:
+        care = Care(
+            stall_after_seconds=self.config.stall_after_seconds,
+            lost_after_seconds=self.config.task_lost_after_seconds,
+            retention_seconds=self.config.task_retention_seconds,
+        )
+        keeper = TaskKeeper(self.store, shell.commands, shell.desk, self._live, self._clock, care)
+        shell.look = keeper.look
+        self._keeper = await keeper.__aenter__()
+
+    def _secrets(self) -> Iterable[str]:
+        """What no result may show."""
+        for name, value in self._environ.items():
+            if is_secret(name):
+                yield value
+        for secret in (self.config.model_api_key, self.config.secret_key):
+            if secret is not None:
+                yield secret.reveal()
+
+    def _new_worker(self, store: Store, shell: Shell) -> Worker:
         return Worker(
             store=store,
             live=self._live,
@@ -236,7 +319,7 @@ class Runtime:
             registry=self._registry,
             models=self._model,
             credentials=self.credentials,
-            commands=self._commands,
+            shell=shell,
             instructions=self._instructions,
         )
 
@@ -290,6 +373,7 @@ class Session:
         self.id = session_id
         self.key = Key(runtime.owner, session_id)
         self._operations = runtime.operations
+        self._tasks = runtime.tasks
 
     async def send(
         self,
@@ -380,6 +464,17 @@ class Session:
     async def queue(self) -> tuple[InboxItem, ...]:
         return await self._operations.queue(self.key)
 
+    async def tasks(self) -> tuple[TaskRow, ...]:
+        """Its commands in the background, those that ended in the last day included."""
+        return await self._tasks.of_session(self.key)
+
+    async def kill_task(self, task_id: str) -> Killed:
+        return await self._tasks.kill(self.key, task_id)
+
+    async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> Chunk:
+        """A part of what a task wrote, also while it runs."""
+        return await self._tasks.read(self.key, task_id, offset, length)
+
     async def delete(self) -> None:
         await self._operations.delete(self.key)
 
@@ -429,7 +524,17 @@ class _TurnOutcome:
 
 def _commands_folder(database: Path) -> Path:
     """Beside the database: all processes that share it share the commands."""
+    database = database.resolve()
     return database.with_name(database.name + ".commands")
+
+
+def isolation_of(config: Config, environ: Mapping[str, str]) -> Isolation:
+    """What commands are confined with. Hidden are whole folders: in that of the database new files come and go."""
+    if config.sandbox == "none":
+        return Unconfined()
+    database = config.database_path
+    hidden = (config.data_dir, database.parent, database.resolve().parent, _commands_folder(database))
+    return Bubblewrap(network=config.sandbox_network == "on", hidden=hidden, search_path=environ.get("PATH"))
 
 
 def _options(database: str | Path | None, model: str | Model | None) -> dict[str, object]:

@@ -9,11 +9,12 @@ import difflib
 import inspect
 import os
 import pwd
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,15 +25,13 @@ PREFIX: Final = "HOLDFAST_"
 
 RESERVED: Final = frozenset(
     {
-        "HOLDFAST_HOST",
         "HOLDFAST_ON_LAST_DISCONNECT",
-        "HOLDFAST_PORT",
         "HOLDFAST_REDIS",
     }
 )
-"""Variables that mean something to a server or a cluster. They may be set here, and change nothing."""
+"""Variables that mean something to other programs of ours, or to a cluster. They may be set, and change nothing."""
 
-MAX_NUMBER: Final = 1_000_000_000
+MAX_NUMBER: Final = 1_000_000_000_000
 """No setting is larger: sums of two still fit wherever they are stored, and a typing error is noticed."""
 
 MAX_NAME_CHARACTERS: Final = 64
@@ -79,6 +78,13 @@ class Secret:
         raise TypeError("a Secret is not written down")
 
 
+Sandbox = Literal["none", "bubblewrap"]
+
+Switch = Literal["on", "off"]
+
+Auth = Literal["none", "keys"]
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What a process was told. `load` makes one; whoever holds one need not check it again."""
 
@@ -96,6 +102,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Seals what clients entrust to sessions, for all processes with this key. It needs `holdfast[secrets]`."""
     owner: str = "local"
     """Whose sessions these are. A session of another owner is the same as none."""
+    sandbox: Sandbox = "none"
+    """What commands run inside of: `bubblewrap`, or `none`, where they can reach the database. See docs/sandbox.md."""
+    sandbox_network: Switch = "on"
+    """Whether commands in a sandbox have the network: `on` or `off`."""
+    host: str = "127.0.0.1"
+    """The address that `holdfast serve` listens on."""
+    port: int = 8787
+    """The port that `holdfast serve` listens on; 0 takes a free one."""
+    auth: Auth = "none"
+    """Who may use the server: `none`, who has the token of this start, on this machine; `keys`, who has an API key."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that clients call the server by, beside those of this machine, with commas between them."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages of other origins that may use the server, such as `https://example.org`, with commas between them."""
+    user_directories: tuple[str, ...] = ()
+    """Folders in which sessions of the role `user` may work, with commas between them; none: they have no files."""
+    user_models: tuple[str, ...] = ()
+    """Models that sessions of that role may name, or patterns (`openrouter/*`); none: only the configured one."""
+    user_tools: tuple[str, ...] = ()
+    """Tools that sessions of that role may use; none: all, but commands only in a sandbox."""
+    user_rules: tuple[str, ...] = ("read", "write", "custom-tool")
+    """Permission rules that they may grant in advance. Those without a pattern stay inside the working directory."""
+    drain_seconds: float = 5.0
+    """How long a server that ends lets its sessions come to the end of their step; then it hands them over."""
+    max_body_bytes: int = 1_000_000
+    """The body of a request; a larger one is refused before it is read to its end."""
+    max_import_bytes: int = 32_000_000
+    """A session that is imported over HTTP."""
+    follow_ups_per_minute: int = 30
+    """Messages that one owner may send into running turns; the next is refused before it is stored."""
+    streams_per_owner: int = 1_000
+    """Streams that one owner may have open at a time."""
+    replay_seconds: float = 60.0
+    """How long a turn that has ended is still streamed from its start to whoever asks for it."""
     lease_ttl_seconds: float = 15.0
     """How long a session stays with a process that is no longer heard of, before another takes over."""
     renew_every_seconds: float = 4.0
@@ -108,6 +148,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often a holder looks for a stop or a message that no wake-up announced."""
     max_sessions_per_process: int = 200
     """Sessions that one process runs at the same time; more wait their turn, or for another process."""
+    command_seconds: float = 1800.0
+    """No command runs for longer; one that does is ended, and its task has failed."""
+    command_output_bytes: int = 256 * 1024 * 1024
+    """What a command writes is kept whole up to here; beyond it the beginning and the end are kept."""
+    command_memory_bytes: int = 0
+    """The address space of each process of a command; 0 is no limit."""
+    command_processes: int = 0
+    """Processes of this user while a command runs, as the system counts them (never for root); 0 is no limit."""
+    command_file_bytes: int = 0
+    """The largest file that a command may write; 0 is no limit."""
+    command_environment: tuple[str, ...] = ()
+    """Variables that commands get beside the few harmless ones, as names with commas between them."""
+    stall_after_seconds: float = 45.0
+    """A task that is quiet for so long, behind something that looks like a question, is reported as stuck."""
+    task_retention_seconds: float = 86_400.0
+    """How long a task that has ended, and what it wrote, are kept."""
+    task_lost_after_seconds: float = 3600.0
+    """When the machine of a task was not heard of for so long, the task is given up as lost."""
     bounds: Bounds = Bounds()
     warnings: tuple[str, ...] = ()
 
@@ -166,6 +224,59 @@ def _read_name(given: Given, environ: Mapping[str, str]) -> str:
     if len(name) > MAX_NAME_CHARACTERS:
         raise given.refused("too long", allowed=allowed)
     return name
+
+
+def _read_names(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    allowed = "names of variables with commas between them, none of HOLDFAST_*"
+    if isinstance(given.value, tuple | list):
+        names = [str(name) for name in given.value]
+    else:
+        names = [name.strip() for name in given.text(allowed=allowed).split(",") if name.strip()]
+    for name in names:
+        if not name.isidentifier() or not name.isascii() or name.startswith(PREFIX):
+            raise given.refused("not a list of variables that commands may have", allowed=allowed)
+    return tuple(names)
+
+
+def _read_list(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if isinstance(given.value, tuple | list):
+        return tuple(str(found) for found in given.value)
+    text = given.text(allowed="words with commas between them")
+    return tuple(found.strip() for found in text.split(",") if found.strip())
+
+
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+")
+
+
+def _read_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(str(_absolute(found, environ)) for found in _read_list(given, environ))
+
+
+def _read_origins(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    origins = _read_list(given, environ)
+    if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+        allowed = "https://HOST or http://HOST:PORT, in small letters, with commas between them"
+        raise given.refused("not a list of origins", allowed=allowed)
+    return origins
+
+
+def _read_port(given: Given, environ: Mapping[str, str]) -> int:
+    text = str(given.value)
+    if isinstance(given.value, bool) or not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise given.refused("not a port", allowed="0 to 65535")
+    return int(text)
+
+
+def _one_of(choices: tuple[str, ...]) -> "Reader":
+    allowed = " or ".join(choices)
+
+    def read(given: Given, environ: Mapping[str, str]) -> str:
+        chosen = given.text(allowed=allowed)
+        if chosen not in choices:
+            raise given.refused("which is none of the choices", allowed=allowed)
+        return chosen
+
+    return read
 
 
 def _read_path(given: Given, environ: Mapping[str, str]) -> Path:
@@ -324,11 +435,26 @@ def _numbers(struct: type[msgspec.Struct]) -> tuple[Setting, ...]:
     return tuple(
         _number(field.name, field.default, is_bound=struct is Bounds)
         for field in msgspec.structs.fields(struct)
-        if isinstance(field.default, int | float)
+        if isinstance(field.default, int | float) and field.name not in READ_OTHERWISE
     )
 
 
-MAY_BE_ZERO: Final = frozenset({"backoff_seconds", "linger_seconds", "max_backoff_seconds", "lease_margin_seconds"})
+READ_OTHERWISE: Final = frozenset({"port"})
+"""Numbers that are not just a number of something."""
+
+MAY_BE_ZERO: Final = frozenset(
+    {
+        "drain_seconds",
+        "replay_seconds",
+        "backoff_seconds",
+        "linger_seconds",
+        "max_backoff_seconds",
+        "lease_margin_seconds",
+        "command_memory_bytes",
+        "command_processes",
+        "command_file_bytes",
+    }
+)
 
 DATA_DIR_DEFAULT: Final = (
     "$XDG_DATA_HOME/holdfast, or ~/.local/share/holdfast (macOS: ~/Library/Application Support/holdfast)"
@@ -344,6 +470,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="model_api_key", option=None, default="", read=_read_secret),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="owner", option=None, default="local", read=_read_name),
+    Setting(name="sandbox", option="--sandbox", default="none", read=_one_of(get_args(Sandbox))),
+    Setting(name="sandbox_network", option="--sandbox-network", default="on", read=_one_of(get_args(Switch))),
+    Setting(name="command_environment", option=None, default="", read=_read_names),
+    Setting(
+        name="host",
+        option="--host",
+        default="127.0.0.1",
+        read=lambda given, environ: given.text(allowed="an address or a name of this machine"),
+    ),
+    Setting(name="port", option="--port", default="8787", read=_read_port),
+    Setting(name="auth", option="--auth", default="none", read=_one_of(get_args(Auth))),
+    Setting(name="allowed_hosts", option=None, default="", read=_read_list),
+    Setting(name="allowed_origins", option=None, default="", read=_read_origins),
+    Setting(name="user_directories", option=None, default="", read=_read_folders),
+    Setting(name="user_models", option=None, default="", read=_read_list),
+    Setting(name="user_tools", option=None, default="", read=_read_list),
+    Setting(name="user_rules", option=None, default="read,write,custom-tool", read=_read_list),
     *_numbers(Config),
     *_numbers(Bounds),
 )
@@ -424,8 +567,8 @@ Nothing grows without one of these.
 
 ## Reserved
 
-These variables are reserved for servers and clusters. They may be set, and change nothing here:
-{reserved}.
+These variables are for other programs of Holdfast, or reserved for clusters. They may be set, and change nothing here
+(`holdfast serve` alone refuses to start with `HOLDFAST_REDIS`): {reserved}.
 """
 
 

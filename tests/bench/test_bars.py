@@ -67,6 +67,14 @@ def test_times_and_rates_are_held_against_what_this_machine_can_do_and_ratios_ar
     assert verdict(RATIO, measured(RATIO, 0.6, slower=2)) == "MISSED"
 
 
+def test_a_share_and_a_size_are_the_same_on_every_machine() -> None:
+    share = Line(name="share", probe="p", what="a share", unit="%", at_most=1)
+    size = Line(name="size", probe="p", what="a size", unit="MB", at_most=1)
+    for line in (share, size):
+        assert verdict(line, measured(line, 0.9, slower=0.1)) == "met"
+        assert verdict(line, measured(line, 1.1, slower=10)) == "MISSED"
+
+
 def test_processor_time_is_moved_by_the_processors_clock() -> None:
     line = Line(name="cpu", probe="p", what="CPU", unit="ms", at_most=100, of_processor=True)
     crowded = [msgspec.structs.replace(run, calibration_ms=30.0) for run in measured(line, 150)]

@@ -12,7 +12,7 @@ import pytest
 
 from bench.copilot_runtime import Listening
 from bench.lean_client import lean_client, ping_delays
-from bench.memory import megabytes, megabytes_of
+from bench.memory import megabytes, megabytes_of, own_megabytes_of
 from holdfast.server.copilot.framing import FrameReader, decoded, frame
 
 ANSWER = "assistant.message"
@@ -122,3 +122,6 @@ def test_the_processor_time_of_a_process_is_what_it_says_itself() -> None:
 @only_on_linux
 def test_the_memory_of_a_process_is_what_it_says_itself() -> None:
     assert megabytes_of(os.getpid()) == pytest.approx(megabytes(), abs=10)
+    own = own_megabytes_of(os.getpid())
+    assert own is not None
+    assert 1 < own < megabytes() + 10

@@ -4,6 +4,7 @@ Nothing but this file is imported for `--help`; a command imports what it needs 
 """
 
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -25,9 +26,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 sessions = typer.Typer(help="List, show, delete, export and import sessions.", no_args_is_help=True)
+tasks = typer.Typer(help="List, show, follow and kill the commands that sessions run.", no_args_is_help=True)
 db = typer.Typer(help="Look at the database and back it up.", no_args_is_help=True)
 app.add_typer(sessions, name="sessions", epilog="\b\nExample: holdfast sessions list --search invoice")
+app.add_typer(tasks, name="tasks", epilog="\b\nExample: holdfast tasks tail t3f2a9c1")
 app.add_typer(db, name="db", epilog="\b\nExample: holdfast db backup monday.db")
+keys = typer.Typer(help="Make, list and revoke API keys for `holdfast serve`.", no_args_is_help=True)
+app.add_typer(keys, name="keys", epilog="\b\nExample: holdfast keys create --name laptop --owner ada")
 
 # The options that most commands share
 
@@ -39,10 +44,18 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", metavar="RULE", help="Grant without asking, e.g. write or 'write(docs/*)'. Repeatable."),
 ]
+SandboxOption = Annotated[
+    bool | None,
+    typer.Option("--sandbox/--no-sandbox", show_default=False, help="Run commands in a sandbox made by bubblewrap."),
+]
+NetworkOption = Annotated[
+    str | None, typer.Option("--sandbox-network", metavar="on|off", help="Whether there is a network in the sandbox.")
+]
 DirOption = Annotated[str, typer.Option("--dir", help="The session's working directory.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WorkOption = Annotated[bool, typer.Option("--work", help="Go on with the session here, until it is idle or waits.")]
 SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 4 or more characters of it.")]
+TaskArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 4 or more characters of it.")]
 RequestArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id, or the beginning of it.")]
 
 Work = Callable[["Config", "Hints"], Awaitable[int | None]]
@@ -87,6 +100,8 @@ def chat(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Talk with an agent. Goes on with this folder's unfinished session, or starts a new one."""
 
@@ -98,7 +113,7 @@ def chat(
         wanted = Wanted(folder=checked_folder(folder), session=session, new=new, allow=tuple(allow or ()), model=model)
         return await talk(config, wanted, hints)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
 
 
 @app.command(
@@ -108,7 +123,8 @@ def chat(
     "With --json, one object to a line:\n"
     '  {"type": "event", "position", "id", "time", "name", "data"}   an event of the log\n'
     '  {"type": "delta", "message_id", "block", "kind", "text"}      a piece of an answer\n'
-    '  {"type": "result", "session_id", "turn_id", "reason", "text", "error"}   the last line'
+    '  {"type": "result", "session_id", "turn_id", "reason", "text", "error", "tasks"}   the last line;\n'
+    "                                              tasks are the commands that run on in the background"
 )
 def run(
     prompt: Annotated[str, typer.Argument(help="What to do; - reads it from stdin.")],
@@ -122,6 +138,8 @@ def run(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Send one message and print the answer. Nobody is asked: what is not allowed is denied."""
 
@@ -142,7 +160,7 @@ def run(
         )
         return await run_once(config, asked, hints)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
 
 
 # Sessions
@@ -179,7 +197,7 @@ def show_session(
     async def work(config: "Config", hints: "Hints") -> None:
         from holdfast.cli.sessions import show_session as shown
 
-        await shown(config, session, events=events, as_json=as_json)
+        await shown(config, session, events=events, as_json=as_json, hints=hints)
 
     _run(_options(database, data_dir), work)
 
@@ -234,6 +252,78 @@ def import_session(
     _run(_options(database, data_dir), work)
 
 
+# Tasks
+
+
+@tasks.command("list", epilog="\b\nExample: holdfast tasks list --all")
+def list_tasks(
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")] = None,
+    ended_too: Annotated[bool, typer.Option("--all", help="Also those that have ended, for a day.")] = False,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """The commands that run, of all sessions."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.tasks import list_tasks as listed
+
+        await listed(config, session, ended_too=ended_too, as_json=as_json, hints=hints)
+
+    _run(_options(database, data_dir), work)
+
+
+@tasks.command("show", epilog="\b\nExample: holdfast tasks show t3f2a9c1")
+def show_task(
+    task: TaskArgument, as_json: JsonOption = False, database: DatabaseOption = None, data_dir: DataDirOption = None
+) -> None:
+    """All that is known of a task, and the last of what it wrote."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.tasks import show_task as shown
+
+        await shown(config, task, as_json=as_json, hints=hints)
+
+    _run(_options(database, data_dir), work)
+
+
+@tasks.command(
+    "tail",
+    epilog="\b\nExample: holdfast tasks tail t3f2a9c1 --bytes 100000 > build.log\n"
+    "Ctrl-C leaves, and the task goes on. What it wrote comes as it is, as with `tail -f`.",
+)
+def tail_task(
+    task: TaskArgument,
+    count: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Begin so many bytes before now.")] = 4096,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until the task ends.")] = True,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """What a task writes, until it ends. How it ended is told on stderr."""
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        from holdfast.cli.tasks import tail_task as tailed
+
+        return await tailed(config, task, count=count, follow=follow)
+
+    _run(_options(database, data_dir), work)
+
+
+@tasks.command("kill", epilog="\b\nExample: holdfast tasks kill t3f2a9c1")
+def kill_task(task: TaskArgument, database: DatabaseOption = None, data_dir: DataDirOption = None) -> None:
+    """End a task and all that it started. Its session is told.
+
+    Exits with 1 if something is known to have escaped, and names it.
+    """
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        from holdfast.cli.tasks import kill_task as killed
+
+        return await killed(config, task)
+
+    _run(_options(database, data_dir), work)
+
+
 # Requests
 
 
@@ -262,6 +352,8 @@ def approve(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Approve what a session asks for, from any terminal. The first answer counts."""
 
@@ -270,7 +362,7 @@ def approve(
 
         await give_answer(config, request, approving(for_session=for_session), work=go_on, hints=hints)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
 
 
 @app.command(epilog="\b\nExample: holdfast deny 3f2a9c1b --reason 'Not in this folder.'")
@@ -282,6 +374,8 @@ def deny(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Deny what a session asks for, from any terminal. The first answer counts."""
 
@@ -290,7 +384,7 @@ def deny(
 
         await give_answer(config, request, denying(reason), work=go_on, hints=hints)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
 
 
 @app.command(epilog="\b\nExample: holdfast answer 3f2a9c1b 2")
@@ -302,6 +396,8 @@ def answer(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Answer a question that a session asks, from any terminal. The first answer counts."""
 
@@ -310,7 +406,92 @@ def answer(
 
         await give_answer(config, request, answering(text), work=go_on, hints=hints)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
+
+
+# Serving
+
+
+@app.command(
+    epilog="\b\nExample: holdfast serve --model openai/llama3 --model-base-url http://127.0.0.1:11434/v1\n"
+    "For others too: holdfast keys create --name laptop --owner ada; holdfast serve --auth keys --host 0.0.0.0"
+)
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="The address to listen on (127.0.0.1).")] = None,
+    port: Annotated[str | None, typer.Option("--port", metavar="N", help="The port (8787); 0: a free one.")] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option("--auth", metavar="none|keys", help="none: for you, on this machine. keys: for who has a key."),
+    ] = None,
+    redis: Annotated[str | None, typer.Option("--redis", hidden=True)] = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+    model: ModelOption = None,
+    model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
+) -> None:
+    """Serve sessions over HTTP, and run them."""
+
+    async def work(config: "Config", hints: "Hints") -> int:
+        import os
+
+        from holdfast.cli.serve import refuse_redis
+        from holdfast.cli.serve import serve as serve_sessions
+
+        refuse_redis(redis, os.environ)
+        return await serve_sessions(config)
+
+    options = _options(database, data_dir, model, model_base_url, sandbox, sandbox_network)
+    _run({**options, "host": host, "port": port, "auth": auth}, work)
+
+
+@keys.command("create", epilog="\b\nExample: holdfast keys create --name laptop --owner ada --role user")
+def create_key(
+    name: Annotated[str, typer.Option("--name", help="What you will know it by.")],
+    role: Annotated[str, typer.Option("--role", metavar="user|admin", help="An admin may choose anything.")] = "user",
+    owner: Annotated[str | None, typer.Option("--owner", help="Whose sessions it opens; yours if left out.")] = None,
+    as_json: JsonOption = False,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a key. It is shown once, and kept nowhere."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.keys import checked_role
+        from holdfast.cli.keys import create_key as created
+
+        await created(config, name=name, role=checked_role(role), owner=owner, as_json=as_json)
+
+    _run(_options(database, data_dir), work)
+
+
+@keys.command("list", epilog="\b\nExample: holdfast keys list")
+def list_keys(as_json: JsonOption = False, database: DatabaseOption = None, data_dir: DataDirOption = None) -> None:
+    """All keys that were made, revoked ones too. None is shown."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.keys import list_keys as listed
+
+        await listed(config, as_json=as_json)
+
+    _run(_options(database, data_dir), work)
+
+
+@keys.command("revoke", epilog="\b\nExample: holdfast keys revoke 3f2a9c1b5d7e")
+def revoke_key(
+    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `holdfast keys list` shows it.")],
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Refuse a key from now on, and break off what it reads."""
+
+    async def work(config: "Config", hints: "Hints") -> None:
+        from holdfast.cli.keys import revoke_key as revoked
+
+        await revoked(config, key)
+
+    _run(_options(database, data_dir), work)
 
 
 # The database
@@ -369,6 +550,8 @@ def doctor(
     data_dir: DataDirOption = None,
     model: ModelOption = None,
     model_base_url: BaseUrlOption = None,
+    sandbox: SandboxOption = None,
+    sandbox_network: NetworkOption = None,
 ) -> None:
     """Check all that Holdfast needs."""
 
@@ -377,22 +560,44 @@ def doctor(
 
         return await examine(config, as_json=as_json)
 
-    _run(_options(database, data_dir, model, model_base_url), work)
+    _run(_options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
 
 
-@app.command(epilog="\b\nExample: holdfast story")
-def story() -> None:
+class Story(StrEnum):
+    CRASHES = "crashes"
+    BUILD = "build"
+
+
+@app.command(
+    epilog="\b\nExample: holdfast story build\n\n\b\n"
+    "crashes  an approval and an answer, cut by kill -9, that go on\n"
+    "build    a slow command that outlives its runtime, and reports"
+)
+def story(which: Annotated[Story, typer.Argument(help="Which of the two.")] = Story.CRASHES) -> None:
     """Half a minute of crashes, with nothing lost.
 
     The processes are real, and really killed. Exits with 0 if all that is told was so.
     """
+    from holdfast.cli import build_story
+    from holdfast.cli import story as crash_story
     from holdfast.cli.opening import run_to_end
-    from holdfast.cli.story import tell
 
-    raise typer.Exit(run_to_end(tell))
+    raise typer.Exit(run_to_end(build_story.tell if which is Story.BUILD else crash_story.tell))
 
 
 def _options(
-    database: str | None, data_dir: str | None, model: str | None = None, model_base_url: str | None = None
+    database: str | None,
+    data_dir: str | None,
+    model: str | None = None,
+    model_base_url: str | None = None,
+    sandbox: bool | None = None,
+    sandbox_network: str | None = None,
 ) -> dict[str, object]:
-    return {"database": database, "data_dir": data_dir, "model": model, "model_base_url": model_base_url}
+    return {
+        "database": database,
+        "data_dir": data_dir,
+        "model": model,
+        "model_base_url": model_base_url,
+        "sandbox": None if sandbox is None else "bubblewrap" if sandbox else "none",
+        "sandbox_network": sandbox_network,
+    }

@@ -31,6 +31,9 @@ CONNECTION_TOKEN: Final = "COPILOT_CONNECTION_TOKEN"
 HOME: Final = "COPILOT_HOME"
 ON_LAST_DISCONNECT: Final = "HOLDFAST_ON_LAST_DISCONNECT"
 WHEN_ALL_HAVE_LEFT: Final = ("keep", "close")
+TASK_WAIT: Final = "COPILOT_TASK_WAIT_TIMEOUT_SECONDS"
+DEFAULT_TASK_WAIT_SECONDS: Final = 600.0
+MAX_TASK_WAIT_SECONDS: Final = 86_400.0
 
 LOOPBACK: Final = "localhost"
 LOOPBACKS: Final = (LOOPBACK, "127.0.0.1", "::1")
@@ -92,16 +95,29 @@ def _service(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[s
         instructions=runtime.instructions,
         on_last_disconnect=options.on_last_disconnect,
         token_given=bool(environ.get(options.auth_token_env or "")),
+        max_woken_turns=runtime.config.bounds.max_woken_turns,
+        task_wait_seconds=_task_wait_seconds(environ),
     )
     return Surface(
         CopilotService(
             operations=runtime.operations,
+            tasks=runtime.tasks,
+            shell=runtime.shell,
             clock=runtime.clock,
             settings=settings,
             models=ModelNames(runtime.config.model, listed),
             credentials=runtime.credentials,
         )
     )
+
+
+def _task_wait_seconds(environ: Mapping[str, str]) -> float:
+    """Under the name that GitHub's runtime has for it. What is no time is the default."""
+    try:
+        seconds = float(environ.get(TASK_WAIT, ""))
+    except ValueError:
+        return DEFAULT_TASK_WAIT_SECONDS
+    return seconds if 0 < seconds <= MAX_TASK_WAIT_SECONDS else DEFAULT_TASK_WAIT_SECONDS
 
 
 def main() -> int:

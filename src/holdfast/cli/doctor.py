@@ -12,10 +12,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.app import Runtime
+from holdfast.app import Runtime, isolation_of
 from holdfast.cli.errors import explained
 from holdfast.cli.screen import wants_color
 from holdfast.cli.terminal import Piece, neutral, styled
+from holdfast.commands.errors import IsolationUnavailable
 from holdfast.config import Config
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.filesystem import NETWORK, kind_of
@@ -146,6 +147,19 @@ async def _locks(config: Config) -> Finding:
     )
 
 
+async def _sandbox(config: Config) -> Finding:
+    """Whether one can be had, also if none is asked for; then it is no fault if not."""
+    wanted = config.sandbox != "none"
+    isolation = isolation_of(msgspec.structs.replace(config, sandbox="bubblewrap"), os.environ)
+    off = "" if wanted else "off, so that commands can reach the database. "
+    try:
+        await isolation.check()
+    except IsolationUnavailable as error:
+        return Finding(name="Sandbox", ok=not wanted, found=off + error.message)
+    how = f"network {config.sandbox_network}" if wanted else "turn it on with --sandbox"
+    return Finding(name="Sandbox", ok=True, found=f"{off}{isolation.name} works here ({how})")
+
+
 async def _model(config: Config) -> Finding:
     if config.model == "demo":
         return Finding(name="Model", ok=True, found="demo (built in)")
@@ -187,5 +201,6 @@ LOOKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
     "Database": _database,
     "Integrity": _integrity,
     "Locks": _locks,
+    "Sandbox": _sandbox,
     "Model": _model,
 }

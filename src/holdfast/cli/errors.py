@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Final
 
+from holdfast.commands.errors import CommandsError, IsolationUnavailable
 from holdfast.config import ConfigError
 from holdfast.models.errors import ModelNotUsable
 from holdfast.server.errors import Conflict, OperationError
@@ -35,6 +36,10 @@ def explained(error: BaseException) -> Refusal | None:
             return error
         case ConfigError():
             return Refusal(error.code, str(error))
+        case IsolationUnavailable():
+            return Refusal(error.code, error.message)
+        case CommandsError():
+            return Refusal("commands_unavailable", f"Commands can't be reached: {error}.", exit_code=WORLD)
         case ModelNotUsable():
             return Refusal("model_not_usable", error.message)
         case Conflict():

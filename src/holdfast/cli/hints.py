@@ -14,7 +14,9 @@ class Hints:
         self._options = options
 
     def command(self, *words: str) -> str:
-        # The session knows its model, but not where that is.
-        needed = ("database", "data_dir", *(("model_base_url",) if words[0] in RUNS_TURNS else ()))
+        # The session knows its model, but not where that is. Nor what its commands are to run inside of.
+        runs = words[0] in RUNS_TURNS
+        needed = ("database", "data_dir", *(("model_base_url", "sandbox_network") if runs else ()))
         given = [(f"--{name.replace('_', '-')}", self._options.get(name)) for name in needed]
-        return shlex.join(["holdfast", *words, *(part for pair in given if pair[1] for part in map(str, pair))])
+        flags = ("--sandbox",) if runs and self._options.get("sandbox") == "bubblewrap" else ()
+        return shlex.join(["holdfast", *words, *flags, *(part for pair in given if pair[1] for part in map(str, pair))])
