@@ -30,6 +30,11 @@ SILENT = "sleep 1000 > /dev/null 2>&1 &"
 HOLDS = "sleep 1000 &"
 
 
+def pids(processes: tuple[Process, ...]) -> list[int]:
+    """Their names change: one that was forked is soon another program."""
+    return [one.pid for one in processes]
+
+
 def all_dead(processes: tuple[Process, ...]) -> bool:
     return not any(is_running(one.pid) for one in processes)
 
@@ -50,7 +55,7 @@ async def is_forgotten_by(commands: Commands) -> None:
 @pytest.mark.parametrize("leaving", [SILENT, HOLDS])
 async def test_it_meets_the_ceiling_of_its_command(commands: Commands, leaving: str) -> None:
     key, end = await ran(commands, spec(f"{leaving} exit 3", limits=Limits(seconds=4)))
-    assert (end.exit_code, [one.name for one in end.left_behind]) == (3, ["sleep"])
+    assert (end.exit_code, len(end.left_behind)) == (3, 1)
     await until(lambda: all_dead(end.left_behind))
     await is_forgotten_by(commands)
     assert await outcome(commands, key) == end
@@ -61,7 +66,7 @@ async def test_the_ceiling_is_met_although_the_supervisor_died_in_between(
     commands: Commands, root: Path, leaving: str
 ) -> None:
     key, end = await ran(commands, spec(f"{leaving} exit 3"))
-    assert (end.exit_code, [one.name for one in end.left_behind]) == (3, ["sleep"])
+    assert (end.exit_code, len(end.left_behind)) == (3, 1)
     status = await commands.adopt(key)
     await kill_supervisor(root)
     set_ceiling(status, 0.001)
@@ -78,7 +83,7 @@ async def test_a_kill_ends_it_and_then_the_command_can_be_forgotten(commands: Co
     with pytest.raises(CommandRefused):
         await commands.forget(key)
     report = await commands.kill(key, 5)
-    assert (report.killed, report.escaped, report.status.outcome) == (end.left_behind, (), end)
+    assert (pids(report.killed), report.escaped, report.status.outcome) == (pids(end.left_behind), (), end)
     await commands.forget(key)
     assert await commands.listed() == []
 
@@ -89,7 +94,7 @@ async def test_a_kill_ends_it_after_the_death_of_the_supervisor(commands: Comman
     await kill_supervisor(root)
     assert [status.key for status in await commands.listed()] == [key]
     report = await commands.kill(key, 5)
-    assert (report.killed, report.escaped, report.status.outcome) == (end.left_behind, (), end)
+    assert (pids(report.killed), report.escaped, report.status.outcome) == (pids(end.left_behind), (), end)
     await commands.forget(key)
 
 

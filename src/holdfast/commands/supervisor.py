@@ -97,7 +97,8 @@ def _serve(root: Path, lock: int, telling: int, umask: int, settings: Settings) 
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     loop = Loop()
     inherited = Inherited(umask=umask, files=files)
-    service = Service(root, loop, inherited, settings, is_at_home=lambda: _is_at_home(root, lock))
+    ours = {LOCK: os.fstat(lock)}
+    service = Service(root, loop, inherited, settings, is_at_home=lambda: _is_at_home(root, ours))
     loop.on_signal(signal.SIGCHLD, service.reap)
     loop.on_signal(signal.SIGTERM, service.close_when_done)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -107,6 +108,7 @@ def _serve(root: Path, lock: int, telling: int, umask: int, settings: Settings) 
     (root / SOCKET).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address(root))
+        ours[SOCKET] = os.stat(root / SOCKET)
         listener.listen(128)
         listener.setblocking(False)
         service.listen(listener)
@@ -115,14 +117,19 @@ def _serve(root: Path, lock: int, telling: int, umask: int, settings: Settings) 
         _forget_the_launcher(root)
         loop.run()
         # Who connects from here on finds nobody, and starts another, which waits for our lock.
-        if _is_at_home(root, lock):
+        if _is_there(root / SOCKET, ours[SOCKET]):
             (root / SOCKET).unlink(missing_ok=True)
 
 
-def _is_at_home(root: Path, lock: int) -> bool:
-    """Whether the lock that we hold is the one that others would have to take."""
+def _is_at_home(root: Path, ours: dict[str, os.stat_result]) -> bool:
+    """As long as others find our socket, or can't take the lock, there can be nobody else."""
+    return any(_is_there(root / name, file) for name, file in ours.items())
+
+
+def _is_there(path: Path, file: os.stat_result) -> bool:
+    """False if it was removed, or is another one by now. One that can't be looked at may come back."""
     try:
-        return os.path.samestat(os.stat(root / LOCK), os.fstat(lock))
+        return os.path.samestat(os.stat(path), file)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
