@@ -37,7 +37,9 @@ class Place:
         self.data = folder / "data"
         self.work = folder / "work"
         self.work.mkdir(exist_ok=True)
-        self.environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONUTF8": "1"}
+        source = str(Path(__file__).parents[2] / "src")
+        # Whoever runs the tests may have said how wide their own terminal is.
+        self.environ = {**os.environ, "PYTHONPATH": source, "PYTHONUTF8": "1", "COLUMNS": "120"}
         self.options: tuple[str, ...] = ()
         """Given to every command that knows models."""
 

