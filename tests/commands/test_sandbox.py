@@ -316,8 +316,7 @@ async def test_every_byte_of_both_outputs_arrives(commands: Commands, sandbox: S
         "    os.write(1, bytes(range(256)) * 64)\n"
         "    os.write(2, bytes([number]) * 999)\n"
     )
-    python = os.path.realpath(sys.executable)  # Not that of an environment below /tmp, which is another one inside.
-    key, end = await ran(commands, sandbox.spec(f"exec '{python}' write.py"))
+    key, end = await ran(commands, sandbox.spec(f"exec '{PYTHON}' write.py"))
     assert end.exit_code == 0
     assert (await commands.read(key, 0, 1 << 30, "stdout")).data == bytes(range(256)) * 64 * 40
     assert (await commands.read(key, 0, 1 << 30, "stderr")).data == b"".join(bytes([n]) * 999 for n in range(40))
