@@ -35,6 +35,9 @@ OURS = f"8{os.getpid()}"
 
 USERS = Path("/etc/passwd").read_text()
 
+PYTHON = os.path.realpath(sys.executable)
+"""Not that of an environment below /tmp, which is another folder in a sandbox."""
+
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
