@@ -152,6 +152,8 @@ async def test_a_supervisor_whose_folder_is_gone_sees_its_commands_out_and_ends(
         running = await started(commands, key, spec("read x < go; echo late; exit 5", tmp_path))
         pid = supervisor_pid(root)
         waiting = asyncio.create_task(commands.wait(key, PATIENCE_SECONDS))
+        await asyncio.sleep(0)  # It has asked,
+        await commands.status(key)  # and was heard before this was answered.
         shutil.rmtree(root)
         assert is_running(pid_of(running))
         await asyncio.to_thread((tmp_path / "go").write_text, "on\n")
