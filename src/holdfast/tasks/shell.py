@@ -42,6 +42,7 @@ class Shell:
         self.limits = limits
         self.environment = dict(environment or {})
         """Variables that commands get beside the few that are always let through."""
+        self._real_parent: str | None = None
         self.look = look
         """Call it when a task was started or is to be killed: it is looked after at once."""
 
@@ -66,5 +67,6 @@ class Shell:
         """The permission rule under which a session may read what its own commands wrote."""
         folder = self.commands.session_folder(key.owner, key.session)
         # Links above it are followed, as those who ask do; one that a command put in its place is not.
-        real = os.path.join(os.path.realpath(folder.parent), folder.name)
-        return f"read({glob.escape(real)}/*)"
+        if self._real_parent is None:
+            self._real_parent = os.path.realpath(folder.parent)
+        return f"read({glob.escape(os.path.join(self._real_parent, folder.name))}/*)"

@@ -76,6 +76,8 @@ class Holding:
         self.new_id = new_id
         self.lease = lease
         self.shell = shell
+        self.readable = (shell.readable(self.key),) if shell is not None else ()
+        """The rules under which this session may read what its own commands wrote."""
         self.is_interrupting = False
         """What runs is being ended because the turn is, and not because this process lets go of the session."""
         self.state = _state_of(loaded)

@@ -134,7 +134,7 @@ class Loop:
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
             backgrounded=self._activities.running - holding.waited_for(),
-            readable=(holding.shell.readable(holding.key),) if holding.shell else (),
+            readable=holding.readable,
             takeover=self._takeover,
         )
 
