@@ -16,7 +16,7 @@ def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
     detail = ""
     match outcome.reason:
         case "exited" if outcome.left_behind:
-            detail = f"It left something running: {_names(outcome.left_behind)}."
+            detail = f"It left something running: {names_of(outcome.left_behind)}."
         case "exited":
             pass
         case "killed":
@@ -28,7 +28,7 @@ def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
         case "not_started":
             status, detail = "failed", f"It could not be started: {outcome.detail}"
     if outcome.escaped:
-        detail = f"{detail} Not everything ended; still running: {_names(outcome.escaped)}.".strip()
+        detail = f"{detail} Not everything ended; still running: {names_of(outcome.escaped)}.".strip()
     return TaskEnding(
         status=status, exit_code=outcome.exit_code, detail=detail, ended_at=max(0, int(outcome.at * 1000))
     )
@@ -66,5 +66,6 @@ def shortened(command: str) -> str:
     return command if len(command) <= MAX_COMMAND_CHARACTERS else command[: MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
-def _names(processes: Iterable[Process]) -> str:
+def names_of(processes: Iterable[Process]) -> str:
+    """Processes, for people and models to read."""
     return ", ".join(f"{process.name} (pid {process.pid})" for process in processes)

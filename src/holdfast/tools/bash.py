@@ -9,7 +9,7 @@ from holdfast.commands.command import Outcome
 from holdfast.events.request import PermissionAsk
 from holdfast.store.tasks import TaskEnding
 from holdfast.tasks.desk import command_key
-from holdfast.tasks.endings import shortened
+from holdfast.tasks.endings import names_of, shortened
 from holdfast.tasks.shell import Words
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.shell import (
@@ -24,7 +24,6 @@ from holdfast.tools.shell import (
     ending_in,
     is_gone,
     label,
-    names_of,
     shell_of,
     what_is_wrong,
     within,

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.commands.command import Outcome, Status
 from holdfast.events.request import PermissionAsk
+from holdfast.tasks.endings import names_of
 from holdfast.tasks.shell import Words
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.paths import Place, place_of
@@ -21,7 +22,6 @@ from holdfast.tools.shell import (
     ending_in,
     is_gone,
     label,
-    names_of,
     what_is_wrong,
     within,
 )

@@ -10,12 +10,12 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import Outcome, Process, Spec, Status, Stream
+from holdfast.commands.command import Outcome, Spec, Status, Stream
 from holdfast.commands.errors import CommandRefused, CommandsError, IsolationUnavailable, SupervisorUnavailable
 from holdfast.commands.redaction import RedactedStream
 from holdfast.store.tasks import TaskEnding, TaskRow
@@ -294,10 +294,6 @@ def _step(row: TaskRow) -> str:
 def is_gone(status: Status) -> bool:
     """What it wrote was kept for as long as that was wished for, and is not there any more."""
     return status.outcome is not None and status.output_bytes < status.outcome.output_bytes
-
-
-def names_of(processes: Iterable[Process]) -> str:
-    return ", ".join(f"{one.name} (pid {one.pid})" for one in processes)
 
 
 def ending_in(status: Status) -> TaskEnding:
