@@ -1,0 +1,142 @@
+/**
+ * A session's own stream, followed for as long as somebody looks at it. When the line breaks it is taken up again at the
+ * last id that was seen, in the middle of a word if it must be: nothing is missed and nothing comes twice.
+ */
+
+import { FrameReader, type Frame } from "./frames.ts";
+import { at, ServerError, type Server } from "./server.ts";
+
+/** `live`: bytes come. `broken`: they do not, and it is tried again. `gone`: there is no such session any more. */
+export type Line = "connecting" | "live" | "broken" | "refused" | "gone";
+
+export interface Heard {
+  frames(frames: Frame[]): void;
+  line(line: Line, error: ServerError | null): void;
+}
+
+const SILENCE_MS = 25_000;
+const LONGEST_PAUSE_MS = 8_000;
+
+export class Following {
+  private readonly ended = new AbortController();
+  private attempt = new AbortController();
+  private wake: () => void = () => {};
+  private failures = 0;
+
+  constructor(
+    private readonly server: Server,
+    private readonly sessionId: string,
+    private cursor: string,
+    private readonly heard: Heard,
+  ) {
+    addEventListener("online", this.hurry);
+    document.addEventListener("visibilitychange", this.hurryIfSeen);
+    void this.run();
+  }
+
+  close(): void {
+    this.ended.abort();
+    this.attempt.abort();
+    this.wake();
+    removeEventListener("online", this.hurry);
+    document.removeEventListener("visibilitychange", this.hurryIfSeen);
+  }
+
+  /** Try now: the network came back, or the person did. */
+  readonly hurry = (): void => {
+    this.wake();
+  };
+
+  private readonly hurryIfSeen = (): void => {
+    if (!document.hidden) this.hurry();
+  };
+
+  private async run(): Promise<void> {
+    this.heard.line("connecting", null);
+    while (!this.ended.signal.aborted) {
+      let error: ServerError | null = null;
+      try {
+        await this.readOnce();
+      } catch (thrown) {
+        error = thrown instanceof ServerError ? thrown : null;
+      }
+      if (this.ended.signal.aborted) return;
+      if (error?.status === 404) {
+        this.heard.line("gone", error);
+        return;
+      }
+      this.failures += 1;
+      this.heard.line(error?.status === 401 || error?.status === 403 ? "refused" : "broken", error);
+      await this.pause(error?.retryAfter ?? null);
+    }
+  }
+
+  private async readOnce(): Promise<void> {
+    this.attempt = new AbortController();
+    const watch = new Watch(SILENCE_MS, () => this.attempt.abort());
+    try {
+      const response = await this.server.request("GET", `${at(this.sessionId)}/events`, undefined, {
+        headers: { accept: "text/event-stream", "last-event-id": this.cursor },
+        signal: this.attempt.signal,
+      });
+      const body = response.body?.getReader();
+      if (!body) return;
+      const reader = new FrameReader();
+      let isLive = false;
+      for (;;) {
+        const { done, value } = await body.read();
+        if (done) return;
+        watch.touch();
+        if (!isLive) {
+          isLive = true;
+          this.failures = 0;
+          this.heard.line("live", null);
+        }
+        this.take(reader.push(value));
+      }
+    } finally {
+      watch.stop();
+      this.attempt.abort();
+    }
+  }
+
+  private take(frames: Frame[]): void {
+    if (frames.length === 0) return;
+    this.heard.frames(frames);
+    for (const frame of frames) if (frame.id !== null) this.cursor = frame.id;
+  }
+
+  /** Longer each time, so that a server that comes back is not met by everybody at once. */
+  private pause(retryAfter: number | null): Promise<void> {
+    const grown = Math.min(LONGEST_PAUSE_MS, 250 * 2 ** Math.min(this.failures, 6));
+    const wanted = Math.max(grown * (0.5 + Math.random() / 2), (retryAfter ?? 0) * 1000);
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, wanted);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
+
+/** Calls back when nothing was heard for so long: the server says something at least every ten seconds. */
+class Watch {
+  private timer: ReturnType<typeof setTimeout>;
+
+  constructor(
+    private readonly silenceMs: number,
+    private readonly tooLong: () => void,
+  ) {
+    this.timer = setTimeout(tooLong, silenceMs);
+  }
+
+  touch(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(this.tooLong, this.silenceMs);
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+  }
+}

@@ -1,0 +1,220 @@
+/** The one way to the server: every request shows who asks, and every refusal becomes a `ServerError`. */
+
+import type {
+  EventPage,
+  Overview,
+  QueuedView,
+  RequestView,
+  SessionDetail,
+  SessionView,
+  TaskOutput,
+  TaskView,
+} from "./wire.ts";
+
+/** A refusal, with the server's stable code and its sentence for people; or no answer at all (`unreachable`). */
+export class ServerError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly retryAfter: number | null = null,
+  ) {
+    super(message);
+  }
+
+  /** Asking again may help: nothing was said about what was asked. */
+  get isPassing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+export interface Answer {
+  answer_id?: string;
+  decision?: "approve" | "approve_for_session" | "deny";
+  feedback?: string;
+  rules?: string[];
+  answer?: string;
+  was_freeform?: boolean;
+  content?: string;
+  success?: boolean;
+}
+
+export interface NewMessage {
+  text: string;
+  messageId: string;
+  delivery?: "steer" | "enqueue" | "interrupt";
+  options?: Record<string, unknown>;
+}
+
+export class Server {
+  constructor(
+    readonly token: () => string,
+    private readonly whenUnknown: () => void = () => {},
+  ) {}
+
+  async request(method: string, path: string, body?: unknown, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    const token = this.token();
+    if (token) headers.set("authorization", `Bearer ${token}`);
+    if (body !== undefined) headers.set("content-type", "application/json");
+    if (!headers.has("accept")) headers.set("accept", "application/json");
+    let response: Response;
+    try {
+      response = await fetch(path, {
+        ...init,
+        method,
+        headers,
+        credentials: "omit",
+        cache: "no-store",
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      throw new ServerError(0, "unreachable", "The server can't be reached.");
+    }
+    if (!response.ok) {
+      const refused = await refusalIn(response);
+      if (response.status === 401) this.whenUnknown();
+      throw refused;
+    }
+    return response;
+  }
+
+  private async json<T>(method: string, path: string, body?: unknown, init?: RequestInit): Promise<T> {
+    const response = await this.request(method, path, body, init);
+    return (response.status === 204 ? undefined : await response.json()) as T;
+  }
+
+  // Sessions
+
+  sessions(query: { q?: string; cursor?: string; limit?: number }): Promise<{ sessions: SessionView[]; next: string | null }> {
+    const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+    const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
+    return this.json("GET", `/v1/sessions?${search}`);
+  }
+
+  session(id: string): Promise<SessionDetail> {
+    return this.json("GET", `${at(id)}?limit=1`);
+  }
+
+  create(options: Record<string, unknown>): Promise<SessionView> {
+    return this.json("POST", "/v1/sessions", options);
+  }
+
+  change(id: string, changes: Record<string, unknown>): Promise<SessionView> {
+    return this.json("PATCH", at(id), changes);
+  }
+
+  remove(id: string): Promise<void> {
+    return this.json("DELETE", at(id));
+  }
+
+  fork(id: string, position?: number): Promise<SessionView> {
+    return this.json("POST", `${at(id)}/fork${position === undefined ? "" : `?at=${position}`}`, {});
+  }
+
+  exported(id: string): Promise<Response> {
+    return this.request("GET", `${at(id)}/export`);
+  }
+
+  imported(document: unknown): Promise<SessionView> {
+    return this.json("POST", "/v1/sessions/import", document);
+  }
+
+  overview(): Promise<Overview> {
+    return this.json("GET", "/v1/overview");
+  }
+
+  models(): Promise<Record<string, unknown>> {
+    return this.json("GET", "/v1/models");
+  }
+
+  events(id: string, after: number, limit: number): Promise<EventPage> {
+    return this.json("GET", `${at(id)}/events?after=${after}&limit=${limit}`);
+  }
+
+  // Messages
+
+  /** Resolves once the message is on the server's disk. The same id again is the same message. */
+  async send(id: string, message: NewMessage): Promise<void> {
+    await this.accepted(id, {
+      text: message.text,
+      message_id: message.messageId,
+      ...(message.delivery ? { delivery: message.delivery } : {}),
+      ...message.options,
+    });
+  }
+
+  /** Say something else in place of a message: what came after it is taken back. */
+  edit(id: string, messageId: string, text: string): Promise<void> {
+    const message = { id: messageId, role: "user", parts: [{ type: "text", text }] };
+    return this.accepted(id, { messages: [message], trigger: "submit-message", messageId });
+  }
+
+  /** Have a turn's answer made again. */
+  regenerate(id: string, turnId: string): Promise<void> {
+    const message = { id: turnId, role: "assistant", parts: [] };
+    return this.accepted(id, { messages: [message], trigger: "regenerate-message", messageId: turnId });
+  }
+
+  /** The answer is the turn's stream, which this page does not need: it reads the session's own. */
+  private async accepted(id: string, body: unknown): Promise<void> {
+    const response = await this.request("POST", `${at(id)}/stream`, body);
+    await response.body?.cancel();
+  }
+
+  stop(id: string, stopId: string): Promise<{ outcome?: string; returned?: QueuedView[] }> {
+    return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId });
+  }
+
+  editQueued(id: string, messageId: string, text: string): Promise<unknown> {
+    return this.json("PATCH", `${at(id)}/queue/${encodeURIComponent(messageId)}`, { text });
+  }
+
+  removeQueued(id: string, messageId: string): Promise<void> {
+    return this.json("DELETE", `${at(id)}/queue/${encodeURIComponent(messageId)}`);
+  }
+
+  reorderQueue(id: string, messageIds: string[]): Promise<unknown> {
+    return this.json("PATCH", `${at(id)}/queue`, { message_ids: messageIds });
+  }
+
+  // Requests and tasks
+
+  async requests(id: string): Promise<RequestView[]> {
+    return (await this.json<{ requests: RequestView[] }>("GET", `${at(id)}/requests`)).requests;
+  }
+
+  answer(id: string, requestId: string, answer: Answer): Promise<unknown> {
+    return this.json("POST", `${at(id)}/requests/${encodeURIComponent(requestId)}`, answer);
+  }
+
+  async tasks(id: string): Promise<TaskView[]> {
+    return (await this.json<{ tasks: TaskView[] }>("GET", `${at(id)}/tasks`)).tasks;
+  }
+
+  taskOutput(id: string, taskId: string, offset: number): Promise<TaskOutput> {
+    return this.json("GET", `${at(id)}/tasks/${encodeURIComponent(taskId)}/output?offset=${offset}`);
+  }
+
+  kill(id: string, taskId: string): Promise<unknown> {
+    return this.json("DELETE", `${at(id)}/tasks/${encodeURIComponent(taskId)}`);
+  }
+}
+
+export function at(id: string): string {
+  return `/v1/sessions/${encodeURIComponent(id)}`;
+}
+
+async function refusalIn(response: Response): Promise<ServerError> {
+  try {
+    const { error } = (await response.json()) as { error: { code: string; message: string; retry_after?: number } };
+    return new ServerError(response.status, error.code, error.message, error.retry_after ?? null);
+  } catch {
+    return new ServerError(response.status, "unexpected", `The server answered ${response.status}.`);
+  }
+}
+
+export function newId(): string {
+  return crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,279 @@
+/** Everything that the page knows, in signals: who one is, the list of sessions, the one that is open, what is shown. */
+
+import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { newId, Server, ServerError } from "../api/server.ts";
+import type { Overview, SessionSettings, SessionView } from "../api/wire.ts";
+import { keep, kept } from "./kept.ts";
+import { OpenSession } from "./open_session.ts";
+import { Outbox } from "./outbox.ts";
+
+export type Place = { kind: "start" } | { kind: "session"; id: string } | { kind: "overview" };
+
+export type Panel = "none" | "tasks" | "timeline";
+
+export interface Notice {
+  key: number;
+  text: string;
+  tone: "plain" | "error";
+}
+
+const LIST_PAGE = 50;
+const LOOK_EVERY_MS = 3_000;
+
+export class App {
+  readonly token: Signal<string> = signal(kept("token", ""));
+  /** The server does not know this person: a key or a token has to be given. */
+  readonly mustSignIn: Signal<boolean> = signal(false);
+  readonly place: Signal<Place> = signal<Place>({ kind: "start" });
+  readonly panel: Signal<Panel> = signal<Panel>("none");
+  readonly listIsOpen: Signal<boolean> = signal(false);
+  readonly paletteIsOpen: Signal<boolean> = signal(false);
+  readonly notices: Signal<Notice[]> = signal<Notice[]>([]);
+
+  readonly sessions: Signal<SessionView[]> = signal<SessionView[]>([]);
+  readonly more: Signal<string | null> = signal<string | null>(null);
+  readonly search: Signal<string> = signal("");
+  readonly overview: Signal<Overview | null> = signal<Overview | null>(null);
+  readonly reachable: Signal<boolean> = signal(true);
+
+  readonly open: Signal<OpenSession | null> = signal<OpenSession | null>(null);
+  readonly settings: Signal<SessionSettings | null> = signal<SessionSettings | null>(null);
+  readonly outbox: Signal<Outbox | null> = signal<Outbox | null>(null);
+  /** What was refused, to be put back into the box where it was written. */
+  readonly givenBack: Signal<{ sessionId: string; text: string; reason: string } | null> = signal<{
+    sessionId: string;
+    text: string;
+    reason: string;
+  } | null>(null);
+  /** What a new session is made with: model, directory and so on. */
+  readonly newOptions: Signal<Record<string, unknown>> = signal<Record<string, unknown>>({});
+
+  readonly current: ReadonlySignal<SessionView | null> = computed(() => {
+    const id = this.open.value?.id;
+    return this.sessions.value.find((session) => session.id === id) ?? null;
+  });
+  readonly attention: ReadonlySignal<number> = computed(() => this.overview.value?.counts.needs_attention ?? 0);
+
+  readonly server = new Server(
+    () => this.token.value,
+    () => {
+      this.mustSignIn.value = true;
+    },
+  );
+  private noticeCount = 0;
+  private lookingSince = 0;
+
+  start(): void {
+    this.takeTokenFromLink();
+    addEventListener("hashchange", () => this.followLink());
+    addEventListener("storage", (event) => {
+      if (event.key === "holdfast.token") this.signIn(kept("token", ""), { here: false });
+    });
+    addEventListener("online", () => this.hurry());
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.hurry();
+    });
+    this.followLink();
+    void this.keepLooking();
+  }
+
+  // Who one is
+
+  /** The link that the server printed ends in `#token=…`, which never reaches a server or its log. */
+  private takeTokenFromLink(): void {
+    const found = /^#token=([^&]+)/.exec(location.hash);
+    if (!found?.[1]) return;
+    this.signIn(decodeURIComponent(found[1]));
+    history.replaceState(null, "", location.pathname);
+  }
+
+  signIn(token: string, { here = true } = {}): void {
+    this.token.value = token;
+    if (here) keep("token", token);
+    this.mustSignIn.value = false;
+    this.hurry();
+  }
+
+  signOut(): void {
+    keep("token", null);
+    this.token.value = "";
+    this.mustSignIn.value = true;
+  }
+
+  private hurry(): void {
+    this.open.value?.hurry();
+    this.outbox.value?.hurry();
+    void this.look();
+  }
+
+  // Where one is
+
+  go(place: Place): void {
+    const hash = place.kind === "session" ? `#/s/${encodeURIComponent(place.id)}` : place.kind === "overview" ? "#/overview" : "#/";
+    if (location.hash !== hash) location.hash = hash;
+    else this.followLink();
+  }
+
+  private followLink(): void {
+    if (location.hash.startsWith("#token=")) this.takeTokenFromLink();
+    const found = /^#\/s\/([^/]+)/.exec(location.hash);
+    this.listIsOpen.value = false;
+    if (found?.[1]) void this.openSession(decodeURIComponent(found[1]));
+    else {
+      this.closeSession();
+      this.place.value = { kind: location.hash === "#/overview" ? "overview" : "start" };
+    }
+  }
+
+  private async openSession(id: string): Promise<void> {
+    if (this.open.value?.id === id) return;
+    const session = new OpenSession(this.server, id, (opened) => this.heard(opened));
+    batch(() => {
+      this.closeSession();
+      this.place.value = { kind: "session", id };
+      this.open.value = session;
+      this.outbox.value = this.newOutbox(id);
+    });
+    await this.follow(session);
+  }
+
+  /** Once the session is there: a new one is made when its first message is sent, which a reload may have cut short. */
+  private async follow(session: OpenSession): Promise<void> {
+    await this.outbox.value?.made();
+    const head = await this.detail(session);
+    if (head !== null && this.open.value === session) session.open(head);
+  }
+
+  /** How far the session's log reaches; null when there is none, or when it was left meanwhile. */
+  private async detail(session: OpenSession): Promise<number | null> {
+    for (let tries = 0; this.open.value === session; tries += 1) {
+      try {
+        const found = await this.server.session(session.id);
+        this.settings.value = found.settings;
+        this.put(found.session);
+        return found.session.head;
+      } catch (error) {
+        if (!(error instanceof ServerError)) throw error;
+        session.line.value = error.status === 404 ? "gone" : "broken";
+        session.error.value = error;
+        if (error.status === 404) {
+          session.deleted.value = true;
+          return null;
+        }
+        await new Promise((resolve) => setTimeout(resolve, Math.min(8_000, 250 * 2 ** tries)));
+      }
+    }
+    return null;
+  }
+
+  private newOutbox(id: string): Outbox {
+    return new Outbox(this.server, id, ({ text, error }) => {
+      this.givenBack.value = { sessionId: id, text, reason: error.message };
+    });
+  }
+
+  private closeSession(): void {
+    this.open.value?.close();
+    this.open.value = null;
+    this.outbox.value = null;
+    this.settings.value = null;
+  }
+
+  private heard(session: OpenSession): void {
+    const known = new Set(session.queue.value.map((message) => message.message_id));
+    for (const item of session.conversation.items) if (item.kind === "user") known.add(item.messageId);
+    this.outbox.value?.seen(known);
+    const row = this.sessions.value.find((found) => found.id === session.id);
+    const isRunning = session.conversation.turn !== null;
+    if (row && (row.status === "running" || row.status === "waiting") !== isRunning) void this.look();
+  }
+
+  // Sending
+
+  /** A message to the session that is open, or to a new one. */
+  send(text: string, delivery: "steer" | "enqueue" | "interrupt" = "steer"): void {
+    const open = this.open.value;
+    if (open && this.outbox.value) {
+      this.outbox.value.add(text, { delivery });
+      return;
+    }
+    const id = newId();
+    const outbox = this.newOutbox(id);
+    outbox.add(text, { creates: this.newOptions.value });
+    const session = new OpenSession(this.server, id, (opened) => this.heard(opened));
+    batch(() => {
+      this.open.value = session;
+      this.outbox.value = outbox;
+      this.place.value = { kind: "session", id };
+    });
+    history.pushState(null, "", `#/s/${id}`);
+    void this.follow(session).then(() => this.look());
+  }
+
+  // The list
+
+  async look(): Promise<void> {
+    if (this.mustSignIn.value) return;
+    const asked = (this.lookingSince += 1);
+    try {
+      const q = this.search.value.trim();
+      const [page, overview] = await Promise.all([
+        this.server.sessions({ q, limit: Math.max(LIST_PAGE, Math.min(200, this.sessions.value.length)) }),
+        this.server.overview(),
+      ]);
+      if (asked !== this.lookingSince) return;
+      batch(() => {
+        this.sessions.value = page.sessions;
+        this.more.value = page.next;
+        this.overview.value = overview;
+        this.reachable.value = true;
+      });
+    } catch (error) {
+      if (error instanceof ServerError && error.status === 0) this.reachable.value = false;
+    }
+  }
+
+  async showMore(): Promise<void> {
+    if (this.more.value === null) return;
+    const page = await this.server.sessions({ q: this.search.value.trim(), cursor: this.more.value, limit: LIST_PAGE });
+    const known = new Set(this.sessions.value.map((session) => session.id));
+    this.sessions.value = [...this.sessions.value, ...page.sessions.filter((session) => !known.has(session.id))];
+    this.more.value = page.next;
+  }
+
+  put(view: SessionView): void {
+    const isKnown = this.sessions.value.some((session) => session.id === view.id);
+    this.sessions.value = isKnown
+      ? this.sessions.value.map((session) => (session.id === view.id ? view : session))
+      : [view, ...this.sessions.value];
+  }
+
+  private async keepLooking(): Promise<void> {
+    for (;;) {
+      if (!document.hidden || this.attention.value === 0) await this.look();
+      await new Promise((resolve) => setTimeout(resolve, document.hidden ? 4 * LOOK_EVERY_MS : LOOK_EVERY_MS));
+    }
+  }
+
+  // Saying something to the person
+
+  tell(text: string, tone: Notice["tone"] = "plain"): void {
+    const key = (this.noticeCount += 1);
+    this.notices.value = [...this.notices.value, { key, text, tone }];
+    setTimeout(() => this.dismiss(key), tone === "error" ? 10_000 : 4_000);
+  }
+
+  dismiss(key: number): void {
+    this.notices.value = this.notices.value.filter((notice) => notice.key !== key);
+  }
+
+  /** Do something for the person, and say so when it can't be done. */
+  async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      this.tell(error instanceof Error ? error.message : String(error), "error");
+      return undefined;
+    }
+  }
+}

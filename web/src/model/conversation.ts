@@ -1,0 +1,608 @@
+/**
+ * What a session's log says, as people see it: messages, tool calls, requests, how turns ended. It is folded from events
+ * and deltas alone, so that live, reconnected and loaded later look the same. No drawing and no network in here.
+ */
+
+import type { Delta, LogEvent, Progress } from "../api/wire.ts";
+
+export interface TextBlock {
+  kind: "text";
+  text: string;
+}
+
+export interface ReasoningBlock {
+  kind: "reasoning";
+  text: string;
+}
+
+export interface CallBlock {
+  kind: "tool_call";
+  callId: string;
+  name: string;
+  arguments: string;
+}
+
+export type Block = TextBlock | ReasoningBlock | CallBlock;
+
+/** What stands in a conversation. Each has a `key` that stays, and a `version` that rises when it changes. */
+export type Item = UserItem | AssistantItem | ErrorItem | InfoItem | EndItem | TaskItem;
+
+interface Common {
+  key: string;
+  version: number;
+  /** Where it stands in the log; of a message in flight, where the step started. */
+  position: number;
+  /** Where it stood when it first appeared; this does not change. */
+  place: number;
+  time: number;
+  turnId: string;
+}
+
+export interface UserItem extends Common {
+  kind: "user";
+  messageId: string;
+  text: string;
+  delivery: string;
+  attachments: Record<string, unknown>[];
+}
+
+export interface AssistantItem extends Common {
+  kind: "assistant";
+  messageId: string;
+  step: number;
+  blocks: Block[];
+  /** `streaming`: it is still being said. `interrupted`: it was cut, and what was shown stays. */
+  state: "streaming" | "whole" | "interrupted";
+  model: string;
+  durationMs: number;
+  usage: Usage | null;
+}
+
+export interface Usage {
+  inputTokens: number | null;
+  outputTokens: number | null;
+  reasoningTokens: number | null;
+  costMicrodollars: number | null;
+}
+
+export interface ErrorItem extends Common {
+  kind: "error";
+  code: string;
+  message: string;
+  retryable: boolean;
+}
+
+export interface InfoItem extends Common {
+  kind: "info";
+  message: string;
+  level: string;
+}
+
+export interface EndItem extends Common {
+  kind: "end";
+  reason: "completed" | "stopped" | "error" | "interrupted";
+  durationMs: number;
+}
+
+export interface TaskItem extends Common {
+  kind: "task";
+  taskId: string;
+  status: string;
+  command: string;
+  description: string;
+  exitCode: number | null;
+  detail: string;
+  tail: string;
+}
+
+/** `asked`: the model asked for it. `waiting`: a request stands before it. */
+export type CallStatus = "writing" | "asked" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted";
+
+export interface Call {
+  callId: string;
+  name: string;
+  arguments: string;
+  status: CallStatus;
+  startedAt: number;
+  attempts: number;
+  result: string | null;
+  error: string | null;
+  details: string;
+  simulated: boolean;
+  durationMs: number;
+  progress: string;
+  requestId: string | null;
+  taskId: string | null;
+  flipped: boolean;
+}
+
+export interface Asked {
+  requestId: string;
+  callId: string;
+  turnId: string;
+  kind: "permission" | "client_tool" | "question";
+  openedAt: number;
+  toolName: string;
+  permissionKind: string;
+  subject: string;
+  rule: string;
+  details: Record<string, unknown>;
+  question: string;
+  choices: string[];
+  allowFreeform: boolean;
+  arguments: string;
+  open: boolean;
+  outcome: string;
+  feedback: string;
+  answeredBy: string;
+}
+
+export interface Turn {
+  turnId: string;
+  startedAt: number;
+  woken: boolean;
+  state: "running" | "waiting" | "ended";
+  waitingFor: string;
+}
+
+const MAX_PROGRESS = 20_000;
+const bytes = new TextEncoder();
+
+export class Conversation {
+  items: Item[] = [];
+  readonly calls = new Map<string, Call>();
+  readonly requests = new Map<string, Asked>();
+  /** The turn that is unfinished, if one is. */
+  turn: Turn | null = null;
+  title = "";
+  model: string | null = null;
+  workingDirectory: string | null = null;
+  position = 0;
+  /** Rises whenever items come or go, and when anything that is not an item changes. */
+  version = 0;
+
+  private readonly messages = new Map<string, AssistantItem>();
+  private readonly lengths = new Map<string, number>();
+  private readonly holders = new Map<string, AssistantItem>();
+  private lastTurnId = "";
+
+  get openRequests(): Asked[] {
+    return [...this.requests.values()].filter((asked) => asked.open);
+  }
+
+  /** Take in an event. One that was taken in before changes nothing. */
+  event(event: LogEvent): void {
+    if (event.position <= this.position) return;
+    this.position = event.position;
+    this.version += 1;
+    const { data } = event;
+    switch (event.type) {
+      case "session.start":
+        this.model = data.model ?? null;
+        this.workingDirectory = data.workingDirectory ?? null;
+        break;
+      case "session.title_changed":
+        this.title = data.title;
+        break;
+      case "session.model_change":
+        this.model = data.newModel;
+        break;
+      case "holdfast.settings_changed":
+        if (data.workingDirectory !== undefined) this.workingDirectory = data.workingDirectory;
+        break;
+      case "session.info":
+        this.add({ kind: "info", ...this.place(event), message: data.message, level: data.level ?? "info" });
+        break;
+      case "session.error":
+        this.add({
+          kind: "error",
+          ...this.place(event),
+          code: data.errorType,
+          message: data.message,
+          retryable: data.retryable ?? false,
+        });
+        break;
+      case "holdfast.truncated":
+        this.truncate(data.kept);
+        break;
+      case "user.message":
+        this.said(event);
+        break;
+      case "assistant.turn_start":
+        this.message(data.messageId, event, data.step ?? 0);
+        break;
+      case "assistant.message":
+        this.finished(event);
+        break;
+      case "assistant.usage":
+        this.used(data);
+        break;
+      case "holdfast.task_notified":
+        this.taskNews(event);
+        break;
+      default:
+        this.turnEvent(event);
+        this.toolEvent(event);
+        this.requestEvent(event);
+    }
+  }
+
+  /** Take in a piece of the message in flight; what is there already is left out. */
+  delta(delta: Delta): void {
+    const item = this.messages.get(delta.message_id) ?? this.message(delta.message_id, null, 0);
+    if (item.state !== "streaming") return;
+    const at = `${delta.message_id}/${delta.block}`;
+    const known = this.lengths.get(at) ?? 0;
+    const fresh = delta.offset >= known ? delta.text : afterBytes(delta.text, known - delta.offset);
+    if (!fresh && known > 0) return;
+    let block = item.blocks[delta.block];
+    if (!block) {
+      block = emptyBlock(delta);
+      item.blocks[delta.block] = block;
+      if (block.kind === "tool_call") this.call(block.callId, block.name, item.time).status = "writing";
+      this.version += 1;
+    }
+    if (block.kind === "tool_call") {
+      block.arguments += fresh;
+      const call = this.calls.get(block.callId);
+      if (call) this.calls.set(block.callId, { ...call, arguments: block.arguments });
+    } else block.text += fresh;
+    this.lengths.set(at, Math.max(known, delta.offset + bytes.encode(delta.text).length));
+    item.version += 1;
+  }
+
+  /** Take over what another folding of the same log has of the message in flight. */
+  carryOver(other: Conversation): void {
+    for (const [messageId, item] of other.messages) {
+      if (item.state !== "streaming") continue;
+      const here = this.message(messageId, null, item.step);
+      here.blocks = item.blocks;
+      for (const [at, length] of other.lengths) if (at.startsWith(`${messageId}/`)) this.lengths.set(at, length);
+    }
+    for (const [callId, call] of other.calls) if (call.status === "writing") this.calls.set(callId, call);
+  }
+
+  progress(progress: Progress): void {
+    const call = this.calls.get(progress.tool_call_id);
+    if (!call) return;
+    call.progress = (call.progress + progress.text).slice(-MAX_PROGRESS);
+    this.touchCall(call.callId);
+  }
+
+  // Messages
+
+  private said(event: LogEvent): void {
+    const { data } = event;
+    this.lastTurnId = data.turnId;
+    this.add({
+      kind: "user",
+      ...this.place(event),
+      key: data.messageId,
+      turnId: data.turnId,
+      messageId: data.messageId,
+      text: data.content,
+      delivery: data.delivery,
+      attachments: data.attachments ?? [],
+    });
+  }
+
+  private message(messageId: string, event: LogEvent | null, step: number): AssistantItem {
+    const known = this.messages.get(messageId);
+    if (known) {
+      if (event) {
+        known.step = step;
+        known.time = event.time;
+        known.position = event.position;
+      }
+      return known;
+    }
+    const item: AssistantItem = {
+      kind: "assistant",
+      key: messageId,
+      version: 0,
+      position: event?.position ?? this.position,
+      place: event?.position ?? this.position,
+      time: event?.time ?? Date.now(),
+      turnId: event?.data.turnId ?? this.turn?.turnId ?? this.lastTurnId,
+      messageId,
+      step,
+      blocks: [],
+      state: "streaming",
+      model: "",
+      durationMs: 0,
+      usage: null,
+    };
+    this.messages.set(messageId, item);
+    this.add(item);
+    return item;
+  }
+
+  private finished(event: LogEvent): void {
+    const { data } = event;
+    const item = this.message(data.messageId, null, 0);
+    item.blocks = (data.blocks as Record<string, string>[]).map(blockOf);
+    item.state = data.interrupted ? "interrupted" : "whole";
+    item.model = data.model ?? "";
+    item.durationMs = data.durationMs ?? 0;
+    item.position = event.position;
+    item.version += 1;
+    item.blocks.forEach((block, index) => {
+      this.lengths.delete(`${data.messageId}/${index}`);
+      if (block.kind !== "tool_call") return;
+      const call = this.call(block.callId, block.name, event.time);
+      call.arguments = block.arguments;
+      if (call.status === "writing") call.status = data.interrupted ? "interrupted" : "asked";
+      this.holders.set(block.callId, item);
+      this.touchCall(block.callId);
+    });
+  }
+
+  private used(data: LogEvent["data"]): void {
+    const item = this.messages.get(data.messageId);
+    if (!item) return;
+    item.usage = {
+      inputTokens: data.inputTokens ?? null,
+      outputTokens: data.outputTokens ?? null,
+      reasoningTokens: data.reasoningTokens ?? null,
+      costMicrodollars: data.costMicrodollars ?? null,
+    };
+    item.version += 1;
+  }
+
+  private taskNews(event: LogEvent): void {
+    const notice = event.data.notice;
+    if (notice.silent) return;
+    this.add({
+      kind: "task",
+      ...this.place(event),
+      taskId: notice.taskId,
+      status: notice.kind,
+      command: notice.command,
+      description: notice.description ?? "",
+      exitCode: notice.exitCode ?? null,
+      detail: notice.detail ?? "",
+      tail: notice.outputTail ?? "",
+    });
+  }
+
+  /** The conversation goes on from there: whatever stands behind it was taken back. */
+  private truncate(kept: number): void {
+    const gone = this.items.filter((item) => item.position > kept);
+    this.items = this.items.filter((item) => item.position <= kept);
+    for (const item of gone) {
+      if (item.kind !== "assistant") continue;
+      this.messages.delete(item.messageId);
+      for (const block of item.blocks) if (block?.kind === "tool_call") this.calls.delete(block.callId);
+    }
+    for (const asked of this.requests.values()) {
+      if (asked.open && !this.calls.has(asked.callId)) asked.open = false;
+    }
+  }
+
+  // Turns
+
+  private turnEvent(event: LogEvent): void {
+    const { data } = event;
+    switch (event.type) {
+      case "holdfast.turn_started":
+        this.lastTurnId = data.turnId;
+        this.turn = {
+          turnId: data.turnId,
+          startedAt: event.time,
+          woken: data.woken ?? false,
+          state: "running",
+          waitingFor: "",
+        };
+        break;
+      case "holdfast.turn_waiting":
+        if (this.turn) {
+          this.turn.state = "waiting";
+          this.turn.waitingFor = data.reason;
+        }
+        break;
+      case "holdfast.turn_ended":
+        this.turn = null;
+        this.add({
+          kind: "end",
+          ...this.place(event),
+          turnId: data.turnId,
+          reason: data.reason,
+          durationMs: data.durationMs ?? 0,
+        });
+        this.closeWhatIsOpen();
+        break;
+      case "holdfast.claimed":
+        if (this.turn) this.turn.state = "running";
+        break;
+    }
+  }
+
+  /** Nothing of an ended turn goes on. */
+  private closeWhatIsOpen(): void {
+    for (const asked of this.requests.values()) if (asked.open) asked.open = false;
+    for (const call of this.calls.values()) {
+      if (call.status === "running" || call.status === "waiting" || call.status === "asked") {
+        call.status = "interrupted";
+        this.touchCall(call.callId);
+      }
+    }
+  }
+
+  // Tools
+
+  private call(callId: string, name: string, time: number): Call {
+    let call = this.calls.get(callId);
+    if (!call) {
+      call = {
+        callId,
+        name,
+        arguments: "",
+        status: "asked",
+        startedAt: time,
+        attempts: 0,
+        result: null,
+        error: null,
+        details: "",
+        simulated: false,
+        durationMs: 0,
+        progress: "",
+        requestId: null,
+        taskId: null,
+        flipped: false,
+      };
+      this.calls.set(callId, call);
+    }
+    if (name) call.name = name;
+    return call;
+  }
+
+  private toolEvent(event: LogEvent): void {
+    const { data } = event;
+    if (!data.toolCallId) return;
+    switch (event.type) {
+      case "tool.execution_start":
+        this.call(data.toolCallId, data.toolName, event.time).arguments = data.arguments ?? "";
+        break;
+      case "holdfast.tool_attempt": {
+        const call = this.call(data.toolCallId, "", event.time);
+        call.status = "running";
+        call.attempts = data.attempt;
+        call.startedAt = event.time;
+        if (this.turn) this.turn.state = "running";
+        break;
+      }
+      case "tool.execution_complete": {
+        const call = this.call(data.toolCallId, "", event.time);
+        call.status = data.success ? "done" : endOf(data.error);
+        call.result = data.content;
+        call.error = data.error ?? null;
+        call.details = data.details ?? "";
+        call.simulated = data.simulated ?? false;
+        call.durationMs = data.durationMs ?? 0;
+        break;
+      }
+      case "holdfast.task_started": {
+        const call = this.call(data.toolCallId, "", event.time);
+        call.taskId = data.taskId;
+        call.flipped = data.flipped ?? false;
+        break;
+      }
+      default:
+        return;
+    }
+    this.touchCall(data.toolCallId);
+  }
+
+  /** Whoever draws a call compares objects: one that changed is another object from now on. */
+  private touchCall(callId: string): void {
+    const call = this.calls.get(callId);
+    if (call) this.calls.set(callId, { ...call });
+    const holder = this.holders.get(callId);
+    if (holder) holder.version += 1;
+  }
+
+  // Requests
+
+  private requestEvent(event: LogEvent): void {
+    const { data } = event;
+    switch (event.type) {
+      case "permission.requested":
+      case "external_tool.requested":
+      case "user_input.requested":
+        this.asked(event);
+        break;
+      case "permission.completed":
+        this.answered(data, data.decision);
+        break;
+      case "external_tool.completed":
+      case "user_input.completed":
+        this.answered(data, data.cancelled ? "cancelled" : "answered");
+        break;
+    }
+  }
+
+  private asked(event: LogEvent): void {
+    const { data } = event;
+    const kinds = { "permission.requested": "permission", "external_tool.requested": "client_tool" } as const;
+    this.requests.set(data.requestId, {
+      requestId: data.requestId,
+      callId: data.toolCallId,
+      turnId: this.turn?.turnId ?? this.lastTurnId,
+      kind: kinds[event.type as keyof typeof kinds] ?? "question",
+      openedAt: event.time,
+      toolName: data.toolName ?? "",
+      permissionKind: data.kind ?? "",
+      subject: data.subject ?? "",
+      rule: data.rule ?? "",
+      details: data.details ?? {},
+      question: data.question ?? "",
+      choices: data.choices ?? [],
+      allowFreeform: data.allowFreeform ?? true,
+      arguments: data.arguments ?? "",
+      open: true,
+      outcome: "",
+      feedback: "",
+      answeredBy: "",
+    });
+    const call = this.call(data.toolCallId, data.toolName ?? "", event.time);
+    call.status = "waiting";
+    call.requestId = data.requestId;
+    this.touchCall(data.toolCallId);
+  }
+
+  private answered(data: LogEvent["data"], outcome: string): void {
+    const asked = this.requests.get(data.requestId);
+    if (!asked) return;
+    this.requests.set(data.requestId, {
+      ...asked,
+      open: false,
+      outcome,
+      feedback: data.feedback ?? data.answer ?? "",
+      answeredBy: data.answeredBy ?? "",
+    });
+    const call = this.calls.get(asked.callId);
+    if (call?.status === "waiting") call.status = outcome.startsWith("denied") ? "denied" : "asked";
+    if (this.turn && this.openRequests.length === 0) this.turn.state = "running";
+    this.touchCall(asked.callId);
+  }
+
+  private place(event: LogEvent): Common {
+    return {
+      key: event.id,
+      version: 0,
+      position: event.position,
+      place: event.position,
+      time: event.time,
+      turnId: this.turn?.turnId ?? this.lastTurnId,
+    };
+  }
+
+  private add(item: Item): void {
+    this.items.push(item);
+    this.version += 1;
+  }
+}
+
+function emptyBlock(delta: Delta): Block {
+  if (delta.kind === "tool_call") {
+    return { kind: "tool_call", callId: delta.tool_call_id, name: delta.name, arguments: "" };
+  }
+  return { kind: delta.kind, text: "" };
+}
+
+function blockOf(data: Record<string, string>): Block {
+  if (data.type === "tool_call") {
+    return { kind: "tool_call", callId: data.toolCallId ?? "", name: data.name ?? "", arguments: data.arguments ?? "" };
+  }
+  return { kind: data.type === "reasoning" ? "reasoning" : "text", text: data.text ?? "" };
+}
+
+function endOf(error: string | undefined): CallStatus {
+  if (error === "denied" || error === "rejected") return "denied";
+  return error === "interrupted" ? "interrupted" : "failed";
+}
+
+/** The text without its first `count` bytes of UTF-8. Pieces are cut between characters. */
+function afterBytes(text: string, count: number): string {
+  return new TextDecoder().decode(bytes.encode(text).slice(count));
+}

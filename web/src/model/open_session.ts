@@ -1,0 +1,126 @@
+/** The session that is looked at: its conversation as it grows, its queue, and how the line to the server is. */
+
+import { signal, type Signal } from "@preact/signals";
+import { Following, type Line } from "../api/following.ts";
+import type { Frame } from "../api/frames.ts";
+import type { Server, ServerError } from "../api/server.ts";
+import type { Delta, LogEvent, Progress, QueuedView } from "../api/wire.ts";
+import { Conversation } from "./conversation.ts";
+
+/** How much of a long log is read at first; what lies before it is read when somebody scrolls there. */
+const FIRST_EVENTS = 1_500;
+const PAGE_EVENTS = 1_000;
+
+export class OpenSession {
+  /** Rises with every change that should be drawn, at most once for each frame. */
+  readonly drawn: Signal<number> = signal(0);
+  readonly line: Signal<Line> = signal<Line>("connecting");
+  readonly error: Signal<ServerError | null> = signal<ServerError | null>(null);
+  readonly queue: Signal<QueuedView[]> = signal<QueuedView[]>([]);
+  readonly deleted: Signal<boolean> = signal(false);
+  /** Everything up to what was there when it was opened has been read. */
+  readonly loaded: Signal<boolean> = signal(false);
+  /** The first position that was read; those before it are there, but not here. */
+  readonly firstPosition: Signal<number> = signal(1);
+  conversation = new Conversation();
+  /** The events as they came, for the picture of the log. */
+  log: LogEvent[] = [];
+
+  private following: Following | null = null;
+  private isScheduled = false;
+  private target = 0;
+
+  constructor(
+    private readonly server: Server,
+    readonly id: string,
+    private readonly heardNews: (session: OpenSession) => void = () => {},
+  ) {}
+
+  /** `head` is the position of the last event that there is known to be. */
+  open(head: number): void {
+    const after = Math.max(0, head - FIRST_EVENTS);
+    this.firstPosition.value = after + 1;
+    this.target = head;
+    this.loaded.value = head === 0;
+    this.following = new Following(this.server, this.id, String(after), {
+      frames: (frames) => this.take(frames),
+      line: (line, error) => {
+        this.line.value = line;
+        this.error.value = error;
+        if (line === "gone") this.deleted.value = true;
+      },
+    });
+  }
+
+  close(): void {
+    this.following?.close();
+    this.following = null;
+  }
+
+  hurry(): void {
+    this.following?.hurry();
+  }
+
+  /** Read the page of the log before what is here, and fold all of it anew. */
+  async older(): Promise<void> {
+    const first = this.firstPosition.value;
+    if (first <= 1) return;
+    const after = Math.max(0, first - 1 - PAGE_EVENTS);
+    const { events } = await this.server.events(this.id, after, first - 1 - after);
+    this.log = [...events.filter((event) => event.position < first), ...this.log];
+    const inFlight = this.conversation;
+    this.conversation = refold(this.log, inFlight);
+    this.firstPosition.value = after + 1;
+    this.draw();
+  }
+
+  private take(frames: Frame[]): void {
+    for (const frame of frames) this.takeOne(frame);
+    if (this.conversation.position >= this.target) this.loaded.value = true;
+    this.draw();
+  }
+
+  private takeOne(frame: Frame): void {
+    const data: unknown = JSON.parse(frame.data);
+    switch (frame.event) {
+      case "event":
+        if ((data as LogEvent).position > this.conversation.position) this.log.push(data as LogEvent);
+        this.conversation.event(data as LogEvent);
+        break;
+      case "delta":
+        this.conversation.delta(data as Delta);
+        break;
+      case "progress":
+        this.conversation.progress(data as Progress);
+        break;
+      case "queue":
+        this.queue.value = (data as { messages: QueuedView[] }).messages;
+        break;
+      case "deleted":
+        this.deleted.value = true;
+        this.close();
+        break;
+    }
+  }
+
+  /** Once for each frame; in a tab that nobody sees, where there are no frames, now and then. */
+  private draw(): void {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    const now = (): void => {
+      this.isScheduled = false;
+      this.drawn.value += 1;
+      this.heardNews(this);
+    };
+    if (document.hidden) setTimeout(now, 100);
+    else requestAnimationFrame(now);
+  }
+}
+
+/** The same log from further back. What is being said right now is not in it, and is carried over. */
+function refold(log: LogEvent[], before: Conversation): Conversation {
+  const conversation = new Conversation();
+  for (const event of log) conversation.event(event);
+  conversation.carryOver(before);
+  return conversation;
+}

@@ -1,0 +1,37 @@
+/** What is open: its conversation, what waits for an answer, and the box to write in. */
+
+import { useApp } from "./context.ts";
+import { ChatHeader } from "./chat_header.tsx";
+import { Composer } from "./composer.tsx";
+import { ConnectionLine } from "./connection_line.tsx";
+import { StartPage } from "./start_page.tsx";
+import { Thread } from "./thread.tsx";
+
+export function Chat() {
+  const app = useApp();
+  const session = app.open.value;
+  if (session?.deleted.value) {
+    return (
+      <section class="chat">
+        <ChatHeader session={null} />
+        <div class="empty">
+          <h1>This session is not here</h1>
+          <p>It was deleted, or it never was, or it is somebody else’s.</p>
+          <button type="button" class="primary" onClick={() => app.go({ kind: "start" })}>
+            Start a new one
+          </button>
+        </div>
+      </section>
+    );
+  }
+  return (
+    <section class="chat" aria-label={session ? "Conversation" : "New conversation"}>
+      <ChatHeader session={session} />
+      {session ? <Thread key={session.id} session={session} /> : <StartPage />}
+      <div class="bottom">
+        <ConnectionLine session={session} />
+        <Composer key={session?.id ?? "new"} session={session} />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,40 @@
+/** What is open, and the ways to look at it. */
+
+import type { OpenSession } from "../model/open_session.ts";
+import type { Panel } from "../model/app.ts";
+import { useApp } from "./context.ts";
+import { Icon, type IconName } from "./icons.tsx";
+
+export function ChatHeader({ session }: { session: OpenSession | null }) {
+  const app = useApp();
+  session?.drawn.value;
+  const title = session ? session.conversation.title || app.current.value?.title || "New session" : "New session";
+  const model = session?.conversation.model ?? app.settings.value?.model;
+  return (
+    <header class="chat-header">
+      <button type="button" class="quiet only-phone" aria-label="Show the sessions" onClick={() => (app.listIsOpen.value = true)}>
+        <Icon name="menu" />
+        {app.attention.value > 0 && <span class="badge">{app.attention.value}</span>}
+      </button>
+      <h1>{title}</h1>
+      {model && <span class="aside only-wide">{model}</span>}
+      {session && (
+        <>
+          <PanelButton panel="tasks" icon="tasks" label="Tasks" />
+          <PanelButton panel="timeline" icon="timeline" label="Timeline" />
+        </>
+      )}
+    </header>
+  );
+}
+
+function PanelButton({ panel, icon, label }: { panel: Panel; icon: IconName; label: string }) {
+  const app = useApp();
+  const isOpen = app.panel.value === panel;
+  return (
+    <button type="button" class="quiet" aria-pressed={isOpen} title={label} onClick={() => (app.panel.value = isOpen ? "none" : panel)}>
+      <Icon name={icon} /> <span class="only-wide">{label}</span>
+      <span class="hidden only-narrow">{label}</span>
+    </button>
+  );
+}

@@ -1,0 +1,22 @@
+/** How the line to the server is, said only when it is not well. */
+
+import type { OpenSession } from "../model/open_session.ts";
+import { useApp } from "./context.ts";
+
+export function ConnectionLine({ session }: { session: OpenSession | null }) {
+  const app = useApp();
+  const line = session?.line.value ?? (app.reachable.value ? "live" : "broken");
+  return (
+    <div class="line" role="status" aria-live="polite">
+      {line === "broken" && (
+        <>
+          <span class="pulse" aria-hidden="true" /> Reconnecting. The work goes on; nothing is lost.{" "}
+          <button type="button" class="link" onClick={() => session?.hurry()}>
+            Try now
+          </button>
+        </>
+      )}
+      {line === "refused" && "The server does not let this browser in any more."}
+    </div>
+  );
+}

@@ -1,0 +1,110 @@
+/** One item of a conversation. It is drawn again only when its version has risen. */
+
+import { memo } from "preact/compat";
+import type { EndItem, ErrorItem, Item, TaskItem } from "../model/conversation.ts";
+import type { OpenSession } from "../model/open_session.ts";
+import { AssistantMessage } from "./assistant_message.tsx";
+import { useApp } from "./context.ts";
+import { Icon } from "./icons.tsx";
+import { UserMessage } from "./user_message.tsx";
+import { duration, exactly } from "./words.ts";
+
+interface Props {
+  item: Item;
+  version: number;
+  session: OpenSession;
+}
+
+export const ItemView = memo(
+  function ItemView({ item, session }: Props) {
+    switch (item.kind) {
+      case "user":
+        return <UserMessage item={item} session={session} />;
+      case "assistant":
+        return <AssistantMessage item={item} session={session} />;
+      case "error":
+        return <ErrorLine item={item} session={session} />;
+      case "end":
+        return <EndLine item={item} session={session} />;
+      case "task":
+        return <TaskLine item={item} />;
+      case "info":
+        return <p class={`aside ${item.level}`}>{item.message}</p>;
+    }
+  },
+  (before, after) => before.item === after.item && before.version === after.version && before.session === after.session,
+);
+
+function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession }) {
+  const app = useApp();
+  return (
+    <div class="problem-card" role="alert">
+      <Icon name="warning" />
+      <div>
+        <p>{item.message}</p>
+        <p class="aside">{item.code}</p>
+      </div>
+      <button
+        type="button"
+        onClick={() => void app.attempt(() => app.server.regenerate(session.id, item.turnId))}
+        title="Have the answer made again"
+      >
+        <Icon name="retry" /> Try again
+      </button>
+    </div>
+  );
+}
+
+function EndLine({ item, session }: { item: EndItem; session: OpenSession }) {
+  const app = useApp();
+  const words = { completed: "", stopped: "Stopped", error: "", interrupted: "Interrupted" }[item.reason];
+  const again = (): void => void app.attempt(() => app.server.regenerate(session.id, item.turnId));
+  return (
+    <footer class="end">
+      {words && <strong>{words}</strong>}
+      <span title={exactly(item.time)}>{duration(item.durationMs)}</span>
+      <button type="button" class="quiet" title="Answer again" aria-label="Answer again" onClick={again}>
+        <Icon name="retry" />
+      </button>
+      <button
+        type="button"
+        class="quiet"
+        title="Continue from here in a new session"
+        aria-label="Continue from here in a new session"
+        onClick={() => void forkHere(app, session.id, item.position)}
+      >
+        <Icon name="fork" />
+      </button>
+    </footer>
+  );
+}
+
+async function forkHere(app: ReturnType<typeof useApp>, id: string, position: number): Promise<void> {
+  const made = await app.attempt(() => app.server.fork(id, position));
+  if (!made) return;
+  app.put(made);
+  app.go({ kind: "session", id: made.id });
+}
+
+function TaskLine({ item }: { item: TaskItem }) {
+  const app = useApp();
+  const words: Record<string, string> = {
+    completed: "finished",
+    failed: item.exitCode === null ? "failed" : `failed with ${item.exitCode}`,
+    killed: "was ended",
+    lost: "was lost",
+    stalled: "is quiet and seems to wait for an answer",
+  };
+  return (
+    <div class={`task-line ${item.status}`}>
+      <Icon name="tasks" />
+      <p>
+        <code>{item.description || item.command}</code> {words[item.status] ?? item.status}
+        {item.detail && `: ${item.detail}`}
+      </p>
+      <button type="button" class="link" onClick={() => (app.panel.value = "tasks")}>
+        Output
+      </button>
+    </div>
+  );
+}

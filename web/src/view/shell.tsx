@@ -1,0 +1,39 @@
+/** The frame of the page: the list at the side, what is open in the middle, a panel beside it. */
+
+import { useSignalEffect } from "@preact/signals";
+import { useApp } from "./context.ts";
+import { Chat } from "./chat.tsx";
+import { Notices } from "./notices.tsx";
+import { OverviewPage } from "./overview_page.tsx";
+import { Palette } from "./palette.tsx";
+import { SessionList } from "./session_list.tsx";
+import { SignIn } from "./sign_in.tsx";
+import { TasksPanel } from "./tasks_panel.tsx";
+import { TimelinePanel } from "./timeline_panel.tsx";
+import { useAttention } from "./attention.ts";
+import { useShortcuts } from "./shortcuts.ts";
+
+export function Shell() {
+  const app = useApp();
+  useShortcuts(app);
+  useAttention(app);
+  useSignalEffect(() => {
+    document.body.classList.toggle("list-open", app.listIsOpen.value);
+  });
+  if (app.mustSignIn.value) return <SignIn />;
+  return (
+    <>
+      <a class="skip" href="#composer">
+        Skip to the message box
+      </a>
+      <div class="frame" data-panel={app.panel.value}>
+        <SessionList />
+        <main class="middle">{app.place.value.kind === "overview" ? <OverviewPage /> : <Chat />}</main>
+        {app.open.value && app.panel.value === "tasks" && <TasksPanel session={app.open.value} />}
+        {app.open.value && app.panel.value === "timeline" && <TimelinePanel session={app.open.value} />}
+      </div>
+      {app.paletteIsOpen.value && <Palette />}
+      <Notices />
+    </>
+  );
+}

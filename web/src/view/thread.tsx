@@ -1,0 +1,174 @@
+/** The conversation, from the first message to what is being said now. Parts that nobody can see are not drawn. */
+
+import { useComputed } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Conversation, Item } from "../model/conversation.ts";
+import type { OpenSession } from "../model/open_session.ts";
+import type { Outgoing } from "../model/outbox.ts";
+import { useApp } from "./context.ts";
+import { Icon } from "./icons.tsx";
+import { ItemView } from "./item_view.tsx";
+import { Working } from "./working.tsx";
+
+/** Items are drawn, or not, in parts of about so many positions of the log. */
+const PART_POSITIONS = 60;
+const NEAR_BOTTOM_PX = 60;
+
+export function Thread({ session }: { session: OpenSession }) {
+  const app = useApp();
+  const scroller = useRef<HTMLDivElement>(null);
+  const [isAtBottom, setAtBottom] = useState(true);
+  const sticks = useRef(true);
+  session.drawn.value;
+  const { conversation } = session;
+  const outgoing = useComputed(() => app.outbox.value?.waiting.value ?? []).value;
+
+  const toBottom = (): void => {
+    const box = scroller.current;
+    if (box) box.scrollTop = box.scrollHeight;
+  };
+  const scrolled = (): void => {
+    const box = scroller.current;
+    if (!box) return;
+    const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
+    sticks.current = isNear;
+    setAtBottom(isNear);
+    if (box.scrollTop < 400 && session.loaded.value) void app.attempt(() => older(session, box));
+  };
+  useLayoutEffect(() => {
+    if (sticks.current) toBottom();
+  });
+  useEffect(() => {
+    // What is sent is to be seen, wherever one was reading.
+    if (outgoing.length) {
+      sticks.current = true;
+      toBottom();
+    }
+  }, [outgoing.length]);
+
+  return (
+    <div class="thread-box">
+      <div class="thread" ref={scroller} onScroll={scrolled} tabIndex={0} role="region" aria-label="Messages">
+        <div class="column">
+          {session.firstPosition.value > 1 && <p class="aside">Earlier messages are fetched as you scroll up.</p>}
+          <div role="log" aria-live="polite" aria-relevant="additions" aria-busy={!session.loaded.value}>
+            {partsOf(conversation.items).map((part) => (
+              <Part key={part.key} part={part} session={session} scroller={scroller} isLast={part.isLast} />
+            ))}
+            {outgoing.map((message) => (
+              <OutgoingMessage key={message.messageId} message={message} conversation={conversation} session={session} />
+            ))}
+          </div>
+          <Working session={session} />
+        </div>
+      </div>
+      {!isAtBottom && (
+        <button
+          type="button"
+          class="to-bottom"
+          onClick={() => {
+            sticks.current = true;
+            toBottom();
+          }}
+        >
+          <Icon name="down" /> Latest
+        </button>
+      )}
+    </div>
+  );
+}
+
+let isFetching = false;
+
+/** Fetch what lies before, and stay where one was reading. */
+async function older(session: OpenSession, box: HTMLElement): Promise<void> {
+  if (isFetching || session.firstPosition.value <= 1) return;
+  isFetching = true;
+  try {
+    const fromBottom = box.scrollHeight - box.scrollTop;
+    await session.older();
+    requestAnimationFrame(() => requestAnimationFrame(() => (box.scrollTop = box.scrollHeight - fromBottom)));
+  } finally {
+    isFetching = false;
+  }
+}
+
+interface PartOfThread {
+  key: number;
+  items: Item[];
+  isLast: boolean;
+}
+
+function partsOf(items: Item[]): PartOfThread[] {
+  const parts: PartOfThread[] = [];
+  for (const item of items) {
+    const key = Math.floor(item.place / PART_POSITIONS);
+    const last = parts.at(-1);
+    if (last && last.key >= key) last.items.push(item);
+    else parts.push({ key, items: [item], isLast: false });
+  }
+  const last = parts.at(-1);
+  if (last) last.isLast = true;
+  return parts;
+}
+
+/** Drawn while it is near what can be seen; otherwise a space of the height that it had. */
+function Part({
+  part,
+  session,
+  scroller,
+  isLast,
+}: {
+  part: PartOfThread;
+  session: OpenSession;
+  scroller: { current: HTMLElement | null };
+  isLast: boolean;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const [isNear, setNear] = useState(isLast);
+  const height = useRef(part.items.length * 140);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const observer = new IntersectionObserver(
+      ([entry]) => {
+        if (!entry) return;
+        if (!entry.isIntersecting) height.current = element.offsetHeight;
+        setNear(entry.isIntersecting);
+      },
+      { root: scroller.current, rootMargin: "1200px 0px" },
+    );
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  const isDrawn = isNear || isLast;
+  return (
+    <div ref={box} class="part" style={isDrawn ? undefined : { height: `${height.current}px` }}>
+      {isDrawn && part.items.map((item) => <ItemView key={item.key} item={item} version={item.version} session={session} />)}
+    </div>
+  );
+}
+
+/** A message on its way: shown at once, until it stands in the log or in the queue. */
+function OutgoingMessage({
+  message,
+  conversation,
+  session,
+}: {
+  message: Outgoing;
+  conversation: Conversation;
+  session: OpenSession;
+}) {
+  const isThere =
+    conversation.items.some((item) => item.kind === "user" && item.messageId === message.messageId) ||
+    session.queue.value.some((queued) => queued.message_id === message.messageId);
+  if (isThere) return null;
+  return (
+    <article class="user outgoing" aria-label="Your message, on its way">
+      <div class="bubble">{message.text}</div>
+      <p class="aside" role="status">
+        {message.accepted ? "Accepted" : "Sending …"}
+      </p>
+    </article>
+  );
+}

@@ -1,0 +1,79 @@
+/** What a person wrote; it can be said differently, which takes back what came after it. */
+
+import { useState } from "preact/hooks";
+import type { UserItem } from "../model/conversation.ts";
+import type { OpenSession } from "../model/open_session.ts";
+import { useApp } from "./context.ts";
+import { Icon } from "./icons.tsx";
+import { CopyButton } from "./markdown.tsx";
+import { exactly, moment } from "./words.ts";
+
+export function UserMessage({ item, session }: { item: UserItem; session: OpenSession }) {
+  const [isEditing, setEditing] = useState(false);
+  const steered = item.delivery === "steering";
+  return (
+    <article class="user" aria-label={steered ? "Your follow-up" : "Your message"}>
+      {isEditing ? (
+        <Editing item={item} session={session} done={() => setEditing(false)} />
+      ) : (
+        <>
+          <div class="bubble">{item.text}</div>
+          <footer class="under">
+            {steered && <span class="tag">follow-up</span>}
+            <time title={exactly(item.time)}>{moment(item.time)}</time>
+            <CopyButton text={item.text} label="Copy message" />
+            {!steered && (
+              <button type="button" class="quiet" title="Edit and send again" aria-label="Edit and send again" onClick={() => setEditing(true)}>
+                <Icon name="edit" />
+              </button>
+            )}
+          </footer>
+        </>
+      )}
+    </article>
+  );
+}
+
+function Editing({ item, session, done }: { item: UserItem; session: OpenSession; done: () => void }) {
+  const app = useApp();
+  const [text, setText] = useState(item.text);
+  const send = async (): Promise<void> => {
+    const sent = await app.attempt(async () => {
+      await app.server.edit(session.id, item.messageId, text);
+      return true;
+    });
+    if (sent) done();
+  };
+  return (
+    <form
+      class="editing"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <label class="hidden" for={`edit-${item.key}`}>
+        Edit your message
+      </label>
+      <textarea
+        id={`edit-${item.key}`}
+        value={text}
+        rows={Math.min(12, text.split("\n").length + 1)}
+        ref={(box) => box?.focus()}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") done();
+        }}
+      />
+      <p class="aside">What came after this message is taken back.</p>
+      <div class="buttons">
+        <button type="button" onClick={done}>
+          Cancel
+        </button>
+        <button type="submit" class="primary" disabled={text.trim() === ""}>
+          Send again
+        </button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,28 @@
+/** Times and lengths, in few words. */
+
+export function duration(ms: number): string {
+  if (ms < 1_000) return `${Math.max(1, Math.round(ms))} ms`;
+  const seconds = ms / 1_000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export function moment(time: number, now = Date.now()): string {
+  const isToday = new Date(time).toDateString() === new Date(now).toDateString();
+  return isToday ? clock.format(time) : day.format(time);
+}
+
+export function exactly(time: number): string {
+  return whole.format(time);
+}
+
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number} ${number === 1 ? one : many}`;
+}
