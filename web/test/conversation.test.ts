@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Conversation, type AssistantItem } from "../src/model/conversation.ts";
+import { Log, wholeTurn } from "./log.ts";
+
+function fold(log: Log, { from = 0, to = log.frames.length, into = new Conversation() } = {}): Conversation {
+  for (const frame of log.frames.slice(from, to)) {
+    if ("event" in frame) into.event(frame.event);
+    else into.delta(frame.delta);
+  }
+  return into;
+}
+
+function shown(conversation: Conversation): unknown {
+  const items = conversation.items.map(({ version: _, place: __, ...item }) => item);
+  return { items, calls: [...conversation.calls], requests: [...conversation.requests], turn: conversation.turn };
+}
+
+function message(conversation: Conversation, id: string): AssistantItem {
+  return conversation.items.find((item): item is AssistantItem => item.kind === "assistant" && item.messageId === id)!;
+}
+
+test("a turn is told with its reasoning, its call and how it ended", () => {
+  const conversation = fold(wholeTurn());
+  assert.deepEqual(conversation.items.map((item) => item.kind), ["user", "assistant", "assistant", "end"]);
+  assert.deepEqual(message(conversation, "m1").blocks.map((block) => block.kind), ["reasoning", "text", "tool_call"]);
+  assert.equal(conversation.calls.get("c1")?.status, "done");
+  assert.equal(conversation.requests.get("r1")?.outcome, "approved");
+  assert.equal(conversation.turn, null);
+});
+
+test("without the pieces it is the same: live and loaded later are equal", () => {
+  const whole = wholeTurn();
+  const later = new Log();
+  later.frames.push(...whole.frames.filter((frame) => "event" in frame));
+  assert.deepEqual(shown(fold(later)), shown(fold(whole)));
+});
+
+test("for every cut, coming back with anything that was seen before changes nothing", () => {
+  const whole = wholeTurn();
+  const expected = shown(fold(whole));
+  for (let cut = 0; cut <= whole.frames.length; cut += 1) {
+    for (const back of [0, 1, 3, cut]) {
+      const conversation = fold(whole, { to: cut });
+      fold(whole, { from: Math.max(0, cut - back), into: conversation });
+      assert.deepEqual(shown(conversation), expected, `cut ${cut}, back ${back}`);
+    }
+  }
+});
+
+test("at every cut what is shown of the message in flight is what was sent of it", () => {
+  const whole = wholeTurn();
+  for (let cut = 0; cut <= whole.frames.length; cut += 1) {
+    const conversation = fold(whole, { to: cut });
+    for (const item of conversation.items) {
+      if (item.kind !== "assistant" || item.state !== "streaming") continue;
+      const sent = whole.frames
+        .slice(0, cut)
+        .flatMap((frame) => ("delta" in frame && frame.delta.message_id === item.messageId ? [frame.delta.text] : []));
+      const has = item.blocks.map((block) => (block.kind === "tool_call" ? block.arguments : block.text));
+      assert.equal(has.join(""), sent.join(""));
+    }
+  }
+});
+
+test("a piece that overlaps what is there adds only its rest, counted in bytes", () => {
+  const log = new Log().event("assistant.turn_start", { turnId: "t", step: 1, messageId: "m" });
+  const conversation = fold(log.delta("m", 0, 0, "🙂ab").delta("m", 0, 4, "abcd"));
+  assert.deepEqual(message(conversation, "m").blocks, [{ kind: "text", text: "🙂abcd" }]);
+});
+
+test("a cut answer stays as it was shown, and the new one follows", () => {
+  const log = new Log()
+    .event("holdfast.turn_started", { turnId: "t" })
+    .event("assistant.turn_start", { turnId: "t", step: 1, messageId: "m1" })
+    .delta("m1", 0, 0, "Half an ans")
+    .event("holdfast.claimed", { fence: 2, node: "n" })
+    .event("assistant.message", { messageId: "m1", blocks: [{ type: "text", text: "Half an ans" }], interrupted: true })
+    .event("holdfast.sealed", { messageId: "m1", nextMessageId: "m2", cause: "crash" })
+    .event("assistant.turn_start", { turnId: "t", step: 2, messageId: "m2" })
+    .delta("m2", 0, 0, "Another one");
+  const conversation = fold(log);
+  assert.deepEqual(
+    conversation.items.map((item) => item.kind === "assistant" && [item.messageId, item.state, item.blocks[0]]),
+    [
+      ["m1", "interrupted", { kind: "text", text: "Half an ans" }],
+      ["m2", "streaming", { kind: "text", text: "Another one" }],
+    ],
+  );
+});
+
+test("what a rewind takes back is gone, with its calls and requests", () => {
+  const log = wholeTurn().event("holdfast.truncated", { kept: 2 });
+  const conversation = fold(log);
+  assert.deepEqual([conversation.items.length, conversation.calls.size, conversation.openRequests.length], [0, 0, 0]);
+});
+
+test("a turn that is over leaves nothing open", () => {
+  const whole = wholeTurn();
+  const asked = whole.frames.findIndex((frame) => "event" in frame && frame.event.type === "holdfast.turn_waiting") + 1;
+  const conversation = fold(whole, { to: asked });
+  assert.equal(conversation.openRequests.length, 1);
+  assert.equal(conversation.turn?.state, "waiting");
+  conversation.event({ position: 99, id: "x", time: 1, type: "holdfast.turn_ended", version: 1, data: { turnId: "t1", reason: "stopped" } });
+  assert.equal(conversation.openRequests.length, 0);
+  assert.equal(conversation.calls.get("c1")?.status, "interrupted");
+});
+
+test("events of another release are passed over", () => {
+  const conversation = fold(wholeTurn().event("holdfast.of_tomorrow", { anything: [1] }));
+  assert.equal(conversation.items.at(-1)?.kind, "end");
+});
