@@ -1,0 +1,227 @@
+/**
+ * A session's log as a picture: who held it, what the model, the tools and the people did, and where it was cut. Long
+ * pauses are drawn short: between two events stands the logarithm of the time that passed.
+ */
+
+import type { LogEvent } from "../api/wire.ts";
+
+export const LANES = ["holder", "turn", "model", "tools", "people", "tasks"] as const;
+export type Lane = (typeof LANES)[number];
+
+export interface Span {
+  lane: Lane;
+  /** Spans that are side by side in time stand below each other. */
+  row: number;
+  from: number;
+  /** Null: it goes on. */
+  to: number | null;
+  label: string;
+  tone: "plain" | "good" | "bad" | "cut" | "waiting" | "holder" | "other-holder";
+  detail: string;
+  position: number;
+}
+
+export interface Mark {
+  time: number;
+  kind: "crash" | "hand-over" | "stop" | "error" | "retry" | "rewind" | "message";
+  label: string;
+  position: number;
+}
+
+export interface Timeline {
+  spans: Span[];
+  marks: Mark[];
+  times: number[];
+  /** How many rows each lane needs. */
+  rows: Record<Lane, number>;
+}
+
+export function timelineOf(log: LogEvent[]): Timeline {
+  return new Drawing().draw(log);
+}
+
+/** What only a holder writes: after a wait, somebody holds the session again. */
+const RESUMING = new Set([
+  "permission.completed",
+  "external_tool.completed",
+  "user_input.completed",
+  "assistant.turn_start",
+  "holdfast.tool_attempt",
+]);
+
+class Drawing {
+  private readonly spans: Span[] = [];
+  private readonly marks: Mark[] = [];
+  private readonly open = new Map<string, Span>();
+  private readonly names = new Map<string, string>();
+  private holders = 0;
+
+  draw(log: LogEvent[]): Timeline {
+    for (const event of log) this.take(event);
+    const rows = Object.fromEntries(LANES.map((lane) => [lane, this.placed(lane)])) as Record<Lane, number>;
+    return { spans: this.spans, marks: this.marks, times: [...new Set(log.map((event) => event.time))].sort((a, b) => a - b), rows };
+  }
+
+  private take(event: LogEvent): void {
+    const { data } = event;
+    if (RESUMING.has(event.type) && this.open.has("turn") && !this.open.has("holder")) {
+      this.begin("holder", "holder", event, "held again", this.holders % 2 ? "other-holder" : "holder");
+    }
+    switch (event.type) {
+      case "holdfast.turn_started":
+        this.begin("turn", "turn", event, data.woken ? "woken by a task" : "turn");
+        this.begin("holder", "holder", event, "first holder", this.holders % 2 ? "other-holder" : "holder");
+        break;
+      case "holdfast.turn_ended":
+        this.end("turn", event, data.reason === "completed" ? "good" : data.reason === "stopped" ? "cut" : "bad", data.reason);
+        this.end("holder", event);
+        break;
+      case "holdfast.turn_waiting":
+        this.end("holder", event, undefined, "let go of: nothing is held while it waits");
+        break;
+      case "holdfast.claimed":
+        this.claimed(event);
+        break;
+      case "user.message":
+        this.mark("message", event, data.delivery === "steering" ? "follow-up" : "message");
+        break;
+      case "assistant.turn_start":
+        this.begin("model", `model ${data.messageId}`, event, `step ${data.step}`);
+        break;
+      case "assistant.message":
+        this.end(`model ${data.messageId}`, event, data.interrupted ? "cut" : "good", data.model ?? "");
+        break;
+      case "model.call_failure":
+        this.mark("retry", event, data.message);
+        break;
+      case "holdfast.sealed":
+        if (data.cause === "crash") this.mark("crash", event, "the process died while the model spoke");
+        break;
+      case "session.error":
+        this.mark("error", event, data.message);
+        break;
+      case "abort":
+        this.mark("stop", event, data.reason);
+        break;
+      case "holdfast.truncated":
+        this.mark("rewind", event, `back to ${data.kept}`);
+        break;
+      default:
+        this.toolsAndPeople(event);
+    }
+  }
+
+  /** Another holder: whatever the one before was doing is cut here, or was handed over. */
+  private claimed(event: LogEvent): void {
+    const wasHeld = this.open.has("holder");
+    this.end("holder", event);
+    this.holders += 1;
+    const tone = this.holders % 2 ? "other-holder" : "holder";
+    this.begin("holder", "holder", event, `fence ${event.data.fence} on ${event.data.node}`, tone);
+    if (wasHeld) this.mark("hand-over", event, `taken over with fence ${event.data.fence}`);
+  }
+
+  private toolsAndPeople(event: LogEvent): void {
+    const { data } = event;
+    switch (event.type) {
+      case "tool.execution_start":
+        this.names.set(data.toolCallId, data.toolName);
+        break;
+      case "holdfast.tool_attempt":
+        this.end(`tool ${data.toolCallId}`, event, "cut", "outcome unknown");
+        this.begin("tools", `tool ${data.toolCallId}`, event, this.names.get(data.toolCallId) ?? "tool", "plain", data.attempt > 1 ? `attempt ${data.attempt}` : "");
+        break;
+      case "tool.execution_complete":
+        this.end(`tool ${data.toolCallId}`, event, data.success ? "good" : "bad", data.error ?? "");
+        break;
+      case "permission.requested":
+      case "external_tool.requested":
+      case "user_input.requested":
+        this.begin("people", `request ${data.requestId}`, event, data.subject ?? data.question ?? data.toolName ?? "request", "waiting");
+        break;
+      case "permission.completed":
+      case "external_tool.completed":
+      case "user_input.completed":
+        this.end(`request ${data.requestId}`, event, "good", [data.decision, data.answeredBy && `by ${data.answeredBy}`].filter(Boolean).join(" "));
+        break;
+      case "holdfast.task_started":
+        this.begin("tasks", `task ${data.taskId}`, event, data.description || data.command);
+        break;
+      case "holdfast.task_notified":
+        if (data.notice.kind !== "stalled") {
+          this.end(`task ${data.notice.taskId}`, event, data.notice.kind === "completed" ? "good" : "bad", data.notice.kind);
+        }
+        break;
+    }
+  }
+
+  private begin(lane: Lane, key: string, event: LogEvent, label: string, tone: Span["tone"] = "plain", detail = ""): void {
+    const span = { lane, row: 0, from: event.time, to: null, label, tone, detail, position: event.position };
+    this.spans.push(span);
+    this.open.set(key, span);
+  }
+
+  private end(key: string, event: LogEvent, tone?: Span["tone"], detail = ""): void {
+    const span = this.open.get(key);
+    if (!span) return;
+    this.open.delete(key);
+    span.to = event.time;
+    if (tone) span.tone = tone;
+    if (detail) span.detail = [span.detail, detail].filter(Boolean).join(", ");
+  }
+
+  private mark(kind: Mark["kind"], event: LogEvent, label: string): void {
+    this.marks.push({ time: event.time, kind, label, position: event.position });
+  }
+
+  /** Give each span of a lane the first row that is free, and say how many there are. */
+  private placed(lane: Lane): number {
+    const freeFrom: number[] = [];
+    for (const span of this.spans) {
+      if (span.lane !== lane) continue;
+      let row = freeFrom.findIndex((time) => time <= span.from);
+      if (row < 0) row = freeFrom.length;
+      span.row = row;
+      freeFrom[row] = span.to ?? Infinity;
+    }
+    return Math.max(1, freeFrom.length);
+  }
+}
+
+export interface Break {
+  x: number;
+  ms: number;
+}
+
+/** Where a moment stands in the picture, how wide it is, and where a long pause was drawn short. */
+export class Scale {
+  readonly width: number;
+  readonly breaks: Break[] = [];
+  private readonly xs: number[];
+
+  constructor(
+    private readonly times: number[],
+    { unit = 9, finestMs = 25, longMs = 10_000 } = {},
+  ) {
+    let x = 0;
+    this.xs = times.map((time, index) => {
+      const passed = index === 0 ? 0 : time - times[index - 1]!;
+      const step = unit * Math.log2(1 + passed / finestMs);
+      if (passed >= longMs) this.breaks.push({ x: x + step / 2, ms: passed });
+      x += step;
+      return x;
+    });
+    this.width = x;
+  }
+
+  x(time: number): number {
+    let low = 0;
+    let high = this.times.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.times[middle]! < time) low = middle + 1;
+      else high = middle;
+    }
+    return this.xs[low] ?? 0;
+  }
+}
