@@ -1,0 +1,27 @@
+"""What looks like a secret in a line that is written somewhere, whoever put it there."""
+
+import re
+from typing import Final
+
+HIDDEN: Final = "[redacted]"
+
+_BEFORE: Final = ("bearer ", "token=", "key=", "password=", "secret=")
+_BEGINNINGS: Final = ("hf_", "sk-", "sk_", "gho_", "ghp_", "ghs_", "ghu_", "github_pat_", "xoxa-", "xoxb-", "xoxp-")
+
+_SIGNS: Final = ("@", *_BEFORE, *_BEGINNINGS)
+"""Without any of these there is nothing to look for; most lines have none."""
+
+_LOOKS_SECRET: Final = re.compile(
+    r"(?<=://)[^/\s@]+(?=@)"  # a name and a password in a URL
+    + "".join(rf"|(?<={re.escape(before)})[^\s&\"',;]+" for before in _BEFORE)
+    + rf"|\b(?:{'|'.join(_BEGINNINGS)})[A-Za-z0-9_-]{{16,}}",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with a mark in place of everything that looks like a key, a token or a password."""
+    lowered = text.lower()
+    if not any(sign in lowered for sign in _SIGNS):
+        return text
+    return _LOOKS_SECRET.sub(HIDDEN, text)
