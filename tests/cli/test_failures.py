@@ -28,7 +28,7 @@ def assert_told(done: Done, exit_code: int, code: str) -> None:
     [
         (("run", "x", "--model", "nonsense"), {}, "model_not_usable"),
         (("run", "x", "--model", "openai/x"), {}, "model_not_usable"),
-        (("chat", "--database", "postgresql://me:secret@host/db"), {}, "config_invalid"),
+        (("chat", "--database", "postgresql://me:secret@host"), {}, "config_invalid"),
         (("sessions", "list"), {"HOLDFAST_LEASE_TTL_SECONDS": "no"}, "config_invalid"),
         (("run", "x", "--allow", "(("), {}, "rule_invalid"),
         (("run", " "), {}, "message_empty"),

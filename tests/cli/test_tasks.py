@@ -11,11 +11,7 @@ import pytest
 from holdfast.cli.errors import Refusal
 from holdfast.cli.task_lines import heading, task_line
 from holdfast.cli.tasks import tell_of_kill
-from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Process, Status
-from holdfast.events.ids import Key, Owner, SessionId, TaskId, ToolCallId
-from holdfast.events.task import TaskStatus
-from holdfast.store.tasks import TaskRow
-from holdfast.tasks.desk import Killed
+from holdfast.client.views import KilledTask, ProcessView, Task, TaskStatus
 from tests.cli.processes import SECONDS, Place
 from tests.cli.scripts import model
 from tests.cli.slow_commands import SECRET, SLOW, Gate, ended_on_disk, started
@@ -303,49 +299,47 @@ async def test_what_a_task_left_running_is_ended_by_a_kill(place: Place) -> None
         assert (again.code, "[task_not_running]" in again.err) == (1, True)
 
 
-def row(status: TaskStatus = "killed", **more: object) -> TaskRow:
-    about = {"command": "make", "description": "", "started_at": 0, "host": "h", **more}
-    key = Key(Owner("o"), SessionId("s" * 36))
-    return TaskRow(
-        key=key,
-        task_id=TaskId("t0123456789ab"),
-        tool_call_id=ToolCallId("c"),
-        call_key="k",
+def ended(status: TaskStatus = "killed", **more: object) -> Task:
+    about = {"command": "make", "description": "", "exit_code": None, **more}
+    return Task(
+        id="t0123456789ab",
+        session_id="s" * 36,
         status=status,
         foreground=False,
+        detail="",
+        started_at=0,
+        ended_at=0,
+        duration_ms=0,
         **about,  # type: ignore[arg-type]
     )
 
 
-def report(*, killed: tuple[Process, ...] = (), escaped: tuple[Process, ...] = ()) -> KillReport:
-    asked = Asked(
-        key=CommandKey("o", "s", "k", 1), command="make", directory="/", limits=Limits(), merged=False, at=0, boot="b"
-    )
-    return KillReport(status=Status(asked=asked, state="ended"), killed=killed, escaped=escaped)
+def kill(task: Task, *, killed: tuple[ProcessView, ...] = (), escaped: tuple[ProcessView, ...] = ()) -> KilledTask:
+    return KilledTask(task=task, killed_processes=killed, escaped_processes=escaped)
 
 
 def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    shell, server = Process(10, "1", "bash"), Process(11, "1", "server\x1b[2J")
+    shell, server = ProcessView(pid=10, name="bash"), ProcessView(pid=11, name="server\x1b[2J")
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(Killed(row(), report(killed=(shell,), escaped=(server,))))
+        tell_of_kill(kill(ended(), killed=(shell,), escaped=(server,)))
     assert capsys.readouterr().out == "Killed task t0123456789ab; ended: bash (pid 10).\n"
     assert (refused.value.code, refused.value.exit_code) == ("task_escaped", 1)
     assert refused.value.message == "Not everything ended. Still running: server[2J (pid 11)."
 
 
 def test_what_a_task_had_left_running_is_named_once_it_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    server = Process(11, "1", "server")
-    tell_of_kill(Killed(row("completed", exit_code=0), report(killed=(server,))))
+    server = ProcessView(pid=11, name="server")
+    tell_of_kill(kill(ended("completed", exit_code=0), killed=(server,)))
     said = "Task t0123456789ab had completed; ended what it had left running: server (pid 11).\n"
     assert capsys.readouterr().out == said
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(Killed(row("completed", exit_code=0), report(escaped=(server,))))
+        tell_of_kill(kill(ended("completed", exit_code=0), escaped=(server,)))
     assert (capsys.readouterr().out, refused.value.code) == ("", "task_escaped")
 
 
 def test_a_task_that_was_quicker_than_its_kill_is_not_said_to_be_killed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(Killed(row("completed", exit_code=0), report()))
+        tell_of_kill(kill(ended("completed", exit_code=0)))
     assert capsys.readouterr().out == ""
     assert (refused.value.code, refused.value.exit_code) == ("task_not_running", 1)
 
@@ -355,8 +349,8 @@ def test_a_task_that_was_quicker_than_its_kill_is_not_said_to_be_killed(capsys: 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 99, 100, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    long = row("failed", exit_code=137, command="make \n\t\x1b[2J" + "very " * 100, ended_at=59_000)
-    lines = task_line(long, "unreachable", now=0, width=width).splitlines()
+    long = ended("unreachable", exit_code=137, command="make \n\t\x1b[2J" + "very " * 100)
+    lines = task_line(long, width=width).splitlines()
     assert len(lines) == (2 if width < 100 else 1)
     assert all(len(line) <= max(width, 46) for line in lines)
     assert len(heading(width=width)) <= max(width, 46)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.cli.watching import is_settled
 from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, Stop, TaskNews, ToBackground
 from holdfast.events.task import TaskNotice
+from holdfast.server.settled import is_settled
 from holdfast.store.store import CaughtUp, Row, Status
 
 MESSAGE = Message(message_id=MessageId("m"), text="hello")

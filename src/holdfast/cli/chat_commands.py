@@ -1,12 +1,9 @@
 """What a line that begins with a slash does in a chat."""
 
-import os
-
 from holdfast.cli.conversation import Command, Conversation
 from holdfast.cli.finding import find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
 from holdfast.cli.task_lines import heading, processes, task_line
-from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import one_line
 from holdfast.server.errors import Conflict, Invalid
 
@@ -38,50 +35,51 @@ async def _stop(chat: Conversation, rest: str) -> None:
 
 
 async def _background(chat: Conversation, rest: str) -> None:
-    running = await chat.runtime.tasks.of_session(chat.session.key, foreground=True)
-    waited_for = [row for row in running if row.foreground and row.status == "running"]
+    waited_for = [task for task in await chat.home.tasks(chat.session_id) if task.foreground and task.is_running]
     if not waited_for:
         raise Conflict("no_command_runs", "No command runs that the turn waits for.")
-    for row in waited_for:
-        await chat.runtime.tasks.to_background(chat.session.key, row.task_id)
+    for task in waited_for:
+        await chat.home.to_background(task)
 
 
 async def _tasks(chat: Conversation, rest: str) -> None:
-    found = await chat.runtime.tasks.of_session(chat.session.key, foreground=True)
-    rows = await refreshed(chat.runtime, found)
-    now = chat.runtime.clock.now_ms()
-    if not rows:
+    tasks = await chat.home.tasks(chat.session_id)
+    if not tasks:
         chat.say("note", "· This session has no tasks.")
         return
     chat.say("note", heading(width=NARROW))
-    for row in rows:
-        chat.say("note", task_line(row, chat.runtime.tasks.status(row), now=now, width=NARROW))
+    for task in tasks:
+        chat.say("note", task_line(task, width=NARROW))
 
 
 async def _kill(chat: Conversation, rest: str) -> None:
     if not rest:
         raise Invalid("task_missing", "Say which: /kill ID. /tasks shows them.")
-    row = await find_task(chat.runtime, rest, within=chat.session.key)
-    killed = await chat.runtime.tasks.kill(chat.session.key, row.task_id)
-    chat.say("note", f"· Killed task {row.task_id}; ended: {processes(killed.report.killed) or 'nothing'}.")
-    if killed.report.escaped:
-        chat.say("bad", f"✗ Not everything ended. Still running: {processes(killed.report.escaped)}.")
+    task = await find_task(chat.home, rest, within=chat.session_id)
+    killed = await chat.home.kill(task)
+    chat.say("note", f"· Killed task {task.id}; ended: {processes(killed.killed_processes) or 'nothing'}.")
+    if killed.escaped_processes:
+        chat.say("bad", f"✗ Not everything ended. Still running: {processes(killed.escaped_processes)}.")
 
 
 async def _queue(chat: Conversation, rest: str) -> None:
-    waiting = await chat.session.queue()
+    waiting = await chat.home.queue(chat.session_id)
     if not waiting:
         chat.say("note", "· Nothing is queued.")
-    for number, item in enumerate(waiting, 1):
-        chat.say("note", f"  {number}. {one_line(getattr(item.item, 'text', ''))}")
+    for number, message in enumerate(waiting, 1):
+        chat.say("note", f"  {number}. {one_line(message.text)}")
 
 
 async def _sessions(chat: Conversation, rest: str) -> None:
     if rest:
-        await chat.open(await find_session(chat.runtime, rest))
+        await chat.open(await find_session(chat.home, rest))
         return
-    for row in await chat.runtime.sessions(limit=LISTED):
-        chat.say("note", session_line(row))
+    shown = 0
+    async for session in chat.home.sessions():
+        chat.say("note", session_line(session))
+        shown += 1
+        if shown == LISTED:
+            return
 
 
 async def _new(chat: Conversation, rest: str) -> None:
@@ -91,30 +89,19 @@ async def _new(chat: Conversation, rest: str) -> None:
 async def _title(chat: Conversation, rest: str) -> None:
     if not rest:
         raise Invalid("title_empty", "Give the title after the command: /title The new title.")
-    await chat.runtime.operations.rename(chat.session.key, rest)
+    await chat.home.rename(chat.session_id, rest)
     chat.say("note", f"· The title is now “{one_line(rest)}”.")
 
 
 async def _model(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.say("note", f"· The model is {chat.watched.model or chat.runtime.config.model}.")
+        chat.say("note", f"· The model is {chat.watched.model or chat.home.model}.")
         return
-    from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
-
-    key = chat.runtime.config.model_api_key
-    tried = open_model(
-        rest,
-        base_url=chat.runtime.config.model_base_url,
-        api_key=key.reveal() if key else None,
-        environ=os.environ,
-    )
-    await tried.close()
-    await chat.runtime.operations.change_model(chat.session.key, rest)
+    await chat.home.change_model(chat.session_id, rest)
 
 
 async def _usage(chat: Conversation, rest: str) -> None:
-    entries = await chat.runtime.operations.usage(chat.runtime.owner, chat.session.id)
-    chat.say("note", f"· {cost(entries)}")
+    chat.say("note", f"· {cost(await chat.home.usage(chat.session_id))}")
 
 
 async def _quit(chat: Conversation, rest: str) -> None:

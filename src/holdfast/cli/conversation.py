@@ -9,32 +9,28 @@ import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
-from pathlib import Path
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.app import Runtime, Session
 from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
+from holdfast.cli.home import Folder, Home, NewSession, Reader, Reading
 from holdfast.cli.screen import Screen, Status
-from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import Style, Transcript, one_line, short
-from holdfast.cli.watching import Asked, Watched, is_settled
+from holdfast.cli.watching import Asked, Watched
+from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
+from holdfast.client.views import Connection, SessionView
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, RequestId
-from holdfast.events.inbox import Message
 from holdfast.events.message import UserMessage
 from holdfast.events.request import PermissionRequested, UserInputRequested
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.live.live import Changed, Progress
 from holdfast.server.errors import NotFound, OperationError
-from holdfast.server.operations import SessionOptions
-from holdfast.server.reader import Reader, Reading
 from holdfast.store.errors import StoreError
-from holdfast.store.store import Cursor, Row
 from holdfast.version import __version__
 
 SHOWN_TURNS: Final = 3
@@ -43,15 +39,20 @@ SHOWN_TURNS: Final = 3
 LEAVE_SECONDS: Final = 2.0
 """A second Ctrl-C within this time leaves."""
 
-ATTACHED_SECONDS: Final = 60.0
+ATTACH_SECONDS: Final = 20.0
+"""How often it is said that somebody is here; it is believed for three times as long."""
+
 LOOK_SECONDS: Final = 0.5
 CAPABILITIES: Final = ("permission", "question")
+
+AWAY: Final = (Unreachable, Unavailable, TooMany)
+"""A server that does not answer now, and may later."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
-    folder: Path
+    folder: Folder
     session: str | None = None
     new: bool = False
     allow: tuple[str, ...] = ()
@@ -62,9 +63,9 @@ class Conversation:
     """The conversation that is open, and what can be done with it."""
 
     def __init__(
-        self, runtime: Runtime, screen: Screen, *, wanted: Wanted, hints: Hints, commands: Mapping[str, "Command"]
+        self, home: Home, screen: Screen, *, wanted: Wanted, hints: Hints, commands: Mapping[str, "Command"]
     ) -> None:
-        self.runtime = runtime
+        self.home = home
         self.screen = screen
         self.hints = hints
         self.wanted = wanted
@@ -79,10 +80,14 @@ class Conversation:
         self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._is_away = False
+        """The server does not answer now."""
+        self._unsure: dict[str, MessageId] = {}
+        """Texts of which it is not known whether they arrived, with the id under which they would be known."""
 
     # From the first line to the last
 
-    async def run(self, found: Row | None) -> int:
+    async def run(self, found: SessionView | None) -> int:
         self.screen.start(self._interrupted)
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_end, number)
@@ -97,16 +102,16 @@ class Conversation:
         self._say_goodbye()
         return self._exit_code
 
-    async def open(self, found: Row | None) -> None:
+    async def open(self, found: SessionView | None) -> None:
         """Show a session and follow it from here on; without one, make it."""
         await self._close()
-        self.session = await self._made() if found is None else self.runtime.open(found.key.session)
+        self.session_id = await self._made() if found is None else found.id
         self.watched = Watched()
         self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints)
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
         self._sent_here: set[MessageId] = set()
-        reader = self.runtime.operations.read(self.session.key)
+        reader = self.home.read(self.session_id)
         self._introduce(found, await self._tasks_left(found))
         await self._show_past(reader)
         if found is not None:
@@ -115,25 +120,20 @@ class Conversation:
         self._following.add_done_callback(self._stopped_following)
         self._attaching = asyncio.create_task(self._attach())
 
-    async def _made(self) -> Session:
-        options = SessionOptions(
-            model=self.wanted.model or self.runtime.config.model,
-            working_directory=str(self.wanted.folder),
-            allow=self.wanted.allow,
-        )
-        return await self.runtime.session(**{name: getattr(options, name) for name in options.__struct_fields__})
+    async def _made(self) -> str:
+        wanted = NewSession(folder=self.wanted.folder, model=self.wanted.model, allow=self.wanted.allow)
+        return await self.home.create(wanted)
 
     async def _come_back(self) -> None:
-        await self.runtime.operations.resumed(self.session.key)
+        await self.home.came_back(self.session_id)
         if self.wanted.model is not None and self.wanted.model != self.watched.model:
-            await self.runtime.operations.change_model(self.session.key, self.wanted.model)
+            await self.home.change_model(self.session_id, self.wanted.model)
 
-    async def _tasks_left(self, found: Row | None) -> int:
+    async def _tasks_left(self, found: SessionView | None) -> int:
         """How many tasks run on from before. Looked at now, so that one that ended while nobody did is told at once."""
         if found is None:
             return 0
-        rows = await refreshed(self.runtime, await self.session.tasks())
-        return sum(row.status == "running" for row in rows)
+        return sum(task.is_running for task in await self.home.tasks(self.session_id, foreground=False))
 
     async def _until_left(self) -> None:
         left = asyncio.create_task(self.leaving.wait())
@@ -149,12 +149,12 @@ class Conversation:
     async def _close(self) -> None:
         if self._following is None:
             return
-        for task in (self._following, self._attaching):
+        for task in (self._following, self._attaching, *(self._tasks if self._is_away else ())):
             task.cancel()
         await asyncio.gather(self._following, self._attaching, *self._tasks, return_exceptions=True)
         self._following = None
         with suppress(StoreError):
-            await self.runtime.operations.detach(self.session.key, self._attachment)
+            await self.home.detach(self.session_id, self._attachment)
 
     # What is typed
 
@@ -174,7 +174,7 @@ class Conversation:
                 await command(self, line.strip().partition(" ")[2].strip())
             elif not (self.screen.interactive and await self._answer(line)):
                 await self.send(line)
-        except (OperationError, StoreError, Refusal, ValueError) as error:
+        except (OperationError, StoreError, ClientError, Refusal, ValueError) as error:
             self._refused(line, error)
 
     def _refused(self, line: str, error: Exception) -> None:
@@ -186,14 +186,20 @@ class Conversation:
             self.say("note", f"  Not sent: {one_line(line)}")
 
     async def send(self, text: str) -> None:
-        message_id = MessageId(str(uuid.uuid4()))
+        # Typed again, what may have arrived is the same message.
+        message_id = self._unsure.pop(text, None) or MessageId(str(uuid.uuid4()))
         self._sent_here.add(message_id)
         self.watched.unpromoted[message_id] = text
+        self._refresh()
         was_busy = self.watched.busy
         try:
-            await self.session.send(text, message_id=message_id)
-        except BaseException:
+            await self.home.send(self.session_id, text, message_id=message_id)
+        except asyncio.CancelledError:
+            raise  # Somebody leaves; whether it arrived is not known.
+        except BaseException as error:
             self.watched.unpromoted.pop(message_id, None)
+            if isinstance(error, Unreachable):
+                self._unsure[text] = message_id
             raise
         if was_busy and message_id in self.watched.unpromoted and self._says_what_is_queued():
             self.say("note", f"· Queued: {one_line(text)}")
@@ -213,7 +219,7 @@ class Conversation:
                 if answer is None:
                     raise Refusal("answer_invalid", f"Answer with a number from 1 to {len(asked.choices)}.")
                 text, was_freeform = answer
-                await self.session.answer(request_id, text, was_freeform=was_freeform)
+                await self.home.answer(self.session_id, request_id, text, was_freeform=was_freeform)
                 self._was_answered(request_id)
                 return True
             case _:
@@ -225,7 +231,7 @@ class Conversation:
             self.say("note", "· This is sent as a message. To answer the request, type y, s or n (and a reason).")
             return False
         decision, reason = decided
-        await self.runtime.operations.decide_permission(self.session.key, request_id, decision, feedback=reason)
+        await self.home.decide(self.session_id, request_id, decision, feedback=reason)
         self._was_answered(request_id)
         return True
 
@@ -243,7 +249,9 @@ class Conversation:
     # Stopping and leaving
 
     def _interrupted(self) -> None:
-        if self.watched.busy or self.watched.unpromoted:
+        if self._is_away:
+            self.leaving.set()  # Nobody is there who could stop anything.
+        elif self.watched.busy or self.watched.unpromoted:
             self._in_background(self.stop())
         elif time.monotonic() - self._interrupted_at < LEAVE_SECONDS:
             self.leaving.set()
@@ -252,7 +260,7 @@ class Conversation:
             self.say("note", "· Press Ctrl-C again to leave, or type on.")
 
     async def stop(self) -> None:
-        stopped = await self.session.stop()
+        stopped = await self.home.stop(self.session_id)
         self.watched.unpromoted.clear()
         if stopped.outcome == "nothing_running":
             self.say("note", "· Nothing is running.")
@@ -269,35 +277,40 @@ class Conversation:
         for task_id in self.watched.running_tasks:
             follow = self.hints.command("tasks", "tail", task_id)
             self.say("note", f"· Task {task_id} runs on: {follow}")
+        if self._is_away:
+            for text in self.watched.unpromoted.values():
+                self.say("note", f"· Not known to have arrived: {one_line(text)}")
         if not (self.watched.busy or self.watched.unpromoted or self.watched.running_tasks):
             return
         waits = [asked for asked in self.watched.asked if asked not in self._answered]
         self.say("note", "· The work is kept. " + ("It waits for an answer:" if waits else "Come back to it with:"))
         for request_id in waits:
             self.say("note", f"  {self.hints.command('approve', short(request_id))}")
-        self.say("note", f"  {self.hints.command('chat', '--session', short(self.session.id))}")
+        self.say("note", f"  {self.hints.command('chat', '--session', short(self.session_id))}")
 
     # What is shown
 
     def say(self, style: Style, text: str) -> None:
         self.screen.show(self.transcript.say(style, text))
 
-    def _introduce(self, found: Row | None, tasks: int) -> None:
+    def _introduce(self, found: SessionView | None, tasks: int) -> None:
         if found is None:
-            about = f"holdfast {__version__} · {self.runtime.config.model} · session {short(self.session.id)}"
+            about = (
+                f"holdfast {__version__} · {self.wanted.model or self.home.model} · session {short(self.session_id)}"
+            )
             self.say("note", f"{about} · /help")
             return
         state = {"idle": "it is idle", "queued": "it has work queued", "running": "it was at work"}
         doing = state.get(found.status, "it waits for an answer") + (f", and {tasks_run(tasks)}" if tasks else "")
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
-        self.say("note", f"Going on with session {short(self.session.id)}{title}: {doing}. /new starts another.")
+        self.say("note", f"Going on with session {short(self.session_id)}{title}: {doing}. /new starts another.")
 
     async def _show_past(self, reader: Reader) -> None:
         readings = [reading async for reading in reader.until_now()]
         starts = [index for index, reading in enumerate(readings) if _starts_turn(reading)]
         first = starts[-SHOWN_TURNS] if len(starts) > SHOWN_TURNS else 0
         if first:
-            whole = self.hints.command("sessions", "show", short(self.session.id))
+            whole = self.hints.command("sessions", "show", short(self.session_id))
             self.say("note", f"· {len(starts) - SHOWN_TURNS} earlier turns: {whole}")
         for index, reading in enumerate(readings):
             self._take(reading, show=index >= first)
@@ -305,11 +318,12 @@ class Conversation:
 
     async def _follow(self, reader: Reader) -> None:
         try:
-            async for reading in reader.follow():
-                self._take(reading, show=True)
-                if isinstance(reading, Changed) or _ends_turn(reading):
-                    await self._read_queue()
-        except (OperationError, StoreError) as error:
+            async with aclosing(reader.follow()) as readings:
+                async for reading in readings:
+                    self._take(reading, show=True)
+                    if isinstance(reading, Changed) or _ends_turn(reading):
+                        await self._read_queue()
+        except (OperationError, StoreError, ClientError) as error:
             self.say("bad", f"✗ {error.message} [{error.code}]")
             self._exit_code = 1
             self.leaving.set()
@@ -323,6 +337,8 @@ class Conversation:
     def _take(self, reading: Reading, *, show: bool) -> None:
         if isinstance(reading, Event):
             self.watched.take(reading)
+        elif isinstance(reading, Connection):
+            self._is_away = not reading.is_back
         if show:
             self.screen.show(self.transcript.take(reading))
             if isinstance(reading, Event):
@@ -346,14 +362,14 @@ class Conversation:
         return not (self.screen.echoes and message.message_id in self._sent_here and message.delivery == "idle")
 
     async def _read_queue(self) -> None:
-        messages = [item.item for item in await self.session.queue() if isinstance(item.item, Message)]
-        self._queue = tuple(message.text for message in messages)
-        for message_id in self.watched.unpromoted.keys() - {message.message_id for message in messages}:
-            # Taken up, which the log is about to say; or taken back by somebody else's stop, which it never says.
-            with suppress(NotFound):
-                receipt = await self.runtime.operations.receipt(self.session.key, message_id)
-                if receipt.state in ("removed", "refused"):
-                    self.watched.unpromoted.pop(message_id, None)
+        with suppress(*AWAY):  # A server that is there again tells of its queue by itself.
+            messages = await self.home.queue(self.session_id)
+            self._queue = tuple(message.text for message in messages)
+            for message_id in self.watched.unpromoted.keys() - {message.message_id for message in messages}:
+                # Taken up, which the log is about to say; or taken back by somebody else's stop, which it never says.
+                with suppress(NotFound):
+                    if await self.home.receipt(self.session_id, message_id) in ("removed", "refused"):
+                        self.watched.unpromoted.pop(message_id, None)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -362,12 +378,17 @@ class Conversation:
             Status(
                 prompt=self._prompt(),
                 state=self._state(),
-                about=f"{self.watched.model or self.runtime.config.model} · {short(self.session.id)}",
-                queued=self._queue if self.watched.busy else (),
+                about=f"{self.watched.model or self.home.model} · {short(self.session_id)}",
+                queued=self._shown_queue(),
                 busy=self.watched.busy,
                 runs_command=self.watched.runs_command,
             )
         )
+
+    def _shown_queue(self) -> tuple[str, ...]:
+        if self._is_away:
+            return tuple(self.watched.unpromoted.values())
+        return self._queue if self.watched.busy else ()
 
     def _prompt(self) -> str:
         match self.asked_now():
@@ -381,6 +402,8 @@ class Conversation:
                 return "> "
 
     def _state(self) -> str:
+        if self._is_away:
+            return "the server is away, trying again · Ctrl-C leaves"
         if not self.watched.busy:
             tasks = len(self.watched.running_tasks)
             return f"ready · {tasks_run(tasks)}" if tasks else "ready"
@@ -399,9 +422,9 @@ class Conversation:
         """Wait until all is shown and nothing more happens without somebody's doing."""
         while True:
             self._changed.clear()
-            caught = await self.runtime.store.catch_up(self.session.key, Cursor(self.watched.position), limit=1)
-            if caught is None or (not caught.events and is_settled(caught)):
-                return
+            with suppress(*AWAY):
+                if await self.home.is_settled(self.session_id, self.watched.position):
+                    return
             with suppress(TimeoutError):
                 # What other processes put into the inbox is not told to readers, so it is looked for.
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -412,10 +435,8 @@ class Conversation:
         can = CAPABILITIES if self.screen.interactive else ()
         while True:
             with suppress(StoreError):
-                await self.runtime.operations.attach(
-                    self.session.key, self._attachment, capabilities=can, ttl_seconds=ATTACHED_SECONDS
-                )
-            await asyncio.sleep(ATTACHED_SECONDS / 3)
+                await self.home.attach(self.session_id, self._attachment, capabilities=can)
+            await asyncio.sleep(ATTACH_SECONDS)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._guarded(work))
@@ -425,7 +446,7 @@ class Conversation:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except (OperationError, StoreError) as error:
+        except (OperationError, StoreError, ClientError) as error:
             self.say("bad", f"✗ {error.message} [{error.code}]")
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Final
 
+from holdfast.client.errors import AddressInvalid, ClientError, NotHoldfast, NotSignedIn, Refused, TooMany, Unreachable
 from holdfast.commands.errors import CommandsError, IsolationUnavailable
 from holdfast.config import ConfigError
 from holdfast.models.errors import ModelNotUsable
@@ -17,6 +18,13 @@ from holdfast.store.errors import StoreError
 
 WORLD: Final = 1
 USAGE: Final = 2
+
+NOT_SIGNED_IN: Final = (
+    "The server does not know who asks: there is no key, or it is not one of its keys. Make one where the server runs, "
+    "with `holdfast keys create --name NAME`, and give it as HOLDFAST_KEY or with --key. A server with --auth none has "
+    "a token for each start instead: it is in the link that it prints, and found by itself if you started the server, "
+    "on this machine."
+)
 
 
 class Refusal(Exception):
@@ -48,6 +56,8 @@ def explained(error: BaseException) -> Refusal | None:
             return Refusal(error.code, error.message)
         case StoreError():
             return Refusal(error.code, error.message, exit_code=WORLD)
+        case ClientError():
+            return _of_server(error)
         case FileExistsError() | FileNotFoundError() | PermissionError() | IsADirectoryError() | NotADirectoryError():
             return Refusal("file_not_usable", _of_file(error), exit_code=WORLD)
         case OSError():
@@ -77,6 +87,23 @@ def tell(refusal: Refusal) -> None:
     from holdfast.cli.terminal import neutral
 
     print(f"holdfast: {neutral(refusal.message)} [{refusal.code}]", file=sys.stderr)
+
+
+def _of_server(error: ClientError) -> Refusal:
+    match error:
+        case Unreachable(message=message):
+            start = "Is the URL right, and is the server running? `holdfast serve` starts one."
+            return Refusal(error.code, f"{message} {start}", exit_code=WORLD)
+        case NotSignedIn():
+            return Refusal(error.code, NOT_SIGNED_IN)
+        case TooMany(message=message, retry_after=seconds) if seconds is not None:
+            return Refusal(error.code, f"{message} Try again in {seconds:g} s.", exit_code=WORLD)
+        case AddressInvalid() | NotHoldfast(code="not_holdfast"):
+            return Refusal(error.code, error.message)
+        case Refused(status=status) if status < 409:
+            return Refusal(error.code, error.message)
+        case _:
+            return Refusal(error.code, error.message, exit_code=WORLD)
 
 
 def _of_file(error: OSError) -> str:

@@ -4,60 +4,57 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Final
 
-from holdfast.app import Runtime
 from holdfast.cli.answers import question_answer
 from holdfast.cli.errors import Refusal
 from holdfast.cli.finding import Waiting, find_request, find_session, waiting_requests
 from holdfast.cli.hints import Hints
-from holdfast.cli.opening import opened
+from holdfast.cli.home import Home
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import when
 from holdfast.cli.terminal import Piece, Transcript, one_line, short, styled
-from holdfast.cli.watching import Watched, is_settled
-from holdfast.config import Config
+from holdfast.cli.watching import Watched
+from holdfast.cli.where import Where, at_home
 from holdfast.events.event import Event
-from holdfast.events.request import Decision, UserInputRequested
+from holdfast.events.request import Decision, PermissionCompleted, UserInputCompleted, UserInputRequested
 from holdfast.session.state import Phase
-from holdfast.store.store import Cursor
 
 TAKEN_UP_SECONDS: Final = 1.5
 """A process that works on the database takes an answer up within this time."""
 
-Answering = Callable[[Runtime, Waiting], Awaitable[object]]
+Answering = Callable[[Home, Waiting], Awaitable[None]]
 
 _HOW: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
 
 
-async def list_requests(config: Config, session: str | None) -> None:
-    async with opened(config, work=False) as runtime:
-        found = await waiting_requests(runtime)
+async def list_requests(where: Where, session: str | None) -> None:
+    async with at_home(where) as home:
+        found = await waiting_requests(home)
         if session is not None:
-            key = (await find_session(runtime, session)).key
-            found = [waiting for waiting in found if waiting.row.key == key]
-    for row, request in found:
-        start = f"{short(request.request_id)}  {when(request.opened_at)}  session {short(row.key.session)}"
+            wanted = (await find_session(home, session)).id
+            found = [waiting for waiting in found if waiting.session.id == wanted]
+    for asking, request in found:
+        start = f"{short(request.id)}  {when(request.opened_at)}  session {short(asking.id)}"
         print(f"{start}  {request.kind}: {one_line(request.title, 120)}  [{_HOW[request.kind]}]")
     if not found:
         print("Nothing waits for an answer.")
 
 
 def approving(*, for_session: bool) -> Answering:
-    async def approve(runtime: Runtime, waiting: Waiting) -> object:
+    async def approve(home: Home, waiting: Waiting) -> None:
         decision: Decision = "approved-for-session" if for_session else "approved"
-        return await runtime.operations.decide_permission(
-            waiting.row.key, waiting.request.request_id, decision, answered_by="holdfast approve"
-        )
+        await home.decide(waiting.session.id, waiting.request.id, decision, answered_by="holdfast approve")
 
     return approve
 
 
 def denying(reason: str) -> Answering:
-    async def deny(runtime: Runtime, waiting: Waiting) -> object:
-        return await runtime.operations.decide_permission(
-            waiting.row.key,
-            waiting.request.request_id,
+    async def deny(home: Home, waiting: Waiting) -> None:
+        await home.decide(
+            waiting.session.id,
+            waiting.request.id,
             "denied-interactively-by-user",
             feedback=reason,
             answered_by="holdfast deny",
@@ -67,11 +64,10 @@ def denying(reason: str) -> Answering:
 
 
 def answering(text: str) -> Answering:
-    async def answer(runtime: Runtime, waiting: Waiting) -> object:
-        key, request_id = waiting.row.key, waiting.request.request_id
-        answer, was_freeform = _understood(text, await _question(runtime, waiting))
-        return await runtime.operations.answer_question(
-            key, request_id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
+    async def answer(home: Home, waiting: Waiting) -> None:
+        answer, was_freeform = _understood(text, await _question(home, waiting))
+        await home.answer(
+            waiting.session.id, waiting.request.id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
         )
 
     return answer
@@ -87,60 +83,72 @@ def _understood(text: str, asked: UserInputRequested | None) -> tuple[str, bool]
     return understood
 
 
-async def _question(runtime: Runtime, waiting: Waiting) -> UserInputRequested | None:
-    async for reading in runtime.operations.read(waiting.row.key).until_now():
+async def _question(home: Home, waiting: Waiting) -> UserInputRequested | None:
+    question: UserInputRequested | None = None
+    async for reading in home.read(waiting.session.id).until_now():
         match reading:
-            case Event(body=UserInputRequested() as asked) if asked.request_id == waiting.request.request_id:
-                return asked
+            case Event(body=UserInputRequested() as asked) if asked.request_id == waiting.request.id:
+                question = asked
             case _:
                 pass
-    return None
+    return question
 
 
-async def give_answer(config: Config, wanted: str, answer: Answering, *, work: bool, hints: Hints) -> None:
+async def give_answer(where: Where, wanted: str, answer: Answering, *, work: bool, hints: Hints) -> None:
     """Answer a request, durable on return. With `work`, go on with its session here until nothing is left to do."""
-    async with opened(config, work=False) as runtime:
-        waiting = await find_request(runtime, wanted)
-        start = Cursor(waiting.row.head)
-        await answer(runtime, waiting)
+    async with at_home(where) as home:
+        waiting = await find_request(home, wanted)
+        await answer(home, waiting)
         print(f"Answered: {waiting.request.kind} {one_line(waiting.request.title)}", flush=True)
         if not work:
-            await _say_who_goes_on(runtime, waiting, hints)
+            await _say_who_goes_on(home, waiting, hints)
     if work:
-        await _work_until_settled(config, waiting, start, hints)
+        await _work_until_settled(where, waiting, hints)
 
 
-async def _say_who_goes_on(runtime: Runtime, waiting: Waiting, hints: Hints) -> None:
+async def _say_who_goes_on(home: Home, waiting: Waiting, hints: Hints) -> None:
+    if home.goes_on:
+        print("The server goes on with the session.")
+        return
     deadline = time.monotonic() + TAKEN_UP_SECONDS
     while time.monotonic() < deadline:
-        if await _is_taken_up(runtime, waiting):
+        if await _is_taken_up(home, waiting):
             print("Another process goes on with the session.")
             return
         await asyncio.sleep(0.05)
-    back = hints.command("chat", "--session", short(waiting.row.key.session))
+    back = hints.command("chat", "--session", short(waiting.session.id))
     print(f"Nothing runs on this database now. The session goes on when something opens it: {back}")
 
 
-async def _is_taken_up(runtime: Runtime, waiting: Waiting) -> bool:
-    receipt = await runtime.store.receipt(waiting.row.key, f"answer:{waiting.request.request_id}")
-    return receipt is not None and receipt.state != "accepted"
+async def _is_taken_up(home: Home, waiting: Waiting) -> bool:
+    """Whether somebody has taken the answer into the log."""
+    closed: set[str] = set()
+    async for reading in home.read(waiting.session.id, waiting.session.head).until_now():
+        match reading:
+            case Event(body=PermissionCompleted(request_id=found) | UserInputCompleted(request_id=found)):
+                closed.add(found)
+            case _:
+                pass
+    return waiting.request.id in closed
 
 
-async def _work_until_settled(config: Config, waiting: Waiting, start: Cursor, hints: Hints) -> None:
+async def _work_until_settled(where: Where, waiting: Waiting, hints: Hints) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
-    transcript, watched = Transcript(hints=hints), Watched()
-    async with opened(config, work=True, grace_seconds=0.5) as runtime:
-        async for reading in runtime.operations.read(waiting.row.key).follow():
+    transcript, watched, start = Transcript(hints=hints), Watched(), waiting.session.head
+    async with (
+        at_home(where, work=True, grace_seconds=0.5) as home,
+        aclosing(home.read(waiting.session.id).follow()) as readings,
+    ):
+        async for reading in readings:
             pieces = transcript.take(reading)
             if isinstance(reading, Event):
                 watched.take(reading)
-            is_new = watched.position > start.position
-            if is_new or (watched.position == start.position and not isinstance(reading, Event)):
+            is_new = watched.position > start
+            if is_new or (watched.position == start and not isinstance(reading, Event)):
                 _show(pieces, color=color)
-            if is_new and watched.phase in (Phase.IDLE, Phase.WAITING):
-                caught = await runtime.store.catch_up(waiting.row.key, Cursor(watched.position), limit=1)
-                if caught is None or (not caught.events and is_settled(caught)):
-                    break
+            rests = is_new and watched.phase in (Phase.IDLE, Phase.WAITING)
+            if rests and await home.is_settled(waiting.session.id, watched.position):
+                break
     for task_id in watched.running_tasks:
         _show(
             transcript.say("note", f"· Task {task_id} runs on: {hints.command('tasks', 'tail', task_id)}"), color=color

@@ -5,21 +5,21 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import aclosing
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.app import Runtime, Session
-from holdfast.cli.errors import Refusal
+from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.finding import find_session
 from holdfast.cli.hints import Hints
-from holdfast.cli.opening import opened
+from holdfast.cli.home import Folder, Home, NewSession, Reading
 from holdfast.cli.screen import wants_color
 from holdfast.cli.task_lines import task_json
-from holdfast.cli.tasks import refreshed
-from holdfast.cli.terminal import Transcript, neutral, one_line, short, styled
-from holdfast.config import Config
+from holdfast.cli.terminal import AGAIN, AWAY, Transcript, neutral, one_line, short, styled
+from holdfast.cli.where import Where, at_home
+from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
+from holdfast.client.views import Connection
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId
@@ -27,8 +27,6 @@ from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
-from holdfast.server.reader import Reading
-from holdfast.store.store import Cursor
 
 Reason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
 
@@ -46,7 +44,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
     prompt: str
-    folder: Path
+    folder: Folder
     session: str | None = None
     allow: tuple[str, ...] = ()
     model: str | None = None
@@ -55,75 +53,82 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-async def run(config: Config, asked: Asked, hints: Hints) -> int:
+async def run(where: Where, asked: Asked, hints: Hints) -> int:
     text = sys.stdin.read() if asked.prompt == "-" else asked.prompt
-    async with opened(config, work=True) as runtime:
-        session = await _session(runtime, asked)
+    async with at_home(where, work=True) as home:
+        session_id = await _session(home, asked)
         message_id = MessageId(str(uuid.uuid4()))
-        outcome = Outcome(message_id)
+        outcome = Outcome(session_id, message_id)
         printer = _printer(asked, hints)
-        start = Cursor((await session.row()).head)
-        await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(session))
+        start = (await home.session(session_id)).head
+        await home.send(session_id, text, message_id=message_id, delivery="enqueue", unattended=True)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(home, session_id))
         try:
             async with asyncio.timeout(asked.timeout_seconds):
-                await _follow(session, start, outcome, printer)
+                await _follow(home, start, outcome, printer)
         except TimeoutError:
             outcome.reason = "timed_out"
-        outcome.tasks = await _running_tasks(runtime, session)
-        printer.end(session, outcome)
-        _explain(session, outcome, asked, hints)
+        except (Unreachable, Unavailable, TooMany) as error:
+            raise _lost(error, session_id, hints) from None
+        outcome.tasks = await _running_tasks(home, session_id)
+        printer.end(outcome)
+        _explain(home, outcome, asked, hints)
         return EXIT[outcome.reason or "interrupted"]
 
 
-async def _session(runtime: Runtime, asked: Asked) -> Session:
+def _lost(error: ClientError, session_id: str, hints: Hints) -> Refusal:
+    back = hints.command("chat", "--session", short(session_id))
+    message = f"{error.message} What was accepted is kept, and goes on there; come back to it: {back}"
+    return Refusal(error.code, message, exit_code=WORLD)
+
+
+async def _session(home: Home, asked: Asked) -> str:
     if asked.session is None:
-        return await runtime.session(
-            model=asked.model or runtime.config.model,
-            working_directory=str(asked.folder),
-            allow=asked.allow,
-            dry_run=asked.dry_run,
+        return await home.create(
+            NewSession(folder=asked.folder, model=asked.model, allow=asked.allow, dry_run=asked.dry_run)
         )
     if asked.allow or asked.dry_run:
         raise Refusal("option_not_usable", "--allow and --dry-run are for new sessions; leave them out with --session.")
-    row = await find_session(runtime, asked.session)
+    found = await find_session(home, asked.session)
     if asked.model is not None:
-        await runtime.operations.change_model(row.key, asked.model)
-    return runtime.open(row.key.session)
+        await home.change_model(found.id, asked.model)
+    return found.id
 
 
-async def _running_tasks(runtime: Runtime, session: Session) -> list[dict[str, Any]]:
+async def _running_tasks(home: Home, session_id: str) -> list[dict[str, Any]]:
     """What goes on without us."""
-    rows = await refreshed(runtime, await session.tasks())
-    now = runtime.clock.now_ms()
-    return [task_json(row, runtime.tasks.status(row), now=now) for row in rows if row.status == "running"]
+    return [task_json(task) for task in await home.tasks(session_id, foreground=False) if task.is_running]
 
 
-def _stopper(session: Session) -> Callable[[], None]:
+def _stopper(home: Home, session_id: str) -> Callable[[], None]:
     """The first Ctrl-C stops the turn; the second leaves, and the stop takes place with whoever works next."""
     stops: list[asyncio.Task[Any]] = []
 
     def stop() -> None:
         if stops:
             raise KeyboardInterrupt
-        stops.append(asyncio.create_task(session.stop(keep_queued=False)))
+        stops.append(asyncio.create_task(home.stop(session_id, keep_queued=False)))
 
     return stop
 
 
-async def _follow(session: Session, start: Cursor, outcome: "Outcome", printer: "Printer") -> None:
-    async for reading in session.events(start):
-        if isinstance(reading, Event):
-            outcome.take(reading)
-        printer.take(reading, outcome)
-        if outcome.reason is not None and (outcome.reason != "waiting" or await session.requests()):
-            return
+async def _follow(home: Home, start: int, outcome: "Outcome", printer: "Printer") -> None:
+    async with aclosing(home.read(outcome.session_id, start).follow()) as readings:
+        async for reading in readings:
+            if isinstance(reading, Connection) and not sys.stdout.isatty():
+                print(f"holdfast: {(AGAIN if reading.is_back else AWAY).removeprefix('· ')}", file=sys.stderr)
+            if isinstance(reading, Event):
+                outcome.take(reading)
+            printer.take(reading, outcome)
+            if outcome.reason is not None and (outcome.reason != "waiting" or await home.requests(outcome.session_id)):
+                return
 
 
 class Outcome:
     """Watches a log for the end of the turn that a message is in."""
 
-    def __init__(self, message_id: MessageId) -> None:
+    def __init__(self, session_id: str, message_id: MessageId) -> None:
+        self.session_id = session_id
         self._message_id = message_id
         self.turn_id: TurnId | None = None
         self.text = ""
@@ -158,7 +163,7 @@ class Outcome:
 class Printer(Protocol):
     def take(self, reading: Reading, outcome: Outcome) -> None: ...
 
-    def end(self, session: Session, outcome: Outcome) -> None: ...
+    def end(self, outcome: Outcome) -> None: ...
 
 
 class FinalText:
@@ -167,7 +172,7 @@ class FinalText:
     def take(self, reading: Reading, outcome: Outcome) -> None:
         pass
 
-    def end(self, session: Session, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         if outcome.text:
             print(neutral(outcome.text))
 
@@ -180,11 +185,11 @@ class Streaming:
         self._color = wants_color(is_terminal=True)
 
     def take(self, reading: Reading, outcome: Outcome) -> None:
-        pieces = self._transcript.take(reading) if outcome.begun else []
+        pieces = self._transcript.take(reading) if outcome.begun or isinstance(reading, Connection) else []
         sys.stdout.write("".join(styled(piece, color=self._color) for piece in pieces))
         sys.stdout.flush()
 
-    def end(self, session: Session, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         pass
 
 
@@ -200,12 +205,12 @@ class JsonLines:
             case _:
                 pass
 
-    def end(self, session: Session, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         error = outcome.error
         _print_json(
             {
                 "type": "result",
-                "session_id": session.id,
+                "session_id": outcome.session_id,
                 "turn_id": outcome.turn_id,
                 "reason": outcome.reason,
                 "text": outcome.text,
@@ -231,9 +236,9 @@ def _printer(asked: Asked, hints: Hints) -> Printer:
     return Streaming(hints) if sys.stdout.isatty() else FinalText()
 
 
-def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> None:
+def _explain(home: Home, outcome: Outcome, asked: Asked, hints: Hints) -> None:
     """On stderr: why it did not end well, and how to go on."""
-    back = hints.command("chat", "--session", short(session.id))
+    back = hints.command("chat", "--session", short(outcome.session_id))
     match outcome.reason:
         case "error" if outcome.error is not None and not (asked.as_json or sys.stdout.isatty()):
             print(f"holdfast: {neutral(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
@@ -241,9 +246,10 @@ def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> 
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
             late = f"The turn did not end within {asked.timeout_seconds:g} s."
-            print(f"holdfast: {late} It goes on when the database is opened: {back} [timed_out]", file=sys.stderr)
+            how = "It goes on" if home.goes_on else "It goes on when the database is opened"
+            print(f"holdfast: {late} {how}: {back} [timed_out]", file=sys.stderr)
         case "waiting":
-            answers = hints.command("requests", "--session", short(session.id))
+            answers = hints.command("requests", "--session", short(outcome.session_id))
             print(f"holdfast: The turn waits for an answer: {answers} shows what to. [waiting]", file=sys.stderr)
         case _:
             pass
@@ -252,4 +258,5 @@ def _explain(session: Session, outcome: Outcome, asked: Asked, hints: Hints) -> 
         follow = hints.command("tasks", "tail", task["task_id"])
         print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
     if outcome.tasks:
-        print(f"holdfast: Its end is told in the session, when something opens it: {back}", file=sys.stderr)
+        when = "" if home.goes_on else ", when something opens it"
+        print(f"holdfast: Its end is told in the session{when}: {back}", file=sys.stderr)

@@ -3,23 +3,24 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.cli.home import Used
 from holdfast.cli.terminal import one_line, short
-from holdfast.store.store import LedgerEntry, Row
+from holdfast.client.views import SessionView
 
 
-def session_line(row: Row, *, width: int = 100) -> str:
+def session_line(session: SessionView, *, width: int = 100) -> str:
     """Short id, when it was last touched, what it is at, its title."""
-    asks = f" ({row.open_requests} to answer)" if row.open_requests else ""
-    state = f"{row.status}{asks}"
-    start = f"{short(row.key.session):8}  {when(row.updated_at)}  {state:22}  "
-    return start + one_line(row.title or "(no title)", max(width - len(start), 20))
+    asks = f" ({session.pending_requests} to answer)" if session.pending_requests else ""
+    state = f"{session.status}{asks}"
+    start = f"{short(session.id):8}  {when(session.updated_at)}  {state:22}  "
+    return start + one_line(session.title or "(no title)", max(width - len(start), 20))
 
 
 def when(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M")
 
 
-def cost(entries: Sequence[LedgerEntry]) -> str:
+def cost(entries: Sequence[Used]) -> str:
     """What model calls used. What nobody reported is said to be unknown, and never counted as nothing."""
     if not entries:
         return "No model call yet."

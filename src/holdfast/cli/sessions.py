@@ -8,50 +8,47 @@ from typing import Any
 
 import msgspec
 
-from holdfast.app import Runtime
 from holdfast.cli.errors import Refusal
-from holdfast.cli.finding import all_rows, find_session, folder_of
+from holdfast.cli.finding import find_session, folder_of
 from holdfast.cli.hints import Hints
-from holdfast.cli.opening import opened
+from holdfast.cli.home import Home
 from holdfast.cli.run import event_json
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
 from holdfast.cli.task_lines import processes
-from holdfast.cli.tasks import refreshed
 from holdfast.cli.terminal import Transcript, neutral, one_line, short, styled
-from holdfast.config import Config
+from holdfast.cli.where import Where, at_home
+from holdfast.client.views import SessionView, Task
 from holdfast.events.event import Event
 from holdfast.server.errors import Conflict
-from holdfast.store.store import Row
-from holdfast.store.tasks import TaskRow
 
 
-async def list_sessions(config: Config, *, limit: int, search: str, as_json: bool) -> None:
-    async with opened(config, work=False) as runtime:
+async def list_sessions(where: Where, *, limit: int, search: str, as_json: bool) -> None:
+    async with at_home(where) as home:
         shown = 0
         width = shutil.get_terminal_size((120, 24)).columns
-        async for row in all_rows(runtime, search):
+        async for found in home.sessions(search):
             if shown == limit:
                 break
             shown += 1
-            print(_json(row_json(row)) if as_json else session_line(row, width=width))
+            print(_json(session_json(found)) if as_json else session_line(found, width=width))
     if not shown and not as_json:
         print("No sessions yet. `holdfast chat` starts one." if not search else "No session has that in it.")
 
 
-async def show_session(config: Config, wanted: str, *, events: bool, as_json: bool, hints: Hints) -> None:
-    async with opened(config, work=False) as runtime:
-        row = await find_session(runtime, wanted)
+async def show_session(where: Where, wanted: str, *, events: bool, as_json: bool, hints: Hints) -> None:
+    async with at_home(where) as home:
+        found = await find_session(home, wanted)
         if as_json or events:
-            await _show_log(runtime, row, as_json=as_json, events=events)
+            await _show_log(home, found, as_json=as_json, events=events)
         else:
-            await _show_conversation(runtime, row, hints)
+            await _show_conversation(home, found, hints)
 
 
-async def _show_log(runtime: Runtime, row: Row, *, as_json: bool, events: bool) -> None:
-    log = [reading async for reading in runtime.operations.read(row.key).until_now() if isinstance(reading, Event)]
+async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: bool) -> None:
+    log = [reading async for reading in home.read(session.id).until_now() if isinstance(reading, Event)]
     if as_json:
-        told = {**row_json(row), "working_directory": await folder_of(runtime, row)}
+        told = {**session_json(session), "working_directory": await folder_of(home, session)}
         print(_json({**told, "events": [event_json(event) for event in log]} if events else told))
         return
     for event in log:
@@ -60,46 +57,42 @@ async def _show_log(runtime: Runtime, row: Row, *, as_json: bool, events: bool) 
         print(f"{event.position:6}  {when(event.time)}  {neutral(found['name'])}  {data}")
 
 
-async def _show_conversation(runtime: Runtime, row: Row, hints: Hints) -> None:
+async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
-    print(f"Session {neutral(row.key.session)}: {one_line(row.title or '(no title)')}")
-    about = [row.status, f"made {when(row.created_at)}", f"in {neutral(await folder_of(runtime, row) or 'no folder')}"]
-    print(", ".join(about) + ". " + cost(await runtime.operations.usage(runtime.owner, row.key.session)))
+    print(f"Session {neutral(session.id)}: {one_line(session.title or '(no title)')}")
+    folder = neutral(await folder_of(home, session) or "no folder")
+    about = [session.status, f"made {when(session.created_at)}", f"in {folder}"]
+    print(", ".join(about) + ". " + cost(await home.usage(session.id)))
     print()
     transcript = Transcript(hints=hints)
-    async for reading in runtime.operations.read(row.key).until_now():
+    async for reading in home.read(session.id).until_now():
         sys.stdout.write("".join(styled(piece, color=color) for piece in transcript.take(reading)))
     sys.stdout.flush()
 
 
-async def delete_session(config: Config, wanted: str, *, yes: bool) -> None:
-    async with opened(config, work=False) as runtime:
-        row = await find_session(runtime, wanted)
-        tasks = await _running_tasks(runtime, row)
+async def delete_session(where: Where, wanted: str, *, yes: bool) -> None:
+    async with at_home(where) as home:
+        found = await find_session(home, wanted)
+        tasks = [task for task in await home.tasks(found.id) if task.is_running]
         if not yes:
             more = f", end its {len(tasks)} running task{'s' if len(tasks) > 1 else ''}," if tasks else ""
-            name = f"{short(row.key.session)} “{one_line(row.title, 60)}”"
+            name = f"{short(found.id)} “{one_line(found.title, 60)}”"
             _confirm(f"Delete session {name}{more} and all of its log? [y/N] ")
         for task in tasks:
-            await _end(runtime, task)
-        await runtime.operations.delete(row.key)
-        print(f"Deleted session {short(row.key.session)}.")
+            await _end(home, task)
+        await home.delete(found.id)
+        print(f"Deleted session {short(found.id)}.")
 
 
-async def _running_tasks(runtime: Runtime, row: Row) -> list[TaskRow]:
-    rows = await refreshed(runtime, await runtime.tasks.of_session(row.key, foreground=True))
-    return [task for task in rows if task.status == "running"]
-
-
-async def _end(runtime: Runtime, task: TaskRow) -> None:
+async def _end(home: Home, task: Task) -> None:
     """Now, since nothing else may be open that would do it. What can't be ended now is once something opens."""
     try:
-        killed = await runtime.tasks.kill(task.key, task.task_id)
+        killed = await home.kill(task)
     except Conflict:
         return  # It has ended meanwhile, or is on another machine: the deletion leaves word to end it.
-    if killed.report.escaped:
-        left = processes(killed.report.escaped)
-        print(f"holdfast: Not everything of task {task.task_id} ended. Still running: {left}.", file=sys.stderr)
+    if killed.escaped_processes:
+        left = processes(killed.escaped_processes)
+        print(f"holdfast: Not everything of task {task.id} ended. Still running: {left}.", file=sys.stderr)
 
 
 def _confirm(question: str) -> None:
@@ -109,11 +102,9 @@ def _confirm(question: str) -> None:
         raise Refusal("not_confirmed", "Nothing was deleted.")
 
 
-async def export_session(config: Config, wanted: str, file: Path | None) -> None:
-    from holdfast.server.transfer import export_session as exported
-
-    async with opened(config, work=False) as runtime:
-        data = await exported(runtime.store, (await find_session(runtime, wanted)).key)
+async def export_session(where: Where, wanted: str, file: Path | None) -> None:
+    async with at_home(where) as home:
+        data = await home.export_session((await find_session(home, wanted)).id)
     if file is None:
         sys.stdout.buffer.write(data + b"\n")
         return
@@ -131,25 +122,23 @@ def _read(file: Path) -> bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
-async def import_session(config: Config, file: Path) -> None:
-    from holdfast.server.transfer import import_session as imported
-
+async def import_session(where: Where, file: Path) -> None:
     data = _read(file)
-    async with opened(config, work=False) as runtime:
-        made = await imported(runtime.operations, runtime.owner, data)
+    async with at_home(where) as home:
+        made = await home.import_session(data)
     print(f"Imported as session {made}.")
 
 
-def row_json(row: Row) -> dict[str, Any]:
+def session_json(session: SessionView) -> dict[str, Any]:
     return {
-        "session_id": row.key.session,
-        "title": row.title,
-        "status": row.status,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "open_requests": row.open_requests,
-        "waiting_messages": row.waiting_messages,
-        "events_in_log": row.head,
+        "session_id": session.id,
+        "title": session.title,
+        "status": session.status,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+        "open_requests": session.pending_requests,
+        "waiting_messages": session.waiting_messages,
+        "events_in_log": session.head,
     }
 
 

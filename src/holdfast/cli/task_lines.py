@@ -5,9 +5,7 @@ from typing import Any
 
 from holdfast.cli.session_lines import when
 from holdfast.cli.terminal import duration, neutral, one_line, short
-from holdfast.commands.command import Process
-from holdfast.store.tasks import TaskRow
-from holdfast.tasks.desk import ShownStatus
+from holdfast.client.views import ProcessView, Task, TaskStatus
 
 NARROW = 100
 """Below this many columns a task takes two lines: its figures, and what it is."""
@@ -22,32 +20,32 @@ def heading(*, width: int) -> str:
     return f"{'TASK':13}  {'SESSION':8}  {'STATUS':11}  {'STARTED':16}  {'TIME':>8}  EXIT  WHAT"
 
 
-def task_line(row: TaskRow, status: ShownStatus, *, now: int, width: int) -> str:
+def task_line(task: Task, *, width: int) -> str:
     """Id, session, status, start, duration, exit code, and its description or command."""
-    task, time = f"{neutral(row.task_id):13}", f"{duration(lasted(row, now)):>8}"
-    code = "-" if row.exit_code is None else str(row.exit_code)
+    name, time = f"{neutral(task.id):13}", f"{duration(task.duration_ms):>8}"
+    code = "-" if task.exit_code is None else str(task.exit_code)
     if width < NARROW:
-        what = f"{short(row.key.session)} {when(row.started_at)[11:]} {label(row)}"
-        return f"{task}  {status:11}  {time}  {code:>4}\n{INDENT}{one_line(what, max(width - len(INDENT), 20))}"
-    start = f"{task}  {short(row.key.session):8}  {status:11}  {when(row.started_at)}  {time}  {code:>4}  "
-    return start + one_line(label(row), max(width - len(start), 20))
+        what = f"{short(task.session_id)} {when(task.started_at)[11:]} {label(task)}"
+        return f"{name}  {task.status:11}  {time}  {code:>4}\n{INDENT}{one_line(what, max(width - len(INDENT), 20))}"
+    start = f"{name}  {short(task.session_id):8}  {task.status:11}  {when(task.started_at)}  {time}  {code:>4}  "
+    return start + one_line(label(task), max(width - len(start), 20))
 
 
-def label(row: TaskRow) -> str:
+def label(task: Task) -> str:
     """What people know it by; one that its turn waits for is marked."""
-    return ("(waited for) " if _is_waited_for(row) else "") + one_line(row.description or row.command)
+    return ("(waited for) " if _is_waited_for(task) else "") + one_line(task.description or task.command)
 
 
-def ending(row: TaskRow, status: ShownStatus, *, now: int) -> str:
+def ending(task: Task) -> str:
     """How it ended, or that it has not."""
-    parts = [STATES[status]]
-    if row.exit_code is not None:
-        parts.append(f"exit code {row.exit_code}")
-    parts.append(duration(lasted(row, now)))
-    return " · ".join(parts) + (f". {one_line(row.detail)}" if row.detail else ".")
+    parts = [STATES[task.status]]
+    if task.exit_code is not None:
+        parts.append(f"exit code {task.exit_code}")
+    parts.append(duration(task.duration_ms))
+    return " · ".join(parts) + (f". {one_line(task.detail)}" if task.detail else ".")
 
 
-STATES: dict[ShownStatus, str] = {
+STATES: dict[TaskStatus, str] = {
     "running": "runs",
     "stalled": "runs, but seems to wait for an answer that nobody can type",
     "unreachable": "is on another machine, which has not been heard of for a while",
@@ -58,31 +56,27 @@ STATES: dict[ShownStatus, str] = {
 }
 
 
-def lasted(row: TaskRow, now: int) -> int:
-    return max(0, (now if row.ended_at is None else row.ended_at) - row.started_at)
-
-
-def processes(found: Iterable[Process]) -> str:
+def processes(found: Iterable[ProcessView]) -> str:
     return ", ".join(f"{one_line(process.name)} (pid {process.pid})" for process in found)
 
 
-def task_json(row: TaskRow, status: ShownStatus, *, now: int) -> dict[str, Any]:
+def task_json(task: Task) -> dict[str, Any]:
     return {
-        "task_id": row.task_id,
-        "session_id": row.key.session,
-        "status": status,
-        "foreground": _is_waited_for(row),
-        "description": row.description,
-        "command": row.command,
-        "working_directory": row.directory,
-        "started_at": row.started_at,
-        "ended_at": row.ended_at,
-        "duration_ms": lasted(row, now),
-        "exit_code": row.exit_code,
-        "detail": row.detail,
-        "output_file": row.output_file,
+        "task_id": task.id,
+        "session_id": task.session_id,
+        "status": task.status,
+        "foreground": _is_waited_for(task),
+        "description": task.description,
+        "command": task.command,
+        "working_directory": task.working_directory,
+        "started_at": task.started_at,
+        "ended_at": task.ended_at,
+        "duration_ms": task.duration_ms,
+        "exit_code": task.exit_code,
+        "detail": task.detail,
+        "output_file": task.output_file,
     }
 
 
-def _is_waited_for(row: TaskRow) -> bool:
-    return row.foreground and row.status == "running"
+def _is_waited_for(task: Task) -> bool:
+    return task.foreground and task.is_running

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.cli.hints import Hints
+from holdfast.cli.home import Reading
+from holdfast.client.views import Connection
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import ToolCallId
@@ -28,7 +30,6 @@ from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStart
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded, TurnStarted, TurnWaiting
 from holdfast.live.live import Delta
-from holdfast.server.reader import Reading
 
 Style = Literal["text", "reasoning", "user", "good", "bad", "ask", "note"]
 
@@ -49,6 +50,8 @@ one text look like another."""
 MAX_LINE_CHARACTERS = 200
 MAX_DETAIL_LINES = 8
 INTERRUPTED = "(interrupted)"
+AWAY = "· The connection to the server is lost; trying again."
+AGAIN = "· Connected again. Nothing was missed."
 WOKEN = "◆ Started by news of a task; nobody typed."
 
 
@@ -105,6 +108,8 @@ class Transcript:
                 return list(self._flowing("reasoning", text))
             case Event(body=body):
                 return list(self._event(body))
+            case Connection(is_back=is_back):
+                return self.say("note", AGAIN if is_back else AWAY)
             case _:
                 return []
 

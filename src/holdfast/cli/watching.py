@@ -6,7 +6,6 @@ from typing import Final
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId
-from holdfast.events.inbox import Item, Message, TaskNews
 from holdfast.events.message import UserMessage
 from holdfast.events.request import (
     ExternalToolCompleted,
@@ -21,7 +20,6 @@ from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnStarted
 from holdfast.session.state import TRANSITIONS, Phase
-from holdfast.store.store import CaughtUp
 
 COMMAND_TOOLS: Final = frozenset({"exec", "bash"})
 
@@ -97,21 +95,3 @@ class Watched:
                 self.running_tasks.pop(notice.task_id, None)
             case _:
                 pass
-
-
-def is_settled(caught: CaughtUp) -> bool:
-    """Whether nothing happens any more until somebody does something: by log and inbox of one snapshot. Tasks that run
-    may make something happen at any time, and count as nothing here."""
-    match caught.row.status:
-        case "idle":
-            held = caught.row.held_by is not None
-            return all(_stays(item.item, held=held) for item in caught.inbox)
-        case "waiting":
-            return all(isinstance(item.item, Message | TaskNews) for item in caught.inbox)
-        case "queued" | "running":
-            return False
-
-
-def _stays(item: Item, *, held: bool) -> bool:
-    """News that the model knows already starts no turn; nor does news that a holder left: it waits for a person."""
-    return isinstance(item, TaskNews) and (item.notice.silent or not held)

@@ -1,0 +1,296 @@
+"""Sessions in a database of this machine, through a runtime of this process."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
+
+from holdfast.app import Runtime
+from holdfast.cli.errors import WORLD, Refusal
+from holdfast.cli.home import NewSession, Reader, Used, Written
+from holdfast.client.views import (
+    Delivery,
+    KilledTask,
+    ProcessView,
+    QueuedMessage,
+    RequestView,
+    SessionView,
+    Stopped,
+    Task,
+)
+from holdfast.commands.command import Process
+from holdfast.commands.errors import CommandsError, NoSuchCommand
+from holdfast.events.ids import Key, MessageId, Position, RequestId, SessionId
+from holdfast.events.inbox import Answer, ItemState, Message
+from holdfast.events.request import Decision
+from holdfast.events.session import SessionStarted
+from holdfast.server.errors import NotFound
+from holdfast.server.settled import is_settled
+from holdfast.server.transfer import export_session, import_session
+from holdfast.store.store import Cursor, Row
+from holdfast.store.tasks import TaskRow
+from holdfast.tasks.errors import TaskError
+
+PAGE: Final = 200
+
+ATTACHED_SECONDS: Final = 60.0
+"""For how long it is believed that somebody is there who was."""
+
+
+class EmbeddedHome:
+    """The sessions of one owner. With a runtime that works, they run here."""
+
+    goes_on = False
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.model = runtime.config.model
+        self._operations = runtime.operations
+        self._tasks = runtime.tasks
+
+    def _key(self, session_id: str) -> Key:
+        return Key(self.runtime.owner, SessionId(session_id))
+
+    # Sessions
+
+    async def create(self, wanted: NewSession) -> str:
+        made = await self.runtime.session(
+            model=wanted.model or self.model,
+            working_directory=wanted.folder.directory,
+            allow=wanted.allow,
+            dry_run=wanted.dry_run,
+        )
+        return made.id
+
+    async def session(self, session_id: str) -> SessionView:
+        return _session_view(await self._operations.session(self._key(session_id)))
+
+    async def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
+        after: str | None = None
+        while True:
+            page = await self._operations.sessions(self.runtime.owner, limit=PAGE, after=after, text=text)
+            for row in page.rows:
+                yield _session_view(row)
+            after = page.next
+            if after is None:
+                return
+
+    async def started(self, session_id: str) -> SessionStarted | None:
+        first = await self.runtime.store.events_after(self._key(session_id), Position(0), limit=1)
+        body = first[0].body if first else None
+        return body if isinstance(body, SessionStarted) else None
+
+    async def came_back(self, session_id: str) -> None:
+        await self._operations.resumed(self._key(session_id))
+
+    async def rename(self, session_id: str, title: str) -> None:
+        await self._operations.rename(self._key(session_id), title)
+
+    async def change_model(self, session_id: str, model: str) -> None:
+        """One that could not be asked is refused before anything changes."""
+        from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
+
+        config = self.runtime.config
+        key = config.model_api_key
+        tried = open_model(
+            model, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ
+        )
+        await tried.close()
+        await self._operations.change_model(self._key(session_id), model)
+
+    async def delete(self, session_id: str) -> None:
+        await self._operations.delete(self._key(session_id))
+
+    async def export_session(self, session_id: str) -> bytes:
+        return await export_session(self.runtime.store, self._key(session_id))
+
+    async def import_session(self, document: bytes) -> str:
+        return await import_session(self._operations, self.runtime.owner, document)
+
+    async def usage(self, session_id: str) -> Sequence[Used]:
+        entries = await self._operations.usage(self.runtime.owner, SessionId(session_id))
+        return [
+            Used(
+                input_tokens=entry.input_tokens,
+                output_tokens=entry.output_tokens,
+                cost_microdollars=entry.cost_microdollars,
+            )
+            for entry in entries
+        ]
+
+    # Messages
+
+    async def send(
+        self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
+    ) -> None:
+        await self._operations.send(
+            self._key(session_id),
+            text,
+            message_id=MessageId(message_id),
+            delivery=delivery,
+            unattended=unattended,
+        )
+
+    async def receipt(self, session_id: str, message_id: str) -> ItemState:
+        return (await self._operations.receipt(self._key(session_id), MessageId(message_id))).state
+
+    async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        return tuple(
+            QueuedMessage(
+                message_id=found.item.message_id,
+                text=found.item.text,
+                delivery=found.item.delivery,
+                accepted_at=found.accepted_at,
+            )
+            for found in await self._operations.queue(self._key(session_id))
+            if isinstance(found.item, Message)
+        )
+
+    async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped:
+        stopped = await self._operations.stop(self._key(session_id), keep_queued=keep_queued)
+        return Stopped(stop_id=stopped.stop_id, outcome=stopped.outcome, returned=stopped.returned)
+
+    def read(self, session_id: str, after: int = 0) -> Reader:
+        return self._operations.read(self._key(session_id), Cursor(Position(after)))
+
+    async def is_settled(self, session_id: str, position: int) -> bool:
+        caught = await self.runtime.store.catch_up(self._key(session_id), Cursor(Position(position)), limit=1)
+        return caught is None or (not caught.events and is_settled(caught))
+
+    # Requests
+
+    async def requests(self, session_id: str) -> tuple[RequestView, ...]:
+        return tuple(
+            RequestView(
+                id=row.request_id,
+                kind=row.kind,
+                title=row.title,
+                turn_id=row.turn_id,
+                tool_call_id=row.tool_call_id,
+                opened_at=row.opened_at,
+            )
+            for row in await self._operations.requests(self._key(session_id))
+        )
+
+    async def decide(
+        self, session_id: str, request_id: str, decision: Decision, *, feedback: str = "", answered_by: str = ""
+    ) -> None:
+        await self._operations.decide_permission(
+            self._key(session_id), RequestId(request_id), decision, feedback=feedback, answered_by=answered_by
+        )
+
+    async def answer(
+        self, session_id: str, request_id: str, text: str, *, was_freeform: bool, answered_by: str = ""
+    ) -> None:
+        await self._operations.answer_question(
+            self._key(session_id), RequestId(request_id), text, was_freeform=was_freeform, answered_by=answered_by
+        )
+
+    async def answered_by(self, session_id: str, request_id: str) -> str | None:
+        receipt = await self.runtime.store.receipt(self._key(session_id), f"answer:{request_id}")
+        return receipt.item.answered_by if receipt is not None and isinstance(receipt.item, Answer) else None
+
+    async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
+        await self._operations.attach(
+            self._key(session_id), attachment_id, capabilities=capabilities, ttl_seconds=ATTACHED_SECONDS
+        )
+
+    async def detach(self, session_id: str, attachment_id: str) -> None:
+        await self._operations.detach(self._key(session_id), attachment_id)
+
+    # Tasks. A row may be older than the machine's knowledge, if nothing was open since its command ended: whatever is
+    # shown was asked of the machine first.
+
+    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
+        if session_id is None:
+            return await self._refreshed(await self._tasks.of_owner(self.runtime.owner))
+        return await self._refreshed(await self._tasks.of_session(self._key(session_id), foreground=foreground))
+
+    async def _refreshed(self, rows: Iterable[TaskRow]) -> list[Task]:
+        """Without those whose session was deleted meanwhile."""
+        found = await asyncio.gather(*(self._tasks.refresh(row) for row in rows), return_exceptions=True)
+        for failure in found:
+            if isinstance(failure, BaseException) and not isinstance(failure, NotFound):
+                raise failure
+        return [self._shown(row) for row in found if isinstance(row, TaskRow)]
+
+    async def task(self, task: Task) -> Task | None:
+        try:
+            return self._shown(await self._tasks.refresh(await self._row(task)))
+        except NotFound:
+            return None
+
+    async def last_words(self, task: Task) -> str | None:
+        row = await self._row(task)
+        return await self._tasks.desk.tail(row) if row.host == self._tasks.desk.host else None
+
+    async def output_size(self, task: Task) -> int:
+        try:
+            return await self._tasks.desk.size(await self._row(task))
+        except TaskError as error:
+            raise Refusal(error.code, f"{error}.", exit_code=WORLD) from error
+        except NoSuchCommand:
+            gone = f"What task {task.id} wrote is not kept any more."
+            raise Refusal("output_gone", gone, exit_code=WORLD) from None
+        except CommandsError as error:
+            raise Refusal("commands_unavailable", f"{error}.", exit_code=WORLD) from error
+
+    async def output(self, task: Task, offset: int, length: int) -> Written:
+        chunk = await self._tasks.read(self._key(task.session_id), task.id, offset, length)
+        return Written(chunk.offset, chunk.data, chunk.end)
+
+    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[Written]:
+        async for chunk in self._tasks.follow(self._key(task.session_id), task.id, offset):
+            yield Written(chunk.offset, chunk.data, chunk.end)
+
+    async def kill(self, task: Task) -> KilledTask:
+        killed = await self._tasks.kill(self._key(task.session_id), task.id)
+        return KilledTask(
+            task=self._shown(killed.row),
+            killed_processes=_processes(killed.report.killed),
+            escaped_processes=_processes(killed.report.escaped),
+        )
+
+    async def to_background(self, task: Task) -> None:
+        await self._tasks.to_background(self._key(task.session_id), task.id)
+
+    async def _row(self, task: Task) -> TaskRow:
+        return await self._tasks.find(self._key(task.session_id), task.id)
+
+    def _shown(self, found: TaskRow) -> Task:
+        row, status = self._tasks.desk.without_secrets(found), self._tasks.status(found)
+        now = self.runtime.clock.now_ms() if row.ended_at is None else row.ended_at
+        return Task(
+            id=row.task_id,
+            session_id=row.key.session,
+            command=row.command,
+            description=row.description,
+            status=status,
+            foreground=row.foreground,
+            exit_code=row.exit_code,
+            detail=row.detail,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            duration_ms=max(0, now - row.started_at),
+            working_directory=row.directory,
+            output_file=row.output_file,
+            alias=row.alias,
+        )
+
+
+def _session_view(row: Row) -> SessionView:
+    return SessionView(
+        id=row.key.session,
+        title=row.title,
+        status=row.status,
+        pending_requests=row.open_requests,
+        waiting_messages=row.waiting_messages,
+        head=row.head,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        turn_id=row.turn_id,
+    )
+
+
+def _processes(found: Iterable[Process]) -> tuple[ProcessView, ...]:
+    return tuple(ProcessView(pid=process.pid, name=process.name) for process in found)

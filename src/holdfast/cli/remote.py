@@ -1,0 +1,261 @@
+"""Sessions on a server: the same verbs over HTTP. Nothing runs here."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Final
+
+from holdfast.cli.home import MARK, NewSession, Reader, Reading, Used, Written
+from holdfast.client import errors
+from holdfast.client.server import Server
+from holdfast.client.session import Session
+from holdfast.client.stream import Stream
+from holdfast.client.views import (
+    Delivery,
+    KilledTask,
+    QueueChanged,
+    QueuedMessage,
+    RequestView,
+    SessionView,
+    Stopped,
+    Task,
+    TaskOutput,
+)
+from holdfast.events.event import Event
+from holdfast.events.inbox import ItemState
+from holdfast.events.message import Usage
+from holdfast.events.request import Decision, ExternalToolCompleted, PermissionCompleted, UserInputCompleted
+from holdfast.events.session import SessionStarted
+from holdfast.live.live import Changed
+from holdfast.server.errors import Conflict, Invalid, NotFound
+
+LAST_WORDS_BYTES: Final = 4_096
+
+
+@contextmanager
+def as_here() -> Iterator[None]:
+    """What a server refuses is told in the words in which the operations here would have refused it."""
+    try:
+        yield
+    except errors.NotFound as error:
+        raise NotFound(error.code, error.message) from None
+    except errors.Conflict as error:
+        raise Conflict(error.code, error.message) from None
+    except errors.Invalid as error:
+        raise Invalid(error.code, error.message) from None
+
+
+class RemoteReader:
+    """A stream of the server as commands read sessions."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def until_now(self) -> AsyncGenerator[Reading, None]:
+        async with aclosing(self._stream.until_now()) as readings:
+            with as_here():
+                async for reading in readings:
+                    if not isinstance(reading, QueueChanged):
+                        yield reading
+
+    async def follow(self) -> AsyncGenerator[Reading, None]:
+        async with aclosing(self._stream.follow()) as readings:
+            with as_here():
+                async for reading in readings:
+                    yield Changed(queue=True) if isinstance(reading, QueueChanged) else reading
+
+
+class RemoteHome:
+    """The sessions that a key opens."""
+
+    goes_on = True
+
+    def __init__(self, server: Server, *, away_seconds: float) -> None:
+        """`away_seconds`: for how long in a row the server may be away from who follows a session."""
+        self.model = server.default_model
+        self._server = server
+        self._away_seconds = away_seconds
+
+    def _at(self, session_id: str) -> Session:
+        return self._server.open(session_id)
+
+    # Sessions
+
+    async def create(self, wanted: NewSession) -> str:
+        folder = wanted.folder
+        with as_here():
+            made = await self._server.session(
+                model=wanted.model,
+                working_directory=folder.directory,
+                allow=wanted.allow,
+                dry_run=wanted.dry_run,
+                metadata={MARK: folder.mark} if folder.mark else None,
+            )
+        return made.id
+
+    async def session(self, session_id: str) -> SessionView:
+        with as_here():
+            return await self._at(session_id).look()
+
+    def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
+        return self._server.sessions(text=text)
+
+    async def started(self, session_id: str) -> SessionStarted | None:
+        with as_here():
+            found = await self._at(session_id).first_event()
+        return found.body if found is not None and isinstance(found.body, SessionStarted) else None
+
+    async def came_back(self, session_id: str) -> None:
+        """The server knows who reads."""
+
+    async def rename(self, session_id: str, title: str) -> None:
+        with as_here():
+            await self._at(session_id).rename(title)
+
+    async def change_model(self, session_id: str, model: str) -> None:
+        with as_here():
+            await self._at(session_id).change_model(model)
+
+    async def delete(self, session_id: str) -> None:
+        with as_here():
+            await self._at(session_id).delete()
+
+    async def export_session(self, session_id: str) -> bytes:
+        with as_here():
+            return await self._at(session_id).export()
+
+    async def import_session(self, document: bytes) -> str:
+        with as_here():
+            return (await self._server.import_session(document)).id
+
+    async def usage(self, session_id: str) -> Sequence[Used]:
+        """By the log, which has what every call used that said so."""
+        return [
+            Used(
+                input_tokens=reading.body.input_tokens,
+                output_tokens=reading.body.output_tokens,
+                cost_microdollars=reading.body.cost_microdollars,
+            )
+            async for reading in self.read(session_id).until_now()
+            if isinstance(reading, Event) and isinstance(reading.body, Usage)
+        ]
+
+    # Messages
+
+    async def send(
+        self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
+    ) -> None:
+        with as_here():
+            session = self._at(session_id)
+            await session.send(text, message_id=message_id, delivery=delivery, unattended=unattended)
+
+    async def receipt(self, session_id: str, message_id: str) -> ItemState:
+        with as_here():
+            return (await self._at(session_id).receipt(message_id)).state
+
+    async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        with as_here():
+            return await self._at(session_id).queue()
+
+    async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped:
+        with as_here():
+            return await self._at(session_id).stop(keep_queued=keep_queued)
+
+    def read(self, session_id: str, after: int = 0) -> Reader:
+        return RemoteReader(self._at(session_id).stream(str(after), patience_seconds=self._away_seconds))
+
+    async def is_settled(self, session_id: str, position: int) -> bool:
+        try:
+            activity = await self._at(session_id).activity()
+        except errors.NotFound:
+            return True
+        return activity.is_settled and activity.head <= position
+
+    # Requests
+
+    async def requests(self, session_id: str) -> tuple[RequestView, ...]:
+        with as_here():
+            return await self._at(session_id).requests()
+
+    async def decide(
+        self, session_id: str, request_id: str, decision: Decision, *, feedback: str = "", answered_by: str = ""
+    ) -> None:
+        """Who answered is for the server to say, by the key."""
+        session = self._at(session_id)
+        with as_here():
+            if decision in ("approved", "approved-for-session"):
+                await session.approve(request_id, for_session=decision == "approved-for-session")
+            else:
+                await session.deny(request_id, feedback=feedback)
+
+    async def answer(
+        self, session_id: str, request_id: str, text: str, *, was_freeform: bool, answered_by: str = ""
+    ) -> None:
+        with as_here():
+            await self._at(session_id).answer(request_id, text, was_freeform=was_freeform)
+
+    async def answered_by(self, session_id: str, request_id: str) -> str | None:
+        """By the log. Of an answer that was accepted this very moment it is not known whose it was."""
+        if request_id in [found.id for found in await self.requests(session_id)]:
+            return None
+        for body in [found.body async for found in self.read(session_id).until_now() if isinstance(found, Event)]:
+            match body:
+                case PermissionCompleted(request_id=found, decision=decision, answered_by=by) if found == request_id:
+                    return None if decision == "cancelled" else by
+                case UserInputCompleted() | ExternalToolCompleted() as closed if closed.request_id == request_id:
+                    return None if closed.cancelled else closed.answered_by
+                case _:
+                    pass
+        return ""
+
+    async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
+        """Requests on a server wait for whoever comes."""
+
+    async def detach(self, session_id: str, attachment_id: str) -> None:
+        pass
+
+    # Tasks
+
+    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
+        with as_here():
+            found = await (self._server.tasks() if session_id is None else self._at(session_id).tasks())
+        return [task for task in found if foreground or not task.foreground]
+
+    async def task(self, task: Task) -> Task | None:
+        try:
+            return await self._at(task.session_id).task(task.id)
+        except errors.NotFound:
+            return None
+
+    async def last_words(self, task: Task) -> str | None:
+        try:
+            part = await self._at(task.session_id).task_output(task.id, -LAST_WORDS_BYTES, LAST_WORDS_BYTES)
+        except errors.NotFound:
+            return ""
+        except errors.Conflict:
+            return None
+        return part.text
+
+    async def output_size(self, task: Task) -> int:
+        with as_here():
+            return await self._at(task.session_id).output_size(task.id)
+
+    async def output(self, task: Task, offset: int, length: int) -> Written:
+        with as_here():
+            return _written(await self._at(task.session_id).task_output(task.id, offset, length))
+
+    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[Written]:
+        with as_here():
+            async for part in self._at(task.session_id).follow_task(task.id, offset):
+                yield _written(part)
+
+    async def kill(self, task: Task) -> KilledTask:
+        with as_here():
+            return await self._at(task.session_id).kill_task(task.id)
+
+    async def to_background(self, task: Task) -> None:
+        with as_here():
+            await self._at(task.session_id).to_background(task.id)
+
+
+def _written(part: TaskOutput) -> Written:
+    return Written(part.offset, part.text.encode(), part.next_offset)

@@ -1,0 +1,94 @@
+"""The Python client of `holdfast serve`: sessions that live and run on a server.
+
+`connect(url, key)` is all that most programs need; what it gives mirrors `holdfast.Runtime` and `holdfast.Session`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from holdfast.client.errors import (
+        AddressInvalid,
+        ClientError,
+        Conflict,
+        Invalid,
+        NotAllowed,
+        NotFound,
+        NotHoldfast,
+        NotSignedIn,
+        Refused,
+        TooMany,
+        Unavailable,
+        Unreachable,
+    )
+    from holdfast.client.server import Model, Server, connect
+    from holdfast.client.session import Session
+    from holdfast.client.stream import Stream
+    from holdfast.client.views import (
+        Connection,
+        QueueChanged,
+        Reading,
+        RequestView,
+        Sent,
+        SessionView,
+        Stopped,
+        Task,
+        TurnResult,
+    )
+
+__all__ = [
+    "AddressInvalid",
+    "ClientError",
+    "Conflict",
+    "Connection",
+    "Invalid",
+    "Model",
+    "NotAllowed",
+    "NotFound",
+    "NotHoldfast",
+    "NotSignedIn",
+    "QueueChanged",
+    "Reading",
+    "Refused",
+    "RequestView",
+    "Sent",
+    "Server",
+    "Session",
+    "SessionView",
+    "Stopped",
+    "Stream",
+    "Task",
+    "TooMany",
+    "TurnResult",
+    "Unavailable",
+    "Unreachable",
+    "connect",
+]
+
+_SERVER: Final = {"Model", "Server", "connect"}
+_VIEWS: Final = {
+    "Connection",
+    "QueueChanged",
+    "Reading",
+    "RequestView",
+    "Sent",
+    "SessionView",
+    "Stopped",
+    "Task",
+    "TurnResult",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for is imported then: who wants only the errors or the views does not pay for HTTP."""
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast.client' has no attribute {name!r}")
+    return getattr(import_module(f"holdfast.client.{_home_of(name)}"), name)
+
+
+def _home_of(name: str) -> str:
+    if name in _SERVER:
+        return "server"
+    if name in _VIEWS:
+        return "views"
+    return name.lower() if name in ("Session", "Stream") else "errors"

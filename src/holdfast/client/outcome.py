@@ -1,0 +1,42 @@
+"""What becomes of the turn that a message is in, by the log. Pure."""
+
+from holdfast.client.views import RequestView, TurnReason, TurnResult
+from holdfast.events.event import Event
+from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
+from holdfast.events.session import SessionError
+from holdfast.events.turn import TurnEnded, TurnWaiting
+
+
+class TurnOutcome:
+    """Watches a log for the end of the turn, or for where it waits."""
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+        self.turn_id: str | None = None
+        self.text = ""
+        self.error: SessionError | None = None
+        self.reason: TurnReason = "waiting"
+
+    def take(self, event: Event) -> bool:
+        """Whether the turn has ended, or waits."""
+        match event.body:
+            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self.message_id:
+                self.turn_id = turn_id
+            case AssistantMessage(blocks=blocks) if self.turn_id:
+                self.text = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self.text
+            case SessionError() as error if self.turn_id:
+                self.error = error
+            case TurnWaiting(turn_id=turn_id, reason="requests") if turn_id == self.turn_id:
+                self.reason = "waiting"
+                return True
+            case TurnEnded(turn_id=turn_id, reason=reason) if turn_id == self.turn_id:
+                self.reason = reason
+                return True
+            case _:
+                pass
+        return False
+
+    def result(self, requests: tuple[RequestView, ...] = ()) -> TurnResult:
+        return TurnResult(
+            turn_id=self.turn_id or "", reason=self.reason, text=self.text, error=self.error, requests=requests
+        )

@@ -1,0 +1,286 @@
+"""One session on a server: what `holdfast.Session` is for one in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.client.outcome import TurnOutcome
+from holdfast.client.stream import EventPage, Stream
+from holdfast.client.views import (
+    Activity,
+    Answered,
+    Delivery,
+    KilledTask,
+    QueueChanged,
+    QueuedMessage,
+    Reading,
+    RequestView,
+    Sent,
+    SessionView,
+    Stopped,
+    Task,
+    TaskOutput,
+    TurnResult,
+)
+from holdfast.client.wire import Asked, Wire
+from holdfast.events.codec import to_bytes
+from holdfast.events.event import Event
+from holdfast.events.ids import random_id
+
+OUTPUT_BYTES: Final = 65_536
+
+OUTPUT_WAIT_SECONDS: Final = 20
+"""How long the server waits for a task to write more before it says that there is nothing."""
+
+QUIET_SECONDS: Final = 0.2
+"""Between two looks at a task that had nothing to show: what may be the beginning of a secret is held back."""
+
+T = TypeVar("T")
+
+_DECISIONS: Final = {True: "approve_for_session", False: "approve"}
+
+
+class _Detail(msgspec.Struct):
+    session: SessionView
+
+
+class _Requests(msgspec.Struct):
+    requests: tuple[RequestView, ...]
+
+
+class _Tasks(msgspec.Struct):
+    tasks: tuple[Task, ...]
+
+
+class Session:
+    """Every verb that changes something carries an id, and is repeated under it when its answer is lost."""
+
+    def __init__(self, wire: Wire, session_id: str, *, patience_seconds: float) -> None:
+        self.id = session_id
+        self._wire = wire
+        self._patience_seconds = patience_seconds
+        self._path = f"/v1/sessions/{quote(session_id, safe='')}"
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    # Sending
+
+    async def send(
+        self, text: str, *, message_id: str | None = None, delivery: Delivery = "steer", unattended: bool = False
+    ) -> Sent:
+        """Have a message accepted; it is on the server's disk on return. The turn runs whether or not anybody watches.
+
+        `unattended`: nobody is there to be asked, so that what is not allowed is denied."""
+        made = message_id if message_id is not None else random_id()
+        body = {"text": text, "message_id": made, "delivery": delivery, "unattended": unattended}
+        return await self._post("/messages", body, Sent)
+
+    async def receipt(self, message_id: str) -> Sent:
+        """What became of a message so far."""
+        return await self._get(f"/messages/{quote(message_id, safe='')}", Sent)
+
+    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+        """Send a message and wait until its turn ends, or waits for somebody. Under the same `message_id` a program
+        that was ended meanwhile comes back to the same turn."""
+        head = (await self.look()).head
+        sent = await self.send(text, message_id=message_id, unattended=unattended)
+        return await self.result_of(sent.message_id, after="0" if sent.duplicate else str(head))
+
+    async def result_of(self, message_id: str, *, after: str = "0") -> TurnResult:
+        """Wait until the turn of a message ends, or waits for somebody."""
+        outcome = TurnOutcome(message_id)
+        async with aclosing(self.events(after)) as readings:
+            async for reading in readings:
+                if isinstance(reading, QueueChanged) and outcome.turn_id is None:
+                    found = await self._before_its_turn(outcome)
+                    if found is not None:
+                        return found
+                if isinstance(reading, Event) and outcome.take(reading):
+                    waiting = await self.requests() if outcome.reason == "waiting" else ()
+                    if outcome.reason != "waiting" or waiting:
+                        return outcome.result(waiting)
+        raise AssertionError("a session is followed without end")
+
+    async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
+        """A message may be taken out of the queue, or wait behind a turn that itself waits for somebody."""
+        receipt = await self.receipt(outcome.message_id)
+        if receipt.state in ("removed", "refused"):
+            outcome.reason = "removed"
+            return outcome.result()
+        if receipt.state != "accepted" or (await self.look()).status != "waiting":
+            return None
+        requests = await self.requests()
+        return outcome.result(requests) if requests else None
+
+    # Reading
+
+    def stream(self, after: str = "0", *, patience_seconds: float | None = None) -> Stream:
+        """A reading whose cursor can be kept. `after` is a cursor, or a position. `patience_seconds`: for how long in a
+        row the server may be away; `math.inf` is for ever."""
+        patience = patience_seconds if patience_seconds is not None else self._patience_seconds
+        return Stream(self._wire, self.id, after, patience_seconds=patience)
+
+    def events(self, after: str = "0", *, follow: bool = True) -> AsyncGenerator[Reading, None]:
+        """Everything from the cursor on; with `follow`, also what comes, without end."""
+        stream = self.stream(after)
+        return stream.follow() if follow else stream.until_now()
+
+    async def look(self) -> SessionView:
+        return (await self._get("", _Detail, limit="1")).session
+
+    async def first_event(self) -> Event | None:
+        """How it was started."""
+        page = await self._get("/events", EventPage, after="0", limit="1")
+        return page.events[0].event() if page.events else None
+
+    async def activity(self) -> Activity:
+        """Whether anything happens in it by itself."""
+        return await self._get("/activity", Activity)
+
+    # Answering and stopping
+
+    async def requests(self) -> tuple[RequestView, ...]:
+        """What the session asks of people and clients now."""
+        return (await self._get("/requests", _Requests)).requests
+
+    async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
+        return await self._answer(request_id, answer_id, {"decision": _DECISIONS[for_session]})
+
+    async def deny(self, request_id: str, *, feedback: str = "", answer_id: str | None = None) -> Answered:
+        return await self._answer(request_id, answer_id, {"decision": "deny", "feedback": feedback})
+
+    async def answer(
+        self, request_id: str, answer: str, *, was_freeform: bool = True, answer_id: str | None = None
+    ) -> Answered:
+        """Answer a question."""
+        return await self._answer(request_id, answer_id, {"answer": answer, "was_freeform": was_freeform})
+
+    async def give_result(
+        self, request_id: str, content: str, *, success: bool = True, answer_id: str | None = None
+    ) -> Answered:
+        """Give the result of a client-side tool."""
+        return await self._answer(request_id, answer_id, {"content": content, "success": success})
+
+    async def _answer(self, request_id: str, answer_id: str | None, content: Mapping[str, Any]) -> Answered:
+        made = answer_id if answer_id is not None else random_id()
+        return await self._post(f"/requests/{quote(request_id, safe='')}", {"answer_id": made, **content}, Answered)
+
+    async def stop(self, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
+        """End the running turn. Messages that wait come back, unless they are to be kept."""
+        made = stop_id if stop_id is not None else random_id()
+        return await self._post("/cancel", {"stop_id": made, "keep_queued": keep_queued}, Stopped)
+
+    # The queue
+
+    async def queue(self) -> tuple[QueuedMessage, ...]:
+        """The messages that wait, in order."""
+        return (await self._get("/queue", QueueChanged)).messages
+
+    async def edit_queued(self, message_id: str, text: str) -> None:
+        await self._change("PATCH", f"/queue/{quote(message_id, safe='')}", {"text": text})
+
+    async def remove_queued(self, message_id: str) -> None:
+        await self._change("DELETE", f"/queue/{quote(message_id, safe='')}")
+
+    # The session itself
+
+    async def rename(self, title: str) -> None:
+        await self._change("PATCH", "", {"title": title})
+
+    async def change_model(self, model: str) -> None:
+        """From the next step on."""
+        await self._change("PATCH", "", {"model": model})
+
+    async def fork(self, *, at: int | None = None, title: str | None = None) -> "Session":
+        """A new session that begins as a copy of this one, up to a position or whole."""
+        body = {} if title is None else {"title": title}
+        query = {} if at is None else {"at": str(at)}
+        asked = self._asked("POST", "/fork", body, query=query, is_repeatable=False)
+        made = await self._wire.ask(asked, SessionView)
+        return Session(self._wire, made.id, patience_seconds=self._patience_seconds)
+
+    async def export(self) -> bytes:
+        """The whole session as one document, for `Server.import_session`."""
+        return await self._wire.ask_bytes(self._asked("GET", "/export"))
+
+    async def delete(self) -> None:
+        await self._change("DELETE", "")
+
+    # Tasks
+
+    async def tasks(self) -> tuple[Task, ...]:
+        """Its commands, the one that the turn waits for included."""
+        return (await self._get("/tasks", _Tasks)).tasks
+
+    async def task(self, task_id: str) -> Task:
+        return await self._get(f"/tasks/{quote(task_id, safe='')}", Task)
+
+    async def kill_task(self, task_id: str) -> KilledTask:
+        asked = self._asked("DELETE", f"/tasks/{quote(task_id, safe='')}", is_repeatable=False)
+        return await self._wire.ask(asked, KilledTask)
+
+    async def to_background(self, task_id: str) -> None:
+        """Let the turn go on without waiting for this command."""
+        await self._change("POST", f"/tasks/{quote(task_id, safe='')}/background")
+
+    async def task_output(
+        self, task_id: str, offset: int = 0, length: int = OUTPUT_BYTES, *, wait_seconds: float = 0
+    ) -> TaskOutput:
+        """A part of what a task wrote, also while it runs. A negative offset counts from what it has written by now.
+        `wait_seconds`: how long to wait for more if there is nothing."""
+        place = {"offset": str(offset)} if offset >= 0 else {"tail": str(-offset)}
+        query = {**place, "length": str(length), "wait": str(wait_seconds)}
+        asked = self._asked("GET", f"/tasks/{quote(task_id, safe='')}/output", query=query)
+        return await self._wire.ask(asked, TaskOutput)
+
+    async def output_size(self, task_id: str) -> int:
+        """How many bytes a task has written by now."""
+        query = {"tail": "0", "length": "1"}
+        path = f"/tasks/{quote(task_id, safe='')}/output"
+        return (await self._wire.ask(self._asked("GET", path, query=query), TaskOutput)).offset
+
+    async def follow_task(self, task_id: str, offset: int = 0) -> AsyncIterator[TaskOutput]:
+        """What a task wrote and writes, until it ends."""
+        while True:
+            is_running = (await self.task(task_id)).is_running
+            part = await self.task_output(task_id, offset, wait_seconds=OUTPUT_WAIT_SECONDS if is_running else 0)
+            if part.next_offset > part.offset:
+                yield part
+            elif not is_running:
+                return
+            else:
+                await asyncio.sleep(QUIET_SECONDS)
+            offset = part.next_offset
+
+    # What they have in common
+
+    async def _get(self, path: str, kind: type[T], **query: str) -> T:
+        return await self._wire.ask(self._asked("GET", path, query=query), kind)
+
+    async def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
+        return await self._wire.ask(self._asked("POST", path, body), kind)
+
+    async def _change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+        await self._wire.ask_bytes(self._asked(method, path, body))
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        is_repeatable: bool = True,
+    ) -> Asked:
+        return Asked(
+            method=method,
+            path=self._path + path,
+            query=query or {},
+            body=to_bytes(body) if body is not None else None,
+            is_repeatable=is_repeatable,
+        )

@@ -1,0 +1,124 @@
+"""A session read as it happens, over a connection that may break: the cursor says where to go on, and nothing is missed
+or told twice."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.client.errors import NotFound, NotHoldfast, TooMany, Unavailable, Unreachable
+from holdfast.client.frames import Frame, Frames, FrameTooLarge
+from holdfast.client.views import Connection, QueueChanged, Reading
+from holdfast.client.wire import Wire, pauses
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Position
+from holdfast.live.live import Delta, Progress
+
+READ_BYTES: Final = 65_536
+
+
+class EventView(msgspec.Struct):
+    """An event as the server sends it."""
+
+    position: int
+    id: str
+    time: int
+    type: str
+    version: int
+    data: msgspec.Raw
+
+    def event(self) -> Event:
+        body = codec.decode(self.type, self.version, bytes(self.data))
+        return Event(Position(self.position), EventId(self.id), self.time, body)
+
+
+class EventPage(msgspec.Struct):
+    events: tuple[EventView, ...]
+
+
+_events: msgspec.json.Decoder[EventView] = msgspec.json.Decoder(EventView)
+_others: dict[str, msgspec.json.Decoder[Any]] = {
+    "delta": msgspec.json.Decoder(Delta),
+    "progress": msgspec.json.Decoder(Progress),
+    "queue": msgspec.json.Decoder(QueueChanged),
+}
+
+
+class Stream:
+    """One reading of one session. `cursor` may be kept, and read on from later, by any program."""
+
+    def __init__(self, wire: Wire, session_id: str, cursor: str, *, patience_seconds: float) -> None:
+        """`patience_seconds`: for how long in a row the server may be away."""
+        self._wire = wire
+        self._session_id = session_id
+        self._path = f"/v1/sessions/{quote(session_id, safe='')}/events"
+        self._patience_seconds = patience_seconds
+        self.cursor = cursor
+
+    async def until_now(self) -> AsyncGenerator[Reading, None]:
+        """All there is, and then the end."""
+        async with aclosing(self.follow()) as readings:
+            async for reading in readings:
+                if isinstance(reading, QueueChanged):
+                    return  # It is told when all that had happened was told.
+                yield reading
+
+    async def follow(self) -> AsyncGenerator[Reading, None]:
+        """All there is, and then what comes, without end. Raises `NotFound` when the session is deleted, and
+        `Unreachable` when the server is away for longer than the patience lasts."""
+        broken: Unreachable | Unavailable | TooMany | None = None
+        since, waits = 0.0, pauses()
+        while True:
+            try:
+                async with aclosing(self._readings()) as readings:
+                    async for reading in readings:
+                        if broken is not None:
+                            broken, waits = None, pauses()
+                            yield Connection(is_back=True)
+                        yield reading
+                raise Unreachable("The stream ended.", was_sent=True)
+            except (Unreachable, Unavailable, TooMany) as error:
+                if broken is None:
+                    since = time.monotonic()
+                    yield Connection(is_back=False, reason=error.message)
+                broken = error
+            pause = next(waits)
+            if time.monotonic() + pause - since > self._patience_seconds:
+                raise broken
+            await asyncio.sleep(pause)
+
+    async def _readings(self) -> AsyncGenerator[Reading, None]:
+        """From the cursor on, over one connection."""
+        frames = Frames()
+        async with self._wire.stream(self._path, {"last-event-id": self.cursor}) as content:
+            while piece := await content.read(READ_BYTES):
+                try:
+                    found = frames.feed(piece)
+                except FrameTooLarge:
+                    raise self._not_understood() from None
+                for frame in found:
+                    reading = self._reading(frame)
+                    self.cursor = frame.cursor or self.cursor
+                    if reading is not None:
+                        yield reading
+
+    def _reading(self, frame: Frame) -> Reading | None:
+        if frame.kind == "deleted":
+            raise NotFound(404, "session_not_found", f"There is no session {self._session_id}.")
+        try:
+            if frame.kind == "event":
+                return _events.decode(frame.data).event()
+            decoder = _others.get(frame.kind)
+            reading: Reading | None = decoder.decode(frame.data) if decoder is not None else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise self._not_understood() from None
+        return reading
+
+    def _not_understood(self) -> NotHoldfast:
+        message = f"The stream of {self._wire.address.url} is not understood. Is the server of another release?"
+        return NotHoldfast("version_mismatch", message)

@@ -1,0 +1,254 @@
+"""Requests to one server, and what becomes of them when the way there breaks.
+
+Whatever is sent may be sent again: it carries an id under which the server does it once. So a lost answer is asked for
+again, for as long as the caller has patience; only what has no such id is never repeated once it may have arrived.
+"""
+
+import asyncio
+import hmac
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import aiohttp
+import msgspec
+
+from holdfast.client.address import Address, Key, KeySource
+from holdfast.client.errors import NotFound, NotHoldfast, NotSignedIn, Refused, Unavailable, Unreachable, refused
+from holdfast.version import __version__
+
+CONNECT_SECONDS: Final = 10.0
+
+SILENT_SECONDS: Final = 40.0
+"""A server of ours lets no ten seconds pass on a stream without a byte, and answers no request later than this."""
+
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 2.0
+
+NO_SUCH_ADDRESS: Final = "not_found"
+"""The code of an address that the server does not know, other than a session or a task that it does not."""
+
+NONCE: Final = "x-holdfast-nonce"
+PROOF: Final = "x-holdfast-proof"
+
+T = TypeVar("T")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    is_repeatable: bool = True
+    """Asked twice, it is done once."""
+
+
+class _Problem(msgspec.Struct):
+    code: str
+    message: str
+    retry_after: float | None = None
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Problem
+
+
+class _Health(msgspec.Struct):
+    status: str
+    version: str
+
+
+class Wire:
+    """One per server. It shows the key to nobody else, and follows no redirection."""
+
+    def __init__(self, address: Address, key: KeySource, *, patience_seconds: float) -> None:
+        self.address = address
+        self._key_source = key
+        self._key: Key | None = None
+        self.patience_seconds = patience_seconds
+        self._http: aiohttp.ClientSession | None = None
+        self._version = ""
+
+    def __repr__(self) -> str:
+        return f"Wire({self.address.url})"
+
+    async def open(self) -> None:
+        """Look whether a Holdfast server is there. A key is shown only once that is known."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
+        agent = {"user-agent": f"holdfast/{__version__}"}
+        self._http = aiohttp.ClientSession(timeout=timeout, headers=agent, auto_decompress=True)
+        self._version = (await self._health()).version
+        self._key = self._key_source()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    # Asking
+
+    async def ask(self, asked: Asked, kind: type[T]) -> T:
+        """The answer as a value of that type. Raises `ClientError`."""
+        return self._decoded(await self.ask_bytes(asked), kind)
+
+    async def ask_bytes(self, asked: Asked) -> bytes:
+        """The body of the answer; asked again while that is harmless and the patience lasts."""
+        deadline = time.monotonic() + self.patience_seconds
+        for attempt, pause in enumerate(pauses()):
+            try:
+                return await self._once(asked)
+            except NotFound:
+                if asked.method == "DELETE" and asked.is_repeatable and attempt:
+                    return b""  # The answer to the first was lost: it is gone, as wanted.
+                raise
+            except (Unreachable, Unavailable) as error:
+                if not _may_repeat(asked, error) or time.monotonic() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError("there is always another pause")
+
+    async def _once(self, asked: Asked) -> bytes:
+        """Ask once; or twice, if the server was started again and has another token now."""
+        try:
+            return await self._sent(asked)
+        except NotSignedIn:
+            if not self._has_other_key():
+                raise
+        return await self._sent(asked)
+
+    async def _sent(self, asked: Asked) -> bytes:
+        async with self._exchange(asked, {"accept": "application/json"}) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader, None]:
+        """An answer that is read as it comes. Broken, it is `Unreachable`."""
+        asked = Asked(method="GET", path=path)
+        sent = {"accept": "text/event-stream", **headers}
+        try:
+            async with self._exchange(asked, sent) as response:
+                yield response.content
+        except NotSignedIn as error:
+            if self._has_other_key():
+                raise Unreachable("The server was started again.") from None
+            raise error
+
+    @asynccontextmanager
+    async def _exchange(
+        self, asked: Asked, headers: Mapping[str, str], *, is_signed: bool = True
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        if self._http is None:
+            raise RuntimeError("Enter it first: async with connect(url, key) as server")
+        shown = await self._signed() if is_signed else {}
+        try:
+            async with self._http.request(
+                asked.method,
+                f"{self.address.url}{asked.path}",
+                params=dict(asked.query),
+                data=asked.body,
+                headers={**shown, **headers},
+                allow_redirects=False,
+            ) as response:
+                if response.status >= 300:
+                    raise self._refused(response.status, await response.read())
+                yield response
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(f"Nobody answers at {self.address.url}: {_why(error.os_error)}.") from None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            message = f"The connection to {self.address.url} broke: {_why(error)}."
+            raise Unreachable(message, was_sent=True) from None
+
+    async def _signed(self) -> dict[str, str]:
+        if self._key is None:
+            return {}
+        if self._key.is_token:
+            # Each time: a connection that was kept may have ended, and the next is to whoever has the port by now.
+            self._key = await self._proven(self._key)
+        return {"authorization": f"Bearer {self._key.secret.reveal()}"}
+
+    async def _proven(self, token: Key) -> Key:
+        """The token, or a newer one that lies where it lay: the one that whoever answers knows. Else none is shown."""
+        nonce = secrets.token_urlsafe(16)
+        headers = {"accept": "application/json", NONCE: nonce}
+        async with self._exchange(Asked(method="GET", path="/healthz"), headers, is_signed=False) as response:
+            said = response.headers.get(PROOF, "")
+        for key in (token, self._key_source()):
+            if key is not None and hmac.compare_digest(said.encode(), key.proof(nonce).encode()):
+                return key
+        raise NotSignedIn(401, "not_signed_in", f"What answers at {self.address.url} is not the server of the token.")
+
+    def _has_other_key(self) -> bool:
+        found = self._key_source()
+        if found is None or found == self._key:
+            return False
+        self._key = found
+        return True
+
+    # Understanding
+
+    async def _health(self) -> _Health:
+        try:
+            asked = Asked(method="GET", path="/healthz")
+            async with self._exchange(asked, {"accept": "application/json"}, is_signed=False) as response:
+                return msgspec.json.decode(await response.read(), type=_Health)
+        except (msgspec.MsgspecError, UnicodeDecodeError, Refused, NotHoldfast):
+            raise self._not_holdfast() from None
+
+    def _decoded(self, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._other_age(f"its answer is not understood ({error})") from None
+
+    def _refused(self, status: int, body: bytes) -> Exception:
+        try:
+            problem = msgspec.json.decode(body, type=_ErrorBody).error
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            if status in (502, 503, 504):  # A proxy says that its server is away.
+                return Unavailable(status, "server_unreachable", f"{self.address.url} answers {status} for now.")
+            return self._not_holdfast()
+        if problem.code == NO_SUCH_ADDRESS:
+            return self._other_age("it does not know what it is asked for")
+        return refused(status, problem.code, problem.message, retry_after=problem.retry_after)
+
+    def _not_holdfast(self) -> NotHoldfast:
+        message = f"What answers at {self.address.url} is not a Holdfast server. Is the URL right, and the port?"
+        return NotHoldfast("not_holdfast", message)
+
+    def _other_age(self, what: str) -> NotHoldfast:
+        message = (
+            f"The server at {self.address.url} is Holdfast {self._version}, and this is {__version__}: {what}. "
+            "Upgrade the older of them."
+        )
+        return NotHoldfast("version_mismatch", message)
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait before each next try, without end."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def _may_repeat(asked: Asked, error: Unreachable | Unavailable) -> bool:
+    if isinstance(error, Unavailable):
+        return error.status != 500  # 500 is a bug, and the next time is no better.
+    return asked.is_repeatable or not error.was_sent
+
+
+def _why(error: BaseException | None) -> str:
+    """In a few words, of an error whose own words may hold more than people want to read."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(error, socket.gaierror):
+        return "there is no such host"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return "it was closed"
