@@ -8,6 +8,7 @@ import pytest
 from holdfast.store.clock import Clock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
+from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 from holdfast.testing.store_conformance import OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
@@ -24,9 +25,12 @@ class TestSqlite(StoreConformance):
             tools: frozenset[str] = frozenset(),
             secret_key: str = "",
             clock: Clock | None = None,
+            limits: TurnLimits = NO_LIMITS,
         ) -> Store:
             path = tmp_path / "holdfast.db"
-            opened.append(await SqliteStore.open(path, node=node, tools=tools, secret_key=secret_key, clock=clock))
+            opened.append(
+                await SqliteStore.open(path, node=node, tools=tools, secret_key=secret_key, clock=clock, limits=limits)
+            )
             return opened[-1]
 
         yield open_one

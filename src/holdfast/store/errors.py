@@ -7,7 +7,9 @@ StoreError
 
 from typing import Literal
 
-UnavailableCode = Literal["store_disk_full", "store_busy", "store_failed", "store_closed"]
+UnavailableCode = Literal[
+    "store_disk_full", "store_busy", "store_failed", "store_closed", "store_unreachable", "store_read_only"
+]
 
 UnusableCode = Literal[
     "store_corrupt",
@@ -17,6 +19,11 @@ UnusableCode = Literal[
     "store_not_found",
     "store_sqlite_too_old",
     "store_not_a_database",
+    "store_refused",
+    "store_too_old",
+    "store_needs_extra",
+    "store_backed_up_elsewhere",
+    "store_not_durable",
 ]
 
 

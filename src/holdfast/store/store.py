@@ -6,7 +6,7 @@ one statement on that row. The lease serialises execution: whatever makes progre
 that it was made under, and is refused when another claim came after. Anyone may put into an inbox.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -21,6 +21,7 @@ from holdfast.events.request import RequestKind
 from holdfast.events.task import TaskNotice
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
+from holdfast.store.turn_limits import TurnLimits, Turns
 
 Status = Literal["idle", "queued", "running", "waiting"]
 
@@ -45,6 +46,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """The model that a process must be able to use to run it."""
     parent: SessionId | None = None
+    metadata: Mapping[str, str] = {}
     created_at: int
 
 
@@ -105,7 +107,8 @@ class Promotion(msgspec.Struct, frozen=True):
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """All the writes of one decision for one session: all of them or none.
 
-    Without a fence it may hold only records, unless it creates the session: nobody can hold what was not there.
+    Without a fence it may hold only records, and what a call beside the turns used, unless it creates the session:
+    nobody can hold what was not there.
     """
 
     key: Key
@@ -167,6 +170,8 @@ class Accepted(msgspec.Struct, frozen=True):
     duplicate: bool = False
     removed: tuple[InboxItem, ...] = ()
     """Messages that a stop took out of the queue, to be given back to their sender."""
+    waits_for_slot: bool = False
+    """Its turn does not start at once: others of the same owner run, or are to run before it."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -176,11 +181,13 @@ class Refused(msgspec.Struct, frozen=True):
         "session_not_found",
         "id_reused",
         "queue_full",
+        "too_many_turns",
         "busy",
         "request_not_found",
         "request_closed",
         "answered_already",
         "stopping",
+        "metadata_too_large",
     ]
     message: str
 
@@ -201,6 +208,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     waiting_messages: int
     held_by: str | None
     """The process that holds the lease."""
+    model: str | None = None
+    parent: SessionId | None = None
+    shown: Position = Position(0)
+    """The position of the last event that tells its owner something: see `events.event.SHOWN`. What the session was
+    made with does not count."""
+    seen: Position = Position(0)
+    """How far its owner has seen it."""
+    pinned: bool = False
+    metadata: Mapping[str, str] = {}
+
+    @property
+    def is_unread(self) -> bool:
+        return self.shown > self.seen
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +335,9 @@ class Store(Protocol):
         """Accept an item, or give the receipt of the one with the same key.
 
         `only_if_idle` refuses it with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's id)
-        accepts a stop and then the item, in one transaction. `queue_limit` bounds the messages that wait.
+        accepts a stop and then the item, in one transaction. `queue_limit` bounds the messages that wait. A message
+        that would start one turn more than its owner may have in flight is refused with "too_many_turns"; who asks
+        again for what was accepted is not.
         """
         ...
 
@@ -323,6 +345,10 @@ class Store(Protocol):
         self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
     ) -> list[Claim]:
         """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
+
+        Of one owner, no more than there are slots for: sub-sessions of unfinished turns first, which need none, then
+        unfinished turns, then who has waited longest. Where there are more than `limit`, owners take turns, and who has
+        fewest running is first. A session that is to be stopped needs no slot.
 
         Those that use one of `without_models` are for other processes to run, and so are those whose secrets are not
         with this one. With a `fold_version`, short ones are loaded in the same transaction, which saves a way to the
@@ -352,12 +378,20 @@ class Store(Protocol):
 
     async def row(self, key: Key) -> Row | None: ...
 
-    async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page: ...
+    async def rows(
+        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        """The newest first, whether they are pinned or not. `pinned`: only those that are, or that are not."""
+        ...
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
 
     async def oldest_unclaimed(self) -> int | None:
         """Since when the session has been waiting that has waited longest for somebody to run it; None: none does."""
+        ...
+
+    async def turns(self, owner: Owner) -> Turns:
+        """How many turns of an owner run, and how many wait until they may."""
         ...
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
@@ -372,9 +406,32 @@ class Store(Protocol):
 
     async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool: ...
 
-    async def remove_item(self, key: Key, item_key: str) -> bool: ...
+    async def remove_item(self, key: Key, item_key: str) -> bool:
+        """A session that nobody runs, and that has nothing to do without it, is idle again."""
+        ...
 
     async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool: ...
+
+    # What owners note about their sessions. It is not in the log, and does not make a session newer.
+
+    async def see(self, key: Key, position: Position) -> Position | None:
+        """Its owner has seen all up to there. It never goes back, nor beyond the head. How far it is seen now; None:
+        there is no such session. What was known before is not written again."""
+        ...
+
+    async def annotate(
+        self,
+        key: Key,
+        *,
+        pinned: bool | None = None,
+        metadata: Mapping[str, str | None] | None = None,
+        max_entries: int,
+        max_characters: int,
+    ) -> Refused | None:
+        """Pin a session or not, and merge into its metadata: a value is set, None takes the entry out, the others stay.
+        None: done, all of it. Refused: nothing was, as the metadata would have more entries, or more characters in
+        names and values together."""
+        ...
 
     # Presence
 
@@ -480,12 +537,25 @@ class Store(Protocol):
     # The process
 
     @property
+    def limits(self) -> TurnLimits:
+        """How much of one owner's work is admitted and run at a time, as this process was told."""
+        ...
+
+    async def identity(self) -> str:
+        """A random name that the database was given when it was made: who shares it knows each other by that."""
+        ...
+
+    @property
     def process(self) -> str:
         """The random token of this process start: what its leases are held under."""
         ...
 
     async def is_alive(self, process: str) -> bool:
         """Whether the process of that token has not ended."""
+        ...
+
+    async def held(self) -> tuple[Lease, ...]:
+        """What this process holds, also by a claim whose outcome it never heard."""
         ...
 
     async def renew(self, *, ttl_seconds: float) -> bool:

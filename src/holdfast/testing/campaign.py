@@ -2,6 +2,7 @@
 
     python -m holdfast.testing.campaign --kills 5000
     python -m holdfast.testing.campaign --control
+    python -m holdfast.testing.campaign --database postgresql
 
 Every durable write passes a named crash point. A calm run of each scenario finds them all; then processes are killed
 in them, one after the other, and what is left must keep every promise (`invariants.py`). The control plants known
@@ -9,6 +10,7 @@ defects (`defects.py`) and fails if one of them goes unnoticed.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -20,20 +22,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.inbox import Item, TaskNews
-from holdfast.events.session import SessionInfo, Truncated
+from holdfast.events.session import SessionInfo
 from holdfast.store.crash_points import VERBS
+from holdfast.testing import postgres_trials
 from holdfast.testing.defects import BY_NAME as PLANTABLE
 from holdfast.testing.defects import DEFECTS, Defect
 from holdfast.testing.runner import Jobs, run
 from holdfast.testing.scenarios import BY_NAME, SCENARIOS
-from holdfast.testing.trial import Kind, Point, Result, Trial, parse
+from holdfast.testing.trial import Database, Kind, Point, Result, Trial, parse
 
-NOT_WRITTEN_YET = (SessionInfo, Truncated)
+NOT_WRITTEN_YET = (SessionInfo,)
 """Events that the log knows and no operation writes."""
 
 MAX_RECOVERIES = 3
@@ -265,10 +269,14 @@ MEMORY = Path("/dev/shm")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    with scratch_folder(options.scratch, keeps=options.keep) as scratch:
+    with contextlib.ExitStack() as around:
+        scratch = around.enter_context(scratch_folder(options.scratch, keeps=options.keep))
+        urls: list[str] = []
+        if options.database == "postgresql":
+            urls = around.enter_context(postgres_trials.databases(1 if options.replay else options.jobs))
         if options.replay:
-            return _replay(options, scratch)
-        jobs = Jobs(options.jobs, scratch)
+            return _replay(options, scratch, *urls)
+        jobs = Jobs(options.jobs, scratch, urls)
         try:
             if options.control:
                 return 0 if control(jobs, options.seed, options.defect) else 1
@@ -297,11 +305,11 @@ def _campaign(options: argparse.Namespace, jobs: Jobs) -> int:
     return 1 if violations or holes or is_short else 0
 
 
-def _replay(options: argparse.Namespace, scratch: Path) -> int:
+def _replay(options: argparse.Namespace, scratch: Path, url: str = "") -> int:
     if not options.scenario:
         raise SystemExit("--replay needs --scenario")
     trial = parse(options.scenario, options.replay, seed=options.seed, defect=options.defect)
-    result = run(trial, scratch, keeps=options.keep)
+    result = run(trial, scratch, keeps=options.keep, url=url)
     _say_violations(result)
     print(f"{result.kills} kills, {result.freezes} freezes, {len(result.violations)} violations")
     if options.keep:
@@ -336,6 +344,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--defect", choices=PLANTABLE, default="", metavar="NAME", help="plant only this one")
     parser.add_argument("--replay", default="", help="one trial, as a violation printed it")
     parser.add_argument("--keep", action="store_true", help="with --replay: leave the files")
+    parser.add_argument("--database", choices=get_args(Database), default="sqlite", help="the store (default: sqlite)")
     parser.add_argument("--scratch", type=Path, help="where the databases go (default: memory, if there is any)")
     return parser.parse_args(arguments)
 

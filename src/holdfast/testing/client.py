@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.events import message, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, MessageId, Position, RequestId
+from holdfast.events.ids import Key, MessageId, Position, RequestId, TurnId
 from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.session import SettingsChanged
@@ -19,6 +19,7 @@ from holdfast.server.operations import Answered, DeliveryChoice, Operations, Ses
 from holdfast.server.presence import Arrival, Presence
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import SystemClock
+from holdfast.store.keys import KeyRow
 from holdfast.store.store import Cursor
 from holdfast.store.tasks import TaskRow
 from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown
@@ -88,6 +89,19 @@ class Client:
 
         await self._once(f"send {message_id}", send)
 
+    async def send_instead(self, message_id: str, text: str, *, number: int) -> None:
+        """Have other words answered in the place of those that the message had at first (1), then (2), and so on."""
+        said = [event for event in self.events if _is_said(event.body, message_id)]
+        taken_back = said[number - 1]
+        words = message.UserMessage(message_id=MessageId(message_id), turn_id=TurnId(""), content=text, delivery="idle")
+
+        async def send() -> str:
+            before = Position(taken_back.position - 2)  # The turn's start goes with it.
+            sent = await self.operations.send_instead(self.key, words, replaces=taken_back.position, kept=before)
+            return sent.state
+
+        await self._once(f"instead {message_id} {number}", send)
+
     async def stop(self, stop_id: str, *, keep_queued: bool = False) -> None:
         async def stop() -> str:
             return (await self.operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued)).outcome
@@ -135,6 +149,16 @@ class Client:
 
     async def record(self, name: str, *bodies: Body) -> None:
         await self._once(f"record {name}", lambda: self.operations.record(self.key, *bodies))
+
+    async def see(self, position: int) -> None:
+        await self._once(f"see {position}", lambda: self.operations.see(self.key, Position(position)))
+
+    async def annotate(self, **metadata: str | None) -> None:
+        """Pin the session, and note this about it."""
+        names = " ".join(metadata)
+        await self._once(
+            f"annotate {names}", lambda: self.operations.annotate(self.key, pinned=True, metadata=metadata)
+        )
 
     async def rename(self, title: str) -> None:
         await self._once(f"rename {title}", lambda: self.operations.rename(self.key, title))
@@ -191,6 +215,16 @@ class Client:
     async def lose_secret(self) -> None:
         lose = self.operations.store.lose_secret
         await self._once("lose", lambda: lose(self.key, keeper=SECRET_KEY, sealed=SEALED))
+
+    async def make_key(self) -> None:
+        """An API key, one for each process: whoever was not told of its key makes another."""
+        key_id = f"k{self._process}"
+        row = KeyRow(key_id=key_id, name="laptop", owner=self.key.owner, role="user", digest=b"digest", created_at=1)
+        await self._once(f"key {key_id}", lambda: self.operations.store.add_key(row))
+
+    async def revoke_key(self) -> None:
+        key_id = f"k{self._process}"
+        await self._once(f"revoke {key_id}", lambda: self.operations.store.revoke_key(key_id))
 
     async def take_back(self) -> None:
         await self._once("take back", lambda: self.operations.store.drop_secret(self.key))
@@ -404,6 +438,10 @@ class Client:
                     )
         except OperationError:
             return  # It was deleted.
+
+
+def _is_said(body: Body, message_id: str) -> bool:
+    return isinstance(body, message.UserMessage) and body.message_id == message_id
 
 
 def is_silent(item: InboxItem) -> bool:

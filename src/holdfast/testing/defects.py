@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from holdfast.events import tool, turn
-from holdfast.events.ids import Position
+from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
 from holdfast.events.message import Block
+from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
 from holdfast.session import decide
 from holdfast.session.decide import Append, CallFacts
@@ -27,9 +28,12 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
 from holdfast.store.store import Accepted, FenceMissed, LedgerEntry, Outcome, Refused, Rejected, Segment, Snapshot, Unit
 from holdfast.store.tasks import TaskRow
-from holdfast.testing.trial import Kind
+from holdfast.testing import postgres_defects
+from holdfast.testing.planting import replace as _replace
+from holdfast.testing.trial import Database, Kind
 from holdfast.turns import loop, tool_call
 from holdfast.turns.holding import Holding
+from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 
 
@@ -44,10 +48,11 @@ class Defect(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the names of the points around which it shows."""
 
 
-def plant(name: str) -> None:
-    """Make this process suffer from the defect of that name."""
+def plant(name: str, database: Database = "sqlite") -> None:
+    """Make this process suffer from the defect of that name, in the way of its database."""
     if name:
-        BY_NAME[name].plant()
+        own = postgres_defects.PLANTS if database == "postgresql" else {}
+        own.get(name, BY_NAME[name].plant)()
 
 
 # Ownership
@@ -161,6 +166,17 @@ def _split_the_end() -> None:
     )
 
 
+def _take_back_first() -> None:
+    _split(
+        lambda append: _changed(append, events=append.events[:1]) if _replaces(append) else None,
+        lambda append: Append(events=append.events[1:]),
+    )
+
+
+def _replaces(append: Append) -> bool:
+    return len(append.events) > 1 and isinstance(append.events[0], Truncated)
+
+
 def _ends_turn(append: Append) -> bool:
     return len(append.events) > 1 and isinstance(append.events[-1], turn.TurnEnded)
 
@@ -197,6 +213,25 @@ def _book_twice() -> None:
             yield msgspec.structs.replace(entry, attempt=entry.attempt + 100)
 
     _replace(Holding, "_ledger", twice)
+
+
+def _name_over_names() -> None:
+    async def whatever(self: Titles, key: Key, head: Position) -> Position | None:
+        while events := await self._store.events_after(key, head, limit=100):
+            head = events[-1].position
+        return head
+
+    _replace(Titles, "_unless_titled", whatever)
+
+
+def _see_later() -> None:
+    def see(self: SqliteStore, key: Key, position: Position) -> Any:
+        async def acknowledged() -> Position:
+            return position
+
+        return acknowledged()
+
+    _replace(SqliteStore, "see", see)
 
 
 # Streaming
@@ -328,7 +363,7 @@ def _tell_once_for_all() -> None:
 
 
 def _wake_nobody() -> None:
-    def asleep(self: puts.Inbox) -> None:
+    def asleep(self: puts.Inbox, since: int | None = None) -> None:
         self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
 
     tell = task_rows._tell
@@ -365,11 +400,6 @@ def _forget_commands() -> None:
 
 def _lose_news() -> None:
     _replace(decide, "_news", lambda inputs: [])
-
-
-def _replace(owner: Any, name: str, value: Any) -> None:
-    assert hasattr(owner, name), f"{owner} has no {name} to break"
-    setattr(owner, name, value)
 
 
 DEFECTS: tuple[Defect, ...] = (
@@ -419,6 +449,12 @@ DEFECTS: tuple[Defect, ...] = (
         scenarios=("plain", "follow-ups"),
     ),
     Defect(name="the end of a turn is a unit of its own", plant=_split_the_end, scenarios=("plain", "tools")),
+    Defect(
+        name="what is replaced is taken back in a unit of its own",
+        plant=_take_back_first,
+        scenarios=("replaced",),
+        near="truncated",
+    ),
     Defect(name="segments outlive their message", plant=_keep_segments, scenarios=("streaming",), kinds=("calm",)),
     Defect(name="a snapshot is ahead of its log", plant=_snapshot_ahead, scenarios=("tools",), kinds=("calm",)),
     Defect(name="an attempt is booked twice", plant=_book_twice, scenarios=("plain",), kinds=("calm",)),
@@ -442,6 +478,14 @@ DEFECTS: tuple[Defect, ...] = (
         plant=_lose_steering,
         scenarios=("follow-ups",),
         kinds=("calm",),
+    ),
+    Defect(
+        name="a title that a model made replaces a chosen one",
+        plant=_name_over_names,
+        scenarios=("renamed",),
+    ),
+    Defect(
+        name="what was seen is acknowledged and not kept", plant=_see_later, scenarios=("records",), kinds=("calm",)
     ),
     Defect(
         name="the end of a task and its news are two transactions",

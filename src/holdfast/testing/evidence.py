@@ -4,84 +4,59 @@ import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
 from holdfast.commands.command import Asked
 from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
-from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.live.local import LocalLive
-from holdfast.server.reader import Reader, Reading
-from holdfast.store.sqlite import rows
+from holdfast.store.sqlite import key_rows, rows
 from holdfast.store.sqlite.connections import connect
-from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
+from holdfast.store.store import CaughtUp, Cursor, Snapshot
+from holdfast.testing import postgres_evidence, postgres_trials
 from holdfast.testing.journal import Affected, AnyEntry, read
+from holdfast.testing.kept import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.trial import Trial
 
 
-class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the table says of a session, deleted ones included."""
-
-    fence: int
-    lease_holder: str | None
-    is_runnable: bool
-    is_deleted: bool
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table says of a command, those of deleted sessions included."""
-
-    task_id: str
-    is_foreground: bool
-    status: str
-    exit_code: int | None
-    kill_asked: str
-    is_settled: bool
-
-
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(Kept, frozen=True, kw_only=True):
     scenario: Scenario
     trial: Trial
     journal: tuple[AnyEntry, ...]
     effects: tuple[Affected, ...]
-    session: SessionRow | None
-    row: Row | None
-    events: tuple[Event, ...]
-    inbox: tuple[InboxItem, ...]
-    requests: tuple[RequestRow, ...]
-    segments: tuple[Segment, ...]
-    snapshot: Snapshot | None
-    ledger: tuple[LedgerEntry, ...]
-    leftovers: int
-    """Rows of a deleted session that are still there."""
-    commands: tuple[Command, ...] = ()
-    lines: dict[str, int] = {}
+    lines: dict[str, int] = msgspec.field(default_factory=dict)
     """How often each command left its line."""
     alive: tuple[str, ...] = ()
     """Commands that still run."""
     records: int = 0
     """Commands of which anything is known. A key that nothing can be started under any more says nothing."""
-    readings: tuple[tuple[Reading, Cursor], ...]
-    """The whole session, read in one go, with the cursor after each reading."""
-    rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
-    """What is read from some of these cursors."""
 
 
 def collect(scenario: Scenario, trial: Trial, folder: Path, key: Key) -> Evidence:
     """Look, once all processes of the trial have ended."""
-    with contextlib.closing(connect(folder / "holdfast.db", read_only=True)) as db:
+    url = postgres_trials.url_of(folder)
+    kept = _kept(folder / "holdfast.db", key) if url is None else asyncio.run(postgres_evidence.kept(url, key))
+    return Evidence(
+        scenario=scenario,
+        trial=trial,
+        journal=read(folder / "journal"),
+        effects=tuple(entry for entry in read(folder / "effects") if isinstance(entry, Affected)),
+        lines=_lines(folder / "work"),
+        alive=running_commands(folder),
+        records=sum(bool(asked and asked.command) for asked in _asked(folder)),
+        **msgspec.structs.asdict(kept),
+    )
+
+
+def _kept(database: Path, key: Key) -> Kept:
+    with contextlib.closing(connect(database, read_only=True)) as db:
         loaded = rows.load(db, key, -1)
-        readings = asyncio.run(_readings(db, key, Cursor())) if loaded else ()
-        return Evidence(
-            scenario=scenario,
-            trial=trial,
-            journal=read(folder / "journal"),
-            effects=tuple(entry for entry in read(folder / "effects") if isinstance(entry, Affected)),
+        snapshot = _Connection(db)
+        readings = asyncio.run(read_whole(snapshot, key)) if loaded else ()
+        return Kept(
             session=_session(db, key),
             row=loaded.row if loaded else None,
             events=loaded.events if loaded else (),
@@ -92,11 +67,9 @@ def collect(scenario: Scenario, trial: Trial, folder: Path, key: Key) -> Evidenc
             ledger=rows.ledger(db, key.owner, key.session),
             leftovers=_leftovers(db, key),
             commands=_commands(db, key),
-            lines=_lines(folder / "work"),
-            alive=running_commands(folder),
-            records=sum(bool(asked and asked.command) for asked in _asked(folder)),
+            keys=key_rows.read(db, None),
             readings=readings,
-            rereadings=asyncio.run(_rereadings(db, key, readings)),
+            rereadings=asyncio.run(read_again(snapshot, key, readings)),
         )
 
 
@@ -110,7 +83,6 @@ def _session(db: sqlite3.Connection, key: Key) -> SessionRow | None:
 
 
 def _inbox(db: sqlite3.Connection, key: Key) -> tuple[InboxItem, ...]:
-    """All receipts, in the order in which they were accepted, or last changed."""
     found = db.execute("SELECT item_key FROM inbox WHERE owner = ? AND session = ? ORDER BY sequence", key_of(key))
     items = [rows.receipt(db, key, item_key) for (item_key,) in found.fetchall()]
     return tuple(item for item in items if item is not None)
@@ -123,7 +95,7 @@ def _snapshot(db: sqlite3.Connection, key: Key) -> Snapshot | None:
 
 
 def _leftovers(db: sqlite3.Connection, key: Key) -> int:
-    tables = ("event", "event_mark", "segment", "flight", "inbox", "request", "snapshot", "attachment")
+    tables = (*LEFT_OF_A_SESSION, "event_mark", "flight")
     counts = [
         db.execute(f"SELECT count(*) FROM {table} WHERE owner = ? AND session = ?", key_of(key)) for table in tables
     ]
@@ -171,22 +143,3 @@ class _Connection:
 
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
         return rows.catch_up(self._db, key, cursor, limit)
-
-
-async def _readings(db: sqlite3.Connection, key: Key, cursor: Cursor) -> tuple[tuple[Reading, Cursor], ...]:
-    reader = Reader(cast(Store, _Connection(db)), LocalLive(), key, cursor)
-    return tuple([(reading, reader.cursor) async for reading in reader.until_now()])
-
-
-CUTS = 8
-"""Places at which a reading is cut in two. More would find little more, and take time."""
-
-
-async def _rereadings(
-    db: sqlite3.Connection, key: Key, readings: tuple[tuple[Reading, Cursor], ...]
-) -> tuple[tuple[Cursor, tuple[Reading, ...]], ...]:
-    step = max(1, len(readings) // CUTS)
-    again = []
-    for _, cursor in readings[::step]:
-        again.append((cursor, tuple([reading for reading, _ in await _readings(db, key, cursor)])))
-    return tuple(again)

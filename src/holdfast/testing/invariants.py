@@ -122,7 +122,8 @@ def answered_once(evidence: Evidence) -> Iterator[str]:
         match event.body:
             case AssistantMessage(interrupted=False) as said:
                 calls = any(isinstance(block, ToolCallBlock) for block in said.blocks)
-                is_answered = not calls and bool(said.blocks)
+                text = any(isinstance(block, message.TextBlock) and block.text.strip() for block in said.blocks)
+                is_answered = not calls and text
             case message.UserMessage() | turn.TurnEnded():
                 is_answered = False
             case turn.StepStarted() if is_answered:
@@ -337,9 +338,68 @@ def every_attempt_is_booked_once(evidence: Evidence) -> Iterator[str]:
                 wanted[message_id] += 1
             case _:
                 pass
-    booked = Counter(entry.message_id for entry in evidence.ledger)
+    booked = Counter(entry.message_id for entry in evidence.ledger if not entry.message_id.startswith("title:"))
     if booked != wanted:
         yield f"booked are {dict(booked)}; the log has {dict(wanted)}"
+
+
+def titles_do_not_fight(evidence: Evidence) -> Iterator[str]:
+    """A model names a session once at the most, nothing replaces a name that somebody chose, and the row has the last.
+    Each call for a title is booked, but for those that a crash cut."""
+    named = _of(evidence, session.TitleChanged)
+    made = [body for body in named if body.by_model]
+    if len(made) > 1:
+        yield f"a model named it {len(made)} times: {[body.title for body in made]}"
+    for one, next_one in pairwise(named):
+        if one.chosen and not next_one.chosen:
+            yield f"{next_one.title!r} replaced {one.title!r}, which somebody chose"
+    if evidence.row and named and evidence.row.title != named[-1].title:
+        yield f"the row says {evidence.row.title!r}, the log {named[-1].title!r}"
+    if made and not any(entry.message_id.startswith("title:") for entry in evidence.ledger):
+        yield "a title was made, and is not on the books"
+
+
+def notes_are_kept(evidence: Evidence) -> Iterator[str]:
+    """What was acknowledged as seen, pinned or noted is."""
+    row = evidence.row
+    if row is None:
+        return
+    for entry in _acknowledged(evidence, "see"):
+        if row.seen < int(entry.step.split()[1]):
+            yield f"{entry.step} was acknowledged; it is seen up to {row.seen}"
+    for entry in _acknowledged(evidence, "annotate"):
+        if not row.pinned or not row.metadata.keys() >= set(entry.step.split()[1:]):
+            yield f"{entry.step} was acknowledged; the row has {row.pinned} and {row.metadata}"
+
+
+def keys_are_kept(evidence: Evidence) -> Iterator[str]:
+    """A key that somebody was told of is there; and one that was revoked is, for ever."""
+    revoked = {row.key_id: row.revoked_at is not None for row in evidence.keys}
+    for entry in _acknowledged(evidence, "key"):
+        if entry.step.split()[1] not in revoked:
+            yield f"{entry.step} was acknowledged and is not there"
+    for entry in _acknowledged(evidence, "revoke"):
+        if not revoked.get(entry.step.split()[1], False):
+            yield f"{entry.step} was acknowledged and can still be used"
+
+
+def what_is_replaced_is_taken_back(evidence: Evidence) -> Iterator[str]:
+    """Words in the place of others are in the log once for each time that they were accepted, right behind what takes
+    the others back."""
+    bodies = [event.body for event in evidence.events]
+    said: set[MessageId] = set()
+    replaced = 0
+    for index, body in enumerate(bodies):
+        if not isinstance(body, message.UserMessage):
+            continue
+        if body.message_id in said:
+            replaced += 1
+            if not isinstance(bodies[index - 2], session.Truncated):
+                yield f"{body.message_id} is said again, and what was said before is not taken back"
+        said.add(body.message_id)
+    accepted = {entry.step for entry in _acknowledged(evidence, "instead") if not entry.refused}
+    if replaced != len(accepted):
+        yield f"{sorted(accepted)} were accepted in the place of others, and {replaced} took it"
 
 
 def fences_only_rise(evidence: Evidence) -> Iterator[str]:
@@ -372,11 +432,14 @@ def deleted_stays_deleted(evidence: Evidence) -> Iterator[str]:
 
 
 def receipts_can_be_read_again(evidence: Evidence) -> Iterator[str]:
-    """The receipt of a promoted message says how the log has it."""
-    said = {body.message_id: body.delivery for body in _of(evidence, message.UserMessage)}
+    """The receipt of a promoted message says how the log has it; where its words were replaced, each time."""
+    said: dict[MessageId, list[str]] = {}
+    for body in _of(evidence, message.UserMessage):
+        said.setdefault(body.message_id, []).append(body.delivery)
     for item in evidence.inbox:
         if isinstance(item.item, inbox.Message) and item.state == "promoted":
-            delivery = said.get(item.item.message_id)
+            deliveries = said.get(item.item.message_id)
+            delivery = deliveries.pop(0) if deliveries else None
             if delivery != item.outcome:
                 yield f"the receipt of {item.item.message_id} says {item.outcome}, the log {delivery}"
 
@@ -490,6 +553,10 @@ INVARIANTS: tuple[Invariant, ...] = (
     the_model_is_told_the_same,
     a_stop_ends_its_own_turn,
     every_attempt_is_booked_once,
+    titles_do_not_fight,
+    notes_are_kept,
+    keys_are_kept,
+    what_is_replaced_is_taken_back,
     fences_only_rise,
     deleted_stays_deleted,
     receipts_can_be_read_again,

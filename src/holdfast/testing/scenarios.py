@@ -2,9 +2,17 @@
 
 import asyncio
 
+from holdfast.events.body import Body
 from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.request import ExternalToolRequested
-from holdfast.events.session import ClientTool, ModeChanged, PlanChanged, SessionShutdown, ToolDelivered
+from holdfast.events.session import (
+    ClientTool,
+    ModeChanged,
+    PlanChanged,
+    SessionShutdown,
+    TitleChanged,
+    ToolDelivered,
+)
 from holdfast.events.tool import ToolAttempted
 from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
@@ -149,6 +157,8 @@ async def _records(client: Client) -> None:
     await client.attach("c1")
     await client.send("m1", "first")
     await client.turn_shows(1)
+    await client.see(1)
+    await client.annotate(ticket="12")
     await client.rename("A title")
     await client.change_model("scripted")
     await client.record("mode", ModeChanged(new_mode="plan", previous_mode="interactive"))
@@ -160,10 +170,34 @@ async def _records(client: Client) -> None:
     await client.detach("c1")
 
 
+async def _titled(client: Client) -> None:
+    """Whatever happens meanwhile, the first turn does not end before its session has a title from the model."""
+    await client.send("m1", "first")
+    await client.until(lambda: any(_is_made_title(event.body) for event in client.events))
+    client.open("hold")
+    await client.turns_end(1)
+
+
+async def _renamed(client: Client) -> None:
+    """The model's title comes after somebody chose another."""
+    await client.send("m1", "first hold-the-title")
+    await client.turn_shows(1)
+    await client.rename("Mine")
+    client.open("hold-the-title")
+    client.open("hold")
+    await client.turns_end(1)
+
+
+def _is_made_title(body: Body) -> bool:
+    return isinstance(body, TitleChanged) and body.by_model
+
+
 async def _entrusted(client: Client) -> None:
     await client.entrust()
+    await client.make_key()
     await client.send("m1", "first")
     await client.turns_end(1)
+    await client.revoke_key()
     await client.lose_secret()
     await client.take_back()
 
@@ -201,6 +235,17 @@ async def _rewound(client: Client) -> None:
     await client.turns_end(2)
     await client.rewind_to_end_of(1)
     await client.send("m3", "third")
+    await client.turns_end(3)
+
+
+async def _replaced(client: Client) -> None:
+    """The words are edited while their turn runs; and then they are to be answered once more."""
+    await client.send("m1", "first")
+    await client.turn_shows(1)
+    await client.send("m2", "never mind", "enqueue")
+    await client.send_instead("m1", "other words", number=1)
+    await client.turns_end(2)
+    await client.send_instead("m1", "other words", number=2)
     await client.turns_end(3)
 
 
@@ -373,6 +418,22 @@ SCENARIOS: tuple[Scenario, ...] = (
         ends={"m1": COMPLETED},
     ),
     Scenario(
+        name="titled",
+        stages=(_titled,),
+        rules=(rule("first", says("One hold two.")),),
+        says=M1,
+        ends={"m1": COMPLETED},
+        options=SessionOptions(wants_title=True),
+    ),
+    Scenario(
+        name="renamed",
+        stages=(_renamed,),
+        rules=(rule("first", says("One hold two.")),),
+        says=(("m1", "first hold-the-title"),),
+        ends={"m1": COMPLETED},
+        options=SessionOptions(wants_title=True),
+    ),
+    Scenario(
         name="declined",
         stages=(_until_asked, _nobody_can_decide),
         rules=(rule("first", says("May I?", "guarded_line"), DONE),),
@@ -400,6 +461,17 @@ SCENARIOS: tuple[Scenario, ...] = (
         rules=(rule("first", DONE), rule("second", DONE), rule("third", DONE)),
         says=(*M1_M2, ("m3", "third")),
         ends={"m1": COMPLETED, "m2": COMPLETED, "m3": COMPLETED},
+    ),
+    Scenario(
+        name="replaced",
+        stages=(_replaced,),
+        rules=(
+            rule("first", says("One two hold-for-ever three.")),
+            rule("other", says("I will.", "append_line"), DONE),
+        ),
+        says=(("m1", "first"), ("m1", "other words"), ("m1", "other words")),
+        ends={"m1": COMPLETED},
+        removed=("m2",),
     ),
     Scenario(
         name="poison",

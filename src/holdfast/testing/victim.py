@@ -32,15 +32,19 @@ from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Store
+from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import Care, TaskKeeper
 from holdfast.tasks.shell import Shell
-from holdfast.testing import defects
+from holdfast.testing import defects, postgres_trials
 from holdfast.testing.client import SECRET_KEY, Client
 from holdfast.testing.journal import Died, Failed, Journal, Passed, read
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.stage import StagedModel, tools_for
+from holdfast.testing.trial import Database
 from holdfast.tools.registry import Registry
 from holdfast.workers.worker import Pace, Worker
 
@@ -55,6 +59,9 @@ STUCK_WITH_DEFECT_SECONDS = 3.0
 """Where something is expected to be wrong, being sure matters less than being done."""
 
 LAG_SECONDS = 0.01
+
+LIMITS = TurnLimits(running=1, in_flight=1)
+"""A crash must leave no slot taken, and no place: the only session there is would never run again."""
 
 BOUNDS = Bounds(
     linger_seconds=0.02,
@@ -98,6 +105,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     defect: str = ""
 
+    @property
+    def database(self) -> Database:
+        return "sqlite" if postgres_trials.url_of(self.folder) is None else "postgresql"
+
 
 def play(part: Part) -> None:
     """The whole life of a forked process. It never returns."""
@@ -108,7 +119,7 @@ def play(part: Part) -> None:
     status = 0
     try:
         _log_to(journal)
-        defects.plant(part.defect)
+        defects.plant(part.defect, part.database)
         event_loop.run(_play(part, journal))
     except BaseException:
         journal.add(Failed(process=part.process, text=traceback.format_exc()))
@@ -140,19 +151,19 @@ class Aim:
 async def _play(part: Part, journal: Journal) -> None:
     """Open, play, close: the same for the first process and for those that come after a crash."""
     loop = asyncio.get_running_loop()
-    aim = Aim(part, journal)
+    aim, main = Aim(part, journal), threading.current_thread()
     client: Client | None = None
 
     def visit(point: str) -> None:
         aim.reach(point)
         if client is not None:
             loop.call_soon_threadsafe(client.pass_point, point)
-        if part.scenario.lags and part.scenario.lags in point:
+        if part.scenario.lags and part.scenario.lags in point and threading.current_thread() is not main:
             time.sleep(LAG_SECONDS)
 
     crash_points.install(visit)
     live, clock = LocalLive(), SystemClock()
-    store = await SqliteStore.open(part.folder / "holdfast.db", node=NODE, secret_key=SECRET_KEY, clock=clock)
+    store = await _store(part)
     operations = Operations(
         store=store, live=live, clock=clock, bounds=BOUNDS, node=NODE, host=None, producer="campaign"
     )
@@ -171,6 +182,14 @@ async def _play(part: Part, journal: Journal) -> None:
             raise Stuck(f"nothing happens any more: {row}, {await store.waiting_items(KEY)}, {tasks}") from None
 
 
+async def _store(part: Part) -> Store:
+    url = postgres_trials.url_of(part.folder)
+    if url is not None:
+        return await PostgresStore.open(url, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
+    file = part.folder / "holdfast.db"
+    return await SqliteStore.open(file, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
+
+
 def _options(part: Part) -> SessionOptions:
     if not part.scenario.has_commands:
         return part.scenario.options
@@ -178,7 +197,7 @@ def _options(part: Part) -> SessionOptions:
 
 
 async def _shell(
-    part: Part, store: SqliteStore, live: LocalLive, client: Client, running: contextlib.AsyncExitStack
+    part: Part, store: Store, live: LocalLive, client: Client, running: contextlib.AsyncExitStack
 ) -> Shell:
     """The commands of the trial, with somebody who looks after them."""
     clock = SystemClock()
@@ -196,7 +215,7 @@ class Stuck(Exception):
     """The program of a scenario waits for something that does not come."""
 
 
-def _worker(part: Part, store: SqliteStore, live: LocalLive, client: Client, shell: Shell | None) -> Worker:
+def _worker(part: Part, store: Store, live: LocalLive, client: Client, shell: Shell | None) -> Worker:
     script = Script(part.scenario.rules, varied=True)
     model: Model = StagedModel(script, client, client.journal)
 

@@ -9,10 +9,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.events.ids import Fence, Owner, RequestId
+from holdfast.events.ids import Fence, Owner, RequestId, SessionId
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
+from holdfast.store.sqlite.order import Here, Order
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
+from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
 """A session that nobody could run for so long is given to anyone, to say so."""
@@ -25,8 +28,19 @@ class Leases:
     """The lease writes of one process. Every method runs on the writer's thread, inside its transaction."""
 
     def __init__(
-        self, liveness: Liveness, *, node: str, tools: frozenset[str], secret_key: str, now_ms: Callable[[], int]
+        self,
+        liveness: Liveness,
+        *,
+        node: str,
+        tools: frozenset[str],
+        secret_key: str,
+        limits: TurnLimits,
+        now_ms: Callable[[], int],
+        about: About = NOTHING_SAID,
     ) -> None:
+        self.limits = limits
+        self._about = (about.role, about.version, about.started_at, about.max_sessions)
+        self._order = Order(limits)
         self._liveness = liveness
         self._me = liveness.token
         self._node = node
@@ -34,12 +48,15 @@ class Leases:
         self._secret_key = secret_key or self._me
         self._now_ms = now_ms
         self._boot = boot_id()
+        self._left_some = False
+        """The last claim left sessions that nobody holds: they wait for a slot, or for another process."""
 
     # The process
 
     def register(self, db: sqlite3.Connection, ttl_seconds: float) -> None:
         self._liveness.begin_again_if_lost()
-        db.execute(SQL["register"], (self._me, self._node, self._boot, _until(ttl_seconds)))
+        lives = (self._me, self._node, self._boot, _until(ttl_seconds), boottime_ms())
+        db.execute(SQL["register"], (*lives, *self._about))
 
     def renew(self, db: sqlite3.Connection, ttl_seconds: float) -> tuple[bool, str]:
         """Once the expiry has passed, or the row is gone, the leases are gone too: whoever slept that long starts
@@ -68,8 +85,12 @@ class Leases:
 
     def has_nothing_to_claim(self, db: sqlite3.Connection, without: str) -> tuple[bool, list[Claim]]:
         """Most looks find nothing, and cost no transaction."""
-        if self._gone(db):
+        if self._gone(db) or db.execute(SQL["is_due"], (self._now_ms(),)).fetchone() is not None:
             return False, []
+        if not self._has_unheld(db):
+            return True, []
+        if not self._left_some:
+            return False, []  # Most likely it is for this process: then it is looked for once, not twice.
         return not (self._claimable(db, 1, without) or self._claimable_to_end(db, 1)), []
 
     def claim(self, db: sqlite3.Connection, limit: int, without: str) -> tuple[list[Claim], str | None]:
@@ -80,11 +101,17 @@ class Leases:
                 self._liveness.bury(token)
         if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
             return [], None
+        db.execute(SQL["wake_due"], (self._now_ms(),))
         claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit, without)]
-        if len(claims) < limit:
+        self._left_some = self._has_unheld(db)
+        if self._left_some and len(claims) < limit:
             left = self._claimable_to_end(db, limit - len(claims))
             claims += [self._take(db, found, eligible=False) for found in left]
         return claims, "sessions" if claims else None
+
+    def held(self, db: sqlite3.Connection) -> tuple[Lease, ...]:
+        found = db.execute(SQL["held"], (self._me,)).fetchall()
+        return tuple(Lease(Key(owner, id), Fence(fence)) for owner, id, fence in found)
 
     def release(
         self, db: sqlite3.Connection, lease: Lease, seen_tail: int, how: ReleaseKind
@@ -96,18 +123,33 @@ class Leases:
             released = db.execute(SQL["hand_over"], (*held, how, self._now_ms())).rowcount == 1
         return released, "session" if released else None
 
-    def _take(self, db: sqlite3.Connection, found: tuple[Any, ...], *, eligible: bool) -> Claim:
-        key = Key(found[0], found[1])
-        fence, claims = db.execute(SQL["take"], (*found[:2], self._me, self._now_ms())).fetchone()
+    def _take(self, db: sqlite3.Connection, found: tuple[str, str], *, eligible: bool) -> Claim:
+        fence, claims = db.execute(SQL["take"], (*found, self._me, self._now_ms())).fetchone()
+        key = Key(Owner(found[0]), SessionId(found[1]))
         return Claim(lease=Lease(key, Fence(fence)), claims_without_progress=claims, eligible=eligible)
 
-    def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[Any, ...]]:
-        has = (self._node, self._tools)
-        holds = (self._me, self._secret_key)
-        return db.execute(SQL["claimable"], (*has, self._now_ms(), limit, without, *holds)).fetchall()
+    def _has_unheld(self, db: sqlite3.Connection) -> bool:
+        return db.execute(SQL["has_unheld"]).fetchone() is not None
 
-    def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
-        return db.execute(SQL["claimable_to_end"], (self._now_ms() - UNPLACED_MS, limit)).fetchall()
+    def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[str, str]]:
+        here = Here(
+            node=self._node,
+            tools=self._tools,
+            without_models=without,
+            process=self._me,
+            secret_key=self._secret_key,
+        )
+        return self._order.next(db, here, limit)
+
+    def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[str, str]]:
+        """What is left once every session that this process may run is taken: those to be stopped, and those that
+        nobody could run."""
+        stopping = db.execute(SQL["stopping"], (limit,)).fetchall()
+        unplaced = self._order.unplaced(db, before=self._now_ms() - UNPLACED_MS, limit=limit)
+        return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
+
+    def oldest_unclaimed(self, db: sqlite3.Connection) -> int | None:
+        return self._order.oldest(db)
 
     def _others(self, db: sqlite3.Connection) -> list[tuple[Any, ...]]:
         return db.execute(SQL["other_processes"], (self._me, self._boot, boottime_ms())).fetchall()

@@ -1,6 +1,7 @@
 """Brings a database to this release's schema, forwards only. Each migration is one transaction, and processes that
 start together take turns."""
 
+import contextlib
 import sqlite3
 import time
 from importlib import resources
@@ -8,16 +9,39 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.sqlite.connections import APPLICATION_ID, BUSY_SECONDS
+from holdfast.store.sqlite.connections import (
+    APPLICATION_ID,
+    BUSY_SECONDS,
+    connect,
+    create_if_missing,
+    refuse_folder,
+    unusable,
+)
+from holdfast.store.sqlite.filesystem import refuse_network
+from holdfast.store.survey import Schema
 
 
-def _read() -> tuple[str, ...]:
+def _read() -> dict[str, str]:
     folder = resources.files("holdfast.store.sqlite").joinpath("migrations")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return tuple(file.read_text("utf-8") for file in files)
+    return {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
 
 
-MIGRATIONS: Final = _read()
+_FOUND: Final = _read()
+MIGRATIONS: Final = tuple(_FOUND.values())
+NAMES: Final = tuple(_FOUND)
+
+
+def migrate_file(path: Path) -> None:
+    """Make the database, or bring it forward, without opening it as a process would."""
+    refuse_network(path)
+    refuse_folder(path)
+    try:
+        create_if_missing(path)
+        with contextlib.closing(connect(path)) as db:
+            migrate(db, path)
+    except (sqlite3.Error, OSError) as error:
+        raise unusable(error, path) from error
 
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
@@ -37,11 +61,17 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
                 db.execute("ROLLBACK")
 
 
-def _check_in_one_look(db: sqlite3.Connection, path: Path, *, newest: int) -> None:
+def schema_of(db: sqlite3.Connection, path: Path) -> Schema:
+    """What was run and what is still to be. A database of a newer release, or of another program, is refused."""
+    version = _check_in_one_look(db, path, newest=len(MIGRATIONS))
+    return Schema(version=version, pending=NAMES[version:])
+
+
+def _check_in_one_look(db: sqlite3.Connection, path: Path, *, newest: int) -> int:
     """Within a transaction: a process that makes the same database meanwhile must not be seen half done."""
     db.execute("BEGIN")
     try:
-        _check(db, path, newest=newest)
+        return _check(db, path, newest=newest)
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")

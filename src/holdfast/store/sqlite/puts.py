@@ -20,8 +20,9 @@ from holdfast.events.inbox import (
     ToBackground,
 )
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.sqlite.rows import inbox_item
+from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
+from holdfast.store.turn_limits import TurnLimits, Turns
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     queue_limit: int
     only_if_idle: bool
     stop_first: str | None
+    limits: TurnLimits
     now: int
 
 
@@ -53,19 +55,22 @@ def put(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | N
     session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
     if session is None:
         return Refused("session_not_found", "There is no such session."), None
-    inbox = Inbox(db, asked.key, tail=session[0], turn_id=session[1], now=asked.now)
-    answer = _put(inbox, asked)
+    tail, turn_id, *about = session
+    inbox = Inbox(db, asked.key, tail=tail, turn_id=turn_id, now=asked.now)
+    answer = _put(inbox, asked, Admission(db, asked, turn_id, *about))
     return answer, _kind(asked.item) if isinstance(answer, Accepted) else None
 
 
-def _put(inbox: "Inbox", asked: Put) -> Accepted | Refused:
+def _put(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
     match asked.item:
         case Message():
-            return _put_message(inbox, asked)
+            return _put_message(inbox, asked, admission)
         case Answer():
             return _put_answer(inbox, asked, asked.item)
         case Stop():
-            return inbox.stop(asked.item, asked.item_key)
+            accepted = inbox.stop(asked.item, asked.item_key)
+            inbox.rest()
+            return accepted
         case Rewind() | ToBackground() | TaskNews():
             item = inbox.add(asked.item, asked.item_key, asked.payload)
             inbox.wake()
@@ -82,22 +87,32 @@ def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accept
     if original == asked.payload:
         stop = asked.item_key if isinstance(asked.item, Stop) else asked.stop_first
         removed = db.execute(SQL["removed_by"], (*_of(asked.key), stop)).fetchall() if stop is not None else ()
-        return Accepted(receipt, duplicate=True, removed=tuple(inbox_item(row) for row in removed))
+        waits = receipt.state == "accepted" and _waits_still(db, asked)
+        items = tuple(inbox_item(row) for row in removed)
+        return Accepted(receipt, duplicate=True, removed=items, waits_for_slot=waits)
     return Refused("id_reused", "This id was already used for something else. Use a new one.")
 
 
-def _put_message(inbox: "Inbox", asked: Put) -> Accepted | Refused:
+def _waits_still(db: sqlite3.Connection, asked: Put) -> bool:
+    session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
+    return session is not None and Admission(db, asked, *session[1:]).waits_for_slot()
+
+
+def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
     waiting = inbox.count_waiting()
     if asked.only_if_idle and (waiting or inbox.turn_id is not None):
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
+    if admission.is_one_too_many():
+        return Refused("too_many_turns", admission.turns.refusal())
+    waits = admission.waits_for_slot()
     removed: tuple[InboxItem, ...] = ()
     if asked.stop_first is not None:
         removed = inbox.stop_once(asked.stop_first)
     item = inbox.add(asked.item, asked.item_key, asked.payload)
-    inbox.wake()
-    return Accepted(item, removed=removed)
+    inbox.wake(admission.since())
+    return Accepted(item, removed=removed, waits_for_slot=waits)
 
 
 def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
@@ -111,6 +126,55 @@ def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refuse
     item = inbox.add(asked.item, asked.item_key, asked.payload)
     inbox.wake()
     return Accepted(item)
+
+
+class Admission:
+    """Whether a message may start a turn, and when. Owners without limits are not counted at all."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        asked: Put,
+        turn_id: TurnId | None,
+        status: str,
+        is_runnable: bool,
+        is_held: bool,
+        is_counted: bool,
+    ) -> None:
+        owner = asked.key.owner
+        self._db = db
+        self._owner = owner
+        self._now = asked.now
+        self._in_flight = asked.limits.in_flight_of(owner) if is_counted else None
+        self._running = asked.limits.running_of(owner) if is_counted else None
+        is_in_flight = is_runnable and status != "waiting"
+        joins = turn_id is not None and asked.stop_first is None
+        self._starts = not is_in_flight and not joins
+        self._is_in_line = is_in_flight and not is_held and turn_id is None
+        self._counted: Turns | None = None
+
+    @property
+    def turns(self) -> Turns:
+        if self._counted is None:
+            self._counted = turns(self._db, self._owner)
+        return self._counted
+
+    def is_one_too_many(self) -> bool:
+        return self._in_flight is not None and self._starts and self.turns.in_flight >= self._in_flight
+
+    def waits_for_slot(self) -> bool:
+        if self._running is None:
+            return False
+        if self._starts:
+            return self.turns.in_flight >= self._running
+        return self._is_in_line and self.turns.slots >= self._running
+
+    def since(self) -> int:
+        """Where its session stands in line: behind all others of its owner, whatever the clock says."""
+        if self._running is None:
+            return self._now
+        ((last,),) = self._db.execute(SQL["last_in_line"], (self._owner,))
+        return self._now if last is None else max(self._now, last + 1)
 
 
 class Inbox:
@@ -150,8 +214,13 @@ class Inbox:
             item=item,
         )
 
-    def wake(self) -> None:
-        self.db.execute(SQL["wake"], (*self.of, self.tail, self.now))
+    def wake(self, since: int | None = None) -> None:
+        """There is something to do, from now on or (to keep an order) from then on."""
+        self.db.execute(SQL["wake"], (*self.of, self.tail, self.now, since or self.now))
+
+    def rest(self) -> None:
+        """If there is nothing to do any more, nobody need look."""
+        self.db.execute(SQL["rest"], self.of)
 
     def stop(self, stop: Stop, item_key: str) -> Accepted:
         """Accept a stop for the turn that runs now. With none there is nobody to wake: its receipt is final."""
@@ -200,6 +269,8 @@ def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tup
 
 def remove_item(db: sqlite3.Connection, key: Key, item_key: str) -> tuple[bool, str | None]:
     removed = db.execute(SQL["remove_item"], (*_of(key), item_key, "removed", None)).rowcount == 1
+    if removed:
+        db.execute(SQL["rest"], _of(key))
     return removed, "message" if removed else None
 
 

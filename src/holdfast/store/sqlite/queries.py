@@ -16,7 +16,10 @@ MANY: Final = 128
 def _read() -> dict[str, str]:
     text = resources.files("holdfast.store.sqlite").joinpath("queries.sql").read_text("utf-8")
     _, *parts = _NAME.split(text)
-    return {name: body.partition(";")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
+    found = {name: body.partition(";")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    counted = "\n".join(line for line in found["counted"].splitlines() if not line.startswith("--"))
+    return {name: body.replace("{counted}", counted) for name, body in found.items()}
 
 
 SQL: Final = _read()

@@ -8,7 +8,7 @@
 SELECT json_group_array(json_array(
     wanted.column1, session.fence, session.lease_holder IS wanted.column4, head.position, head.last_event,
     session.inbox_tail, session.updated_at, session.deleted_at IS NOT NULL, coalesce(flight.first, 0),
-    coalesce(flight.last, 0), session.log))
+    coalesce(flight.last, 0), session.log, head.shown))
   FROM (VALUES {rows}) AS wanted
   JOIN session ON session.owner = wanted.column2 AND session.id = wanted.column3
   JOIN head ON head.log = session.log
@@ -19,8 +19,9 @@ SELECT json_array(coalesce((SELECT max(number) FROM event), 0), coalesce((SELECT
 
 -- name: units_advance
 -- The rows all exist: every one of them takes the second half. As an UPDATE FROM it takes three times as long.
-INSERT INTO head (log, position, last_event) VALUES {rows}
-ON CONFLICT (log) DO UPDATE SET position = excluded.position, last_event = excluded.last_event;
+INSERT INTO head (log, position, last_event, shown) VALUES {rows}
+ON CONFLICT (log) DO UPDATE
+   SET position = excluded.position, last_event = excluded.last_event, shown = excluded.shown;
 
 -- name: describe
 UPDATE session
@@ -100,7 +101,8 @@ ON CONFLICT (owner, session) DO UPDATE
 -- The inbox
 
 -- name: put_session
-SELECT inbox_tail, turn_id FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+SELECT inbox_tail, turn_id, status, runnable, lease_holder IS NOT NULL, {counted}
+  FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: item
 SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, original
@@ -134,11 +136,23 @@ VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
 -- name: wake
 UPDATE session
    SET inbox_tail = ?3,
-       runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?4 END,
+       runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?5 END,
        runnable = 1,
        status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
        updated_at = ?4
  WHERE owner = ?1 AND id = ?2;
+
+-- name: last_in_line
+SELECT max(runnable_since) FROM session INDEXED BY session_claimable
+ WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL AND turn_id IS NULL;
+
+-- name: rest
+-- What nobody holds, and has nothing to do any more, need not be claimed to find that out: it would take up a place.
+UPDATE session
+   SET runnable = 0, runnable_since = NULL, noted_at = NULL, status = 'idle'
+ WHERE owner = ?1 AND id = ?2 AND runnable = 1 AND lease_holder IS NULL AND turn_id IS NULL AND deleted_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM inbox INDEXED BY inbox_waiting
+                    WHERE inbox.owner = ?1 AND inbox.session = ?2 AND inbox.state = 'accepted');
 
 -- name: raise_tail
 UPDATE session SET inbox_tail = ?3 WHERE owner = ?1 AND id = ?2;
@@ -162,77 +176,110 @@ UPDATE inbox SET sequence = ?4, place = ?5 WHERE owner = ?1 AND session = ?2 AND
 -- Leases
 
 -- name: other_processes
+-- Whether it holds anything is asked of those only that do not renew: it is looked for among all that are held.
 SELECT token, boot_id = ?2 AND expires_at > ?3,
-       EXISTS (SELECT 1 FROM session WHERE runnable = 1 AND lease_holder = token)
+       CASE WHEN boot_id = ?2 AND expires_at > ?3 THEN 1 ELSE EXISTS (
+         SELECT 1 FROM session INDEXED BY session_held WHERE lease_holder = token AND lease_holder IS NOT NULL) END
   FROM process WHERE token <> ?1;
 
 -- name: is_alive
 SELECT 1 FROM process WHERE token = ?1 AND boot_id = ?2 AND expires_at > ?3;
 
 -- name: register
-INSERT INTO process (token, node, boot_id, expires_at) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (token) DO UPDATE SET boot_id = excluded.boot_id, expires_at = excluded.expires_at;
+INSERT INTO process (token, node, boot_id, expires_at, renewed_at, role, version, started_at, max_sessions)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (token) DO UPDATE
+   SET boot_id = excluded.boot_id, expires_at = excluded.expires_at, renewed_at = excluded.renewed_at;
 
 -- name: renew
-UPDATE process SET expires_at = ?4 WHERE token = ?1 AND boot_id = ?2 AND expires_at > ?3;
+UPDATE process SET expires_at = ?4, renewed_at = ?3 WHERE token = ?1 AND boot_id = ?2 AND expires_at > ?3;
 
 -- name: forget_process
 DELETE FROM process WHERE token = ?1;
 
 -- name: free_leases
-UPDATE session SET lease_holder = NULL WHERE runnable = 1 AND lease_holder = ?1;
+UPDATE session INDEXED BY session_held SET lease_holder = NULL WHERE lease_holder = ?1 AND lease_holder IS NOT NULL;
+
+-- name: counted
+-- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.
+(session.parent IS NULL OR NOT EXISTS (
+    SELECT 1 FROM session AS above
+     WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
+
+-- name: owners_waiting
+-- Everybody who has sessions that nobody holds and that have something to do, each found by one step in the index, with
+-- how many slots are taken. ?1 is how many an owner has (NULL: as many as they want), ?2 who has no limit. Those without
+-- a free slot are left out, unless they have sub-sessions.
+WITH RECURSIVE waiting (owner) AS (
+  SELECT (SELECT owner FROM session INDEXED BY session_claimable
+           WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1)
+  UNION ALL
+  SELECT (SELECT owner FROM session INDEXED BY session_claimable
+           WHERE runnable = 1 AND lease_holder IS NULL AND session.owner > waiting.owner ORDER BY owner LIMIT 1)
+    FROM waiting WHERE waiting.owner IS NOT NULL),
+counted (owner, slots) AS MATERIALIZED (
+  SELECT owner, CASE WHEN ?1 IS NOT NULL AND owner NOT IN (SELECT value FROM json_each(?2)) THEN
+      (SELECT count(*) FROM session INDEXED BY session_held
+        WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL AND {counted}) END
+    FROM waiting WHERE owner IS NOT NULL)
+SELECT owner, slots,
+       (SELECT min(runnable_since) FROM session INDEXED BY session_unnoted
+         WHERE session.owner = counted.owner AND runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL)
+  FROM counted
+ WHERE slots IS NULL OR slots < ?1
+    OR EXISTS (SELECT 1 FROM session INDEXED BY session_claimable
+                WHERE session.owner = counted.owner AND (parent IS NULL) = 0 AND runnable = 1 AND lease_holder IS NULL);
+
+-- name: count_held
+SELECT count(*) FROM session INDEXED BY session_held WHERE owner = ?1 AND lease_holder IS NOT NULL;
+
+-- name: has_unheld
+SELECT 1 FROM session INDEXED BY session_claimable WHERE runnable = 1 AND lease_holder IS NULL LIMIT 1;
 
 -- name: claimable
--- Oldest first, among those that this process may run: on no particular host or on this one, with tools that it has, a
--- model that it can use, and what their clients entrusted to them.
-SELECT owner, id, since FROM (
-  SELECT owner, id, runnable_since AS since FROM session
-   WHERE runnable = 1 AND lease_holder IS NULL AND host IS NULL
-     AND (tools = '[]' OR NOT EXISTS (
-       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
-     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
-     AND NOT EXISTS (
-       SELECT 1 FROM secret
-        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
-   ORDER BY runnable_since LIMIT ?4)
-UNION ALL
-SELECT owner, id, since FROM (
-  SELECT owner, id, runnable_since AS since FROM session
-   WHERE runnable = 1 AND lease_holder IS NULL AND host = ?1
-     AND (tools = '[]' OR NOT EXISTS (
-       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
-     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
-     AND NOT EXISTS (
-       SELECT 1 FROM secret
-        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
-   ORDER BY runnable_since LIMIT ?4)
-UNION ALL
-SELECT owner, id, since FROM (
-  SELECT owner, id, wake_at AS since FROM session
-   WHERE wake_at <= ?3 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?1)
-     AND (tools = '[]' OR NOT EXISTS (
-       SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?2))))
-     AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
-     AND NOT EXISTS (
-       SELECT 1 FROM secret
-        WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
-   ORDER BY wake_at LIMIT ?4)
-ORDER BY since LIMIT ?4;
+-- Those of an owner that a process may run: on no particular host or on this one, with tools that it has, a model that
+-- it can use, and what their clients entrusted to them. Without a free slot (?8), only those that need none.
+SELECT {counted}, turn_id IS NULL, runnable_since, id FROM session INDEXED BY session_claimable
+ WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL
+   AND (?8 OR NOT {counted})
+   AND (host IS NULL OR host = ?2)
+   AND (tools = '[]' OR NOT EXISTS (
+     SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?3))))
+   AND (?5 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?5)))
+   AND NOT EXISTS (
+     SELECT 1 FROM secret
+      WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?6, ?7))
+ ORDER BY parent IS NULL, turn_id IS NULL, runnable_since LIMIT ?4;
 
--- name: claimable_to_end
--- What is left once every session that this process may run is taken: those to be stopped, and those that nobody
--- could run for so long that their readers should be told.
-SELECT owner, id FROM (
-  SELECT session.owner, session.id
-    FROM inbox INDEXED BY inbox_stops CROSS JOIN session ON session.owner = inbox.owner AND session.id = inbox.session
-   WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND session.runnable = 1 AND session.lease_holder IS NULL
-   LIMIT ?2)
-UNION
-SELECT owner, id FROM (
-  SELECT owner, id FROM session INDEXED BY session_unnoted
-   WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?1
-   ORDER BY runnable_since LIMIT ?2)
-LIMIT ?2;
+-- name: wake_due
+UPDATE session SET runnable = 1, runnable_since = wake_at
+ WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL;
+
+-- name: is_due
+SELECT 1 FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL LIMIT 1;
+
+-- name: stopping
+-- Sessions to be stopped, which any process may do.
+SELECT session.owner, session.id
+  FROM inbox INDEXED BY inbox_stops CROSS JOIN session ON session.owner = inbox.owner AND session.id = inbox.session
+ WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND session.runnable = 1 AND session.lease_holder IS NULL
+ LIMIT ?1;
+
+-- name: unplaced
+-- Sessions that nobody could run for so long that their readers should be told.
+SELECT session.owner, session.id
+  FROM json_each(?1) AS owners CROSS JOIN session INDEXED BY session_unnoted ON session.owner = owners.value
+ WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?2
+ LIMIT ?3;
+
+-- name: turns
+SELECT
+  (SELECT count(*) FROM session INDEXED BY session_held
+    WHERE owner = ?1 AND lease_holder IS NOT NULL AND status <> 'waiting' AND {counted}),
+  (SELECT count(*) FROM session INDEXED BY session_held
+    WHERE owner = ?1 AND lease_holder IS NOT NULL AND status = 'waiting' AND {counted}),
+  (SELECT count(*) FROM session INDEXED BY session_claimable
+    WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL AND {counted});
 
 -- name: take
 UPDATE session
@@ -240,6 +287,10 @@ UPDATE session
        runnable = 1, runnable_since = coalesce(runnable_since, ?4)
  WHERE owner = ?1 AND id = ?2
 RETURNING fence, claims;
+
+-- name: held
+SELECT owner, id, fence FROM session INDEXED BY session_held
+ WHERE lease_holder = ?1 AND lease_holder IS NOT NULL ORDER BY owner, id;
 
 -- name: release
 UPDATE session
@@ -338,10 +389,27 @@ DELETE FROM snapshot WHERE owner = ?1 AND session = ?2;
 -- name: delete_attachments
 DELETE FROM attachment WHERE owner = ?1 AND session = ?2;
 
+-- name: delete_annotation
+DELETE FROM annotation WHERE owner = ?1 AND session = ?2;
+
+-- What owners note
+
+-- name: annotated
+SELECT head.position, coalesce(annotation.seen, 0), coalesce(annotation.pinned, 0), annotation.metadata
+  FROM session
+  JOIN head ON head.log = session.log
+  LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ WHERE session.owner = ?1 AND session.id = ?2 AND deleted_at IS NULL;
+
+-- name: annotate
+INSERT INTO annotation (owner, session, seen, pinned, metadata) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (owner, session) DO UPDATE
+   SET seen = excluded.seen, pinned = excluded.pinned, metadata = excluded.metadata;
+
 -- Reading
 
 -- name: row
-SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.log), 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
+SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
        (SELECT count(*) FROM request INDEXED BY request_open
          WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
            AND NOT EXISTS (SELECT 1 FROM inbox
@@ -350,11 +418,14 @@ SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.l
        (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
-       lease_holder
-  FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+       lease_holder, model, parent, coalesce(head.shown, 0), coalesce(annotation.seen, 0),
+       coalesce(annotation.pinned, 0), annotation.metadata
+  FROM session
+  LEFT JOIN head ON head.log = session.log
+  LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id WHERE session.owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: rows
-SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.log), 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
+SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
        (SELECT count(*) FROM request INDEXED BY request_open
          WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
            AND NOT EXISTS (SELECT 1 FROM inbox
@@ -363,9 +434,13 @@ SELECT owner, id, coalesce((SELECT position FROM head WHERE head.log = session.l
        (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
-       lease_holder
+       lease_holder, model, parent, coalesce(head.shown, 0), coalesce(annotation.seen, 0),
+       coalesce(annotation.pinned, 0), annotation.metadata
   FROM session
- WHERE owner = ?1 AND deleted_at IS NULL AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
+  LEFT JOIN head ON head.log = session.log
+  LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ WHERE session.owner = ?1 AND deleted_at IS NULL AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
+   AND (?6 IS NULL OR coalesce(annotation.pinned, 0) = ?6)
    AND (?4 = '' OR title LIKE ?4 ESCAPE '\' OR EXISTS (
      SELECT 1 FROM event
       WHERE event.owner = session.owner AND event.session = session.id AND event.type = 'user.message'
@@ -427,7 +502,9 @@ SELECT id FROM session WHERE owner = ?1 AND deleted_at IS NULL
  LIMIT ?2;
 
 -- name: oldest_unclaimed
-SELECT min(runnable_since) FROM session INDEXED BY session_runnable WHERE runnable = 1 AND lease_holder IS NULL;
+SELECT min(runnable_since)
+  FROM json_each(?1) AS owners CROSS JOIN session INDEXED BY session_claimable ON session.owner = owners.value
+ WHERE runnable = 1 AND lease_holder IS NULL;
 
 -- name: tail
 SELECT fence, inbox_tail FROM session WHERE owner = ?1 AND id = ?2;
@@ -537,3 +614,28 @@ UPDATE api_key SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
 -- name: keys
 SELECT id, name, owner, role, digest, created_at, revoked_at
   FROM api_key WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at, id;
+
+-- name: identity
+SELECT name FROM identity;
+
+-- Looking at a database from outside. These know only what the first migration made, but for the last.
+
+-- name: survey_contents
+SELECT count(*), coalesce(sum(status <> 'idle'), 0), (SELECT coalesce(sum(position), 0) FROM head)
+  FROM session WHERE deleted_at IS NULL;
+
+-- name: survey_work
+SELECT (SELECT count(*) FROM session WHERE runnable = 1 AND lease_holder IS NULL),
+       (SELECT min(runnable_since) FROM session WHERE runnable = 1 AND lease_holder IS NULL),
+       (SELECT count(*) FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL),
+       (SELECT min(wake_at) FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL),
+       (SELECT count(*) FROM request WHERE state = 'open');
+
+-- name: survey_held
+SELECT lease_holder, count(*) FROM session WHERE lease_holder IS NOT NULL GROUP BY lease_holder;
+
+-- name: survey_processes
+SELECT token, node, boot_id FROM process;
+
+-- name: survey_descriptions
+SELECT token, renewed_at, role, version, started_at, max_sessions FROM process;

@@ -12,6 +12,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.inbox import InboxItem
+from holdfast.store.sqlite import annotation_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import (
     CaughtUp,
@@ -27,6 +28,7 @@ from holdfast.store.store import (
     Segment,
     Snapshot,
 )
+from holdfast.store.turn_limits import Turns
 
 NOBODYS_FENCE: Final = Fence(-1)
 _ALL: Final = -1
@@ -40,13 +42,13 @@ def row(db: sqlite3.Connection, key: Key) -> Row | None:
     return None if found is None else _row(found)
 
 
-def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, text: str) -> Page:
+def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, text: str, pinned: bool | None) -> Page:
     start = _read_cursor(after)
     if start is None:
         return Page((), None)
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pattern = f"%{escaped}%" if text else ""
-    found = [_row(each) for each in db.execute(SQL["rows"], (owner, *start, pattern, limit + 1)).fetchall()]
+    found = [_row(each) for each in db.execute(SQL["rows"], (owner, *start, pattern, limit + 1, pinned)).fetchall()]
     page = tuple(found[:limit])
     return Page(page, _cursor(page[-1]) if page and len(found) > limit else None)
 
@@ -64,9 +66,9 @@ def glance(db: sqlite3.Connection, owner: Owner, since: int, limit: int) -> Glan
     )
 
 
-def oldest_unclaimed(db: sqlite3.Connection) -> int | None:
-    ((since,),) = db.execute(SQL["oldest_unclaimed"])
-    return None if since is None else int(since)
+def turns(db: sqlite3.Connection, owner: Owner) -> Turns:
+    ((running, lingering, queued),) = db.execute(SQL["turns"], (owner,))
+    return Turns(running=running, lingering=lingering, queued=queued)
 
 
 def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:
@@ -175,7 +177,8 @@ def inbox_item(found: Sequence[Any]) -> InboxItem:
 
 
 def _row(found: Sequence[Any]) -> Row:
-    owner, id, head, tail, status, turn_id, title, host, created, updated, open_requests, waiting, held_by = found
+    owner, id, head, tail, status, turn_id, title, host, created, updated, open_requests, waiting, held_by = found[:13]
+    model, parent, shown, seen, pinned, metadata = found[13:]
     return Row(
         key=Key(owner, id),
         head=head,
@@ -189,6 +192,12 @@ def _row(found: Sequence[Any]) -> Row:
         open_requests=open_requests,
         waiting_messages=waiting,
         held_by=held_by,
+        model=model,
+        parent=parent,
+        shown=shown,
+        seen=seen,
+        pinned=bool(pinned),
+        metadata=annotation_rows.read(metadata),
     )
 
 
@@ -223,3 +232,7 @@ def _read_cursor(after: str | None) -> tuple[int, str] | None:
         return int(time), id
     except (binascii.Error, ValueError):
         return None
+
+
+def identity(db: sqlite3.Connection) -> str:
+    return str(db.execute(SQL["identity"]).fetchone()[0])

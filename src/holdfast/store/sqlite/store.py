@@ -4,7 +4,7 @@ threads of their own; and nothing blocks the event loop."""
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -15,7 +15,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
-from holdfast.store.sqlite import key_rows, leases, puts, rows, secret_rows, task_rows
+from holdfast.store.sqlite import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -48,7 +48,9 @@ from holdfast.store.store import (
     Row,
     Unit,
 )
+from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
 
 CHANGES_SECONDS: Final = 0.05
 """How often `changes` looks for commits of other processes."""
@@ -68,6 +70,7 @@ _DELETES: Final = (
     "delete_requests",
     "delete_snapshot",
     "delete_attachments",
+    "delete_annotation",
     "drop_secret",
     "delete_tasks",
 )
@@ -99,14 +102,19 @@ class SqliteStore:
         tools: frozenset[str] = frozenset(),
         secret_key: str = "",
         clock: Clock | None = None,
+        limits: TurnLimits = NO_LIMITS,
+        about: About = NOTHING_SAID,
     ) -> Self:
         """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
 
-        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run."""
+        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run; `about` is for
+        people who look at the processes of a database."""
         clock = clock or SystemClock()
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
-        own = Leases(liveness, node=node, tools=tools, secret_key=secret_key, now_ms=clock.now_ms)
+        own = Leases(
+            liveness, node=node, tools=tools, secret_key=secret_key, limits=limits, now_ms=clock.now_ms, about=about
+        )
         await asyncio.to_thread(_prepare, path, liveness, own)
         store = cls(path, clock, liveness, own)
         store._checkpoints.start()
@@ -156,6 +164,7 @@ class SqliteStore:
             queue_limit=queue_limit,
             only_if_idle=only_if_idle,
             stop_first=stop_first,
+            limits=self.limits,
             now=self._clock.now_ms(),
         )
         return await self._write("put", lambda db: puts.put(db, asked), changes=key)
@@ -201,14 +210,19 @@ class SqliteStore:
     async def row(self, key: Key) -> Row | None:
         return await self._read(lambda db: rows.row(db, key))
 
-    async def rows(self, owner: Owner, *, limit: int, after: str | None = None, text: str = "") -> Page:
-        return await self._read(lambda db: rows.rows(db, owner, limit, after, text))
+    async def rows(
+        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        return await self._read(lambda db: rows.rows(db, owner, limit, after, text, pinned))
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read(lambda db: rows.glance(db, owner, since, limit))
 
     async def oldest_unclaimed(self) -> int | None:
-        return await self._read(rows.oldest_unclaimed)
+        return await self._read(self._leases.oldest_unclaimed)
+
+    async def turns(self, owner: Owner) -> Turns:
+        return await self._read(lambda db: rows.turns(db, owner))
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read(lambda db: rows.receipt(db, key, item_key))
@@ -229,6 +243,31 @@ class SqliteStore:
 
     async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
         return await self._write("reorder_items", lambda db: puts.reorder_items(db, key, item_keys), changes=key)
+
+    # What owners note about their sessions
+
+    async def see(self, key: Key, position: Position) -> Position | None:
+        return await self._write(
+            "see",
+            lambda db: annotation_rows.see(db, key, position),
+            looks=lambda db: annotation_rows.has_seen(db, key, position),
+        )
+
+    async def annotate(
+        self,
+        key: Key,
+        *,
+        pinned: bool | None = None,
+        metadata: Mapping[str, str | None] | None = None,
+        max_entries: int,
+        max_characters: int,
+    ) -> Refused | None:
+        return await self._write(
+            "annotate",
+            lambda db: annotation_rows.annotate(
+                db, key, pinned=pinned, metadata=metadata, max_entries=max_entries, max_characters=max_characters
+            ),
+        )
 
     # Presence
 
@@ -328,12 +367,22 @@ class SqliteStore:
 
     # The process
 
+    async def identity(self) -> str:
+        return await self._read(rows.identity)
+
+    @property
+    def limits(self) -> TurnLimits:
+        return self._leases.limits
+
     @property
     def process(self) -> str:
         return self._liveness.token
 
     async def is_alive(self, process: str) -> bool:
         return await asyncio.to_thread(lambda: not self._liveness.is_dead(process))
+
+    async def held(self) -> tuple[Lease, ...]:
+        return await self._read(self._leases.held)
 
     async def renew(self, *, ttl_seconds: float) -> bool:
         return await self._write("renew", lambda db: self._renew(db, ttl_seconds), needs_sync=False)

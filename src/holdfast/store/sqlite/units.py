@@ -11,13 +11,13 @@ from typing import Any, Final
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
-from holdfast.store.sqlite import task_rows
+from holdfast.store.sqlite import annotation_rows, task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
 from holdfast.store.store import Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
 
 _SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
-_ADVANCE = ManyRows("units_advance", "(?, ?, ?)")
+_ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?)")
 _EVENTS = ManyRows("units_events", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 _MARKS = ManyRows("units_marks", "(?, ?, ?, ?)")
 _SEGMENTS = ManyRows("units_segments", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -66,6 +66,7 @@ class SessionNow:
         "log",
         "model",
         "moved",
+        "shown",
         "status",
         "tail",
         "title",
@@ -85,6 +86,7 @@ class SessionNow:
         first_segment: int = 0,
         last_segment: int = 0,
         log: int = 0,
+        shown: int = 0,
     ) -> None:
         self.fence = fence
         self.is_mine = is_mine
@@ -96,6 +98,7 @@ class SessionNow:
         self.first_segment = first_segment
         self.last_segment = last_segment
         self.log = log
+        self.shown = shown
         self.is_written()
 
     def is_written(self) -> None:
@@ -190,8 +193,8 @@ class Units:
             return FenceMissed()
         if unit.creates is not None:
             return Rejected("exists")
-        if unit.supposes_head is not None and unit.supposes_head != session.head:
-            return Rejected("the head has moved")
+        if moved := _head_refusal(unit, session):
+            return moved
         for promotion in unit.promotes:
             if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
                 return Rejected(f"inbox item {promotion.sequence} no longer waits")
@@ -208,6 +211,8 @@ class Units:
         self._db.execute(SQL["create_session"], (unit.key.owner, unit.key.session, *row))
         session = SessionNow(updated_at=self._now, log=log)
         self._sessions[unit.key.owner, unit.key.session] = session
+        if new.metadata:
+            annotation_rows.begin(self._db, unit.key, new.metadata)
         return session
 
     def _write(self, job: UnitJob, session: SessionNow) -> None:
@@ -230,14 +235,18 @@ class Units:
     def _append_events(self, job: UnitJob, session: SessionNow) -> None:
         session.moved = True
         number, head, previous = self._event_number, session.head, session.last_event
+        shown, is_shown = session.shown, codec.is_shown
         for event in job.events:
             number += 1
             head += 1
             self._events.append((number, previous, *job.key, head, *event))
             previous = number
+            if is_shown(event[2]):
+                shown = head
             if head % MARK_EVERY == 0:
                 self._marks.append((*job.key, head, number))
         self._event_number, session.head, session.last_event = number, head, number
+        session.shown = shown if job.unit.creates is None else 0  # What it is made with is no news.
 
     def _append_segments(self, job: UnitJob, session: SessionNow) -> None:
         session.flew = True
@@ -269,7 +278,7 @@ class Units:
         flew: list[tuple[Any, ...]] = []
         for key, now in self._touched.items():
             if now.moved:
-                moved.append((now.log, now.head, now.last_event))
+                moved.append((now.log, now.head, now.last_event, now.shown))
             if now.is_described or (now.moved and self._now - now.updated_at >= TOUCH_MS):
                 now.updated_at = self._now
                 about = (now.status, now.turn_id, now.title, now.is_progressing, now.model)
@@ -297,17 +306,24 @@ def _describe(unit: Unit, session: SessionNow) -> None:
 
 def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
     unit = job.unit
-    progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.ledger or unit.makes_progress
+    progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.makes_progress
     commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
     if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
         return Rejected("only records may be written without a lease")
     if unit.creates is None:
         if unit.status is not None or not all(codec.is_record(event[2]) for event in job.events):
             return Rejected("only records may be written without a lease")
-        return Rejected("session_not_found") if session is None or session.is_deleted else None
+        if session is None or session.is_deleted:
+            return Rejected("session_not_found")
+        return _head_refusal(unit, session)
     if session is not None:
         return Rejected("deleted" if session.is_deleted else "exists")
     return None
+
+
+def _head_refusal(unit: Unit, session: SessionNow) -> Rejected | None:
+    is_as_supposed = unit.supposes_head is None or unit.supposes_head == session.head
+    return None if is_as_supposed else Rejected("the head has moved")
 
 
 def _encoded(segment: Segment) -> tuple[Any, ...]:
@@ -329,5 +345,10 @@ def _detail(job: UnitJob) -> str:
     types = dict.fromkeys(event[2] for event in job.events)
     if types:
         return "+".join(types)
-    kinds = {"segments": unit.segments, "snapshot": unit.snapshot is not None, "inbox": unit.promotes}
+    kinds = {
+        "segments": unit.segments,
+        "snapshot": unit.snapshot is not None,
+        "inbox": unit.promotes,
+        "ledger": unit.ledger,
+    }
     return next((name for name, is_there in kinds.items() if is_there), "row")

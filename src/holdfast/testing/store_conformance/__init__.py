@@ -4,6 +4,8 @@ it the fixture `open_store`: each store that it opens stands for another process
 import pytest
 
 from holdfast.store.store import Store
+from holdfast.testing.store_conformance.admitting import AdmittingConformance
+from holdfast.testing.store_conformance.annotating import AnnotatingConformance
 from holdfast.testing.store_conformance.entrusting import EntrustingConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
@@ -19,11 +21,13 @@ __all__ = ["OpenStore", "StoreConformance"]
 class StoreConformance(
     LogConformance,
     InboxConformance,
+    AdmittingConformance,
     LeaseConformance,
     ReadingConformance,
     EntrustingConformance,
     TaskConformance,
     ServingConformance,
+    AnnotatingConformance,
 ):
     """All of it."""
 

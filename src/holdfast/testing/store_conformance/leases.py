@@ -101,8 +101,8 @@ class LeaseConformance:
     async def test_a_session_whose_messages_were_taken_back_is_idle_after_its_release(self, store: Store) -> None:
         await create(store)
         await send(store, "m")
-        await store.remove_item(KEY, "m")
         lease = await hold(store)
+        await store.remove_item(KEY, "m")
         assert await store.release(lease, seen_tail=1, how="done")
         row = await store.row(KEY)
         assert row is not None
@@ -151,6 +151,19 @@ class LeaseConformance:
         assert await store.renew(ttl_seconds=30)
         assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
         assert {claim.lease.key for claim in await store.claim(limit=MANY)} == {KEY, OTHER}
+
+    async def test_a_process_can_learn_what_it_holds(self, store: Store, open_store: OpenStore) -> None:
+        """Also what it claimed without hearing so: nobody else would run it."""
+        assert await store.held() == ()
+        lease = await running(store)
+        other = await open_store()
+        await create(store, OTHER)
+        await send(store, "m", key=OTHER)
+        assert [claim.lease.key for claim in await other.claim(limit=MANY)] == [OTHER]
+        assert await store.held() == (lease,)
+        assert await other.held() == (Lease(OTHER, Fence(1)),)
+        assert await store.release(lease, seen_tail=1, how="done")
+        assert await store.held() == ()
 
     async def test_tails_tell_of_puts_and_takeovers(self, store: Store) -> None:
         lease = await running(store)

@@ -25,6 +25,7 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.serving import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
     KEY,
@@ -254,6 +255,8 @@ class ReadingConformance:
             await store.edit_item(KEY, "m1", text="x")
             await store.remove_item(KEY, "m1")
             await store.reorder_items(KEY, ["m3", "m2"])
+            await store.see(KEY, Position(1))
+            await store.annotate(KEY, pinned=True, max_entries=1, max_characters=1)
             await store.attach(Attachment(attachment_id="a", key=KEY, node="here"), ttl_seconds=60)
             await store.decline(KEY, "a", RequestId("r"))
             await store.detach(KEY, "a")
@@ -261,6 +264,8 @@ class ReadingConformance:
             await store.keep_secret(KEY, keeper=store.process)
             await store.lose_secret(KEY, keeper=store.process)
             await store.drop_secret(KEY)
+            await store.add_key(LAPTOP)
+            await store.revoke_key(LAPTOP.key_id)
             await write_of_tasks(store, lease)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)

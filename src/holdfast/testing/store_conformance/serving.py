@@ -37,6 +37,13 @@ class ServingConformance:
             crash_points.install(None)
         assert reached == ["add_key:key:before", "add_key:key:after", "revoke_key:key:before", "revoke_key:key:after"]
 
+    async def test_a_database_is_known_by_one_name_to_all_its_processes(self, open_store: OpenStore) -> None:
+        here, there = await open_store(), await open_store()
+        name = await here.identity()
+        assert name == await there.identity() == await here.identity()
+        assert name.isalnum()
+        assert len(name) == 32
+
     async def test_a_glance_counts_one_owner_s_sessions_and_puts_first_who_waits(self, store: Store) -> None:
         await asking(store)
         queued, idle, foreign = (Key(KEY.owner, SessionId(name)) for name in ("queued", "idle", "foreign"))

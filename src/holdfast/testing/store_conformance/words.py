@@ -37,6 +37,7 @@ from holdfast.store.store import (
     Store,
     Unit,
 )
+from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 
 KEY = Key(Owner("ann"), SessionId("first"))
 OTHER = Key(Owner("ann"), SessionId("second"))
@@ -55,6 +56,7 @@ class OpenStore(Protocol):
         tools: frozenset[str] = frozenset(),
         secret_key: str = "",
         clock: Clock | None = None,
+        limits: TurnLimits = NO_LIMITS,
     ) -> Awaitable[Store]: ...
 
 
@@ -120,8 +122,9 @@ async def create(
     tools: tuple[str, ...] = (),
     model: str | None = None,
     title: str | None = None,
+    parent: SessionId | None = None,
 ) -> Outcome:
-    new = NewSession(created_at=1, host=host, tools=tools, model=model)
+    new = NewSession(created_at=1, host=host, tools=tools, model=model, parent=parent)
     return await store.commit(Unit(key=key, fence=None, events=(started(key),), creates=new, title=title))
 
 

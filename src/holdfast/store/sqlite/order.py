@@ -1,0 +1,102 @@
+"""Whose turn is next. Every owner's sessions stand in a line of their own; of all owners, those with the fewest turns
+before them are first, so that a long line holds up nobody but its owner."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.store.sqlite.queries import SQL
+from holdfast.store.turn_limits import TurnLimits
+
+_NO_LIMIT: Final = 1 << 62
+
+
+class Here(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has that a session may need to be run."""
+
+    node: str
+    tools: str
+    without_models: str
+    process: str
+    secret_key: str
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner with sessions that nobody holds and that have something to do."""
+
+    owner: str
+    slots: int
+    """How many are taken."""
+    free: int
+    since: int
+    """When the one came that has waited longest."""
+
+
+class Order:
+    """The order in which sessions are claimed, within the limits of this process."""
+
+    def __init__(self, limits: TurnLimits) -> None:
+        self._limits = (limits.running, json.dumps(sorted(limits.unlimited)))
+
+    def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
+        """The sessions that this process may run, the first first."""
+        found: list[tuple[tuple[int, int, int], tuple[str, str]]] = []
+        owners = 0
+        for waiting in sorted(self._owners(db), key=lambda each: (each.slots, each.since)):
+            of_owner = self._of_owner(db, waiting, here, limit)
+            found += of_owner
+            owners += bool(of_owner)
+            if owners == limit:
+                break  # All others have as many turns before them, or came later.
+        found.sort()
+        return [key for _, key in found[:limit]]
+
+    def unplaced(self, db: sqlite3.Connection, *, before: int, limit: int) -> list[tuple[str, str]]:
+        """Sessions that nobody has run since then, though there was a slot for them."""
+        return db.execute(SQL["unplaced"], (self._with_slots(db), before, limit)).fetchall()
+
+    def oldest(self, db: sqlite3.Connection) -> int | None:
+        """Since when a session waits for a process to run it, and not just for a slot."""
+        ((since,),) = db.execute(SQL["oldest_unclaimed"], (self._with_slots(db),))
+        return None if since is None else int(since)
+
+    def _with_slots(self, db: sqlite3.Connection) -> str:
+        return json.dumps([waiting.owner for waiting in self._owners(db) if waiting.free > 0])
+
+    def _owners(self, db: sqlite3.Connection) -> list[Waiting]:
+        found = db.execute(SQL["owners_waiting"], self._limits).fetchall()
+        limit = self._limits[0]
+        return [
+            Waiting(
+                owner=owner,
+                slots=_held(db, owner) if slots is None and len(found) > 1 else slots or 0,
+                free=_NO_LIMIT if slots is None or limit is None else limit - slots,
+                since=since or 0,
+            )
+            for owner, slots, since in found
+        ]
+
+    def _of_owner(
+        self, db: sqlite3.Connection, waiting: Waiting, here: Here, limit: int
+    ) -> list[tuple[tuple[int, int, int], tuple[str, str]]]:
+        """Each with its place: how many turns are before it, whether it is a new one, and since when it waits."""
+        has = (here.node, here.tools, limit, here.without_models, here.process, here.secret_key)
+        found = db.execute(SQL["claimable"], (waiting.owner, *has, waiting.free > 0)).fetchall()
+        return [
+            ((waiting.slots + before, is_new, since), (waiting.owner, id))
+            for before, (_, is_new, since, id) in enumerate(sorted(_within(found, waiting.free)))
+        ]
+
+
+def _held(db: sqlite3.Connection, owner: str) -> int:
+    """How much is done for somebody without a limit. It matters only where others wait too."""
+    return int(db.execute(SQL["count_held"], (owner,)).fetchone()[0])
+
+
+def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:
+    """As many as there are free slots, the unfinished turns first, and all that need none."""
+    counted = sorted(row for row in found if row[0])
+    return [row for row in found if not row[0]] + counted[: max(0, free)]

@@ -1,0 +1,242 @@
+"""How many turns of one owner run and wait, who is next, and that owners do not keep each other from theirs."""
+
+import asyncio
+
+import pytest
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Store, Unit
+from holdfast.store.turn_limits import TurnLimits, Turns
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY,
+    TURN,
+    OpenStore,
+    accepted,
+    answer,
+    asking,
+    create,
+    refused,
+    reply,
+    send,
+    stop,
+)
+
+ANN, BOB, ROOT = KEY.owner, Owner("bob"), Owner("root")
+LIMITS = TurnLimits(running=2, in_flight=4, unlimited=frozenset({ROOT}))
+
+
+def of(name: str, owner: Owner = ANN) -> Key:
+    return Key(owner, SessionId(name))
+
+
+async def sent(store: Store, *names: str, owner: Owner = ANN) -> list[bool]:
+    """New sessions, each sent a message; whether its turn waits for a slot."""
+    waits = []
+    for name in names:
+        await create(store, of(name, owner))
+        waits.append(accepted(await send(store, "m", key=of(name, owner))).waits_for_slot)
+    return waits
+
+
+async def claimed(store: Store, *, limit: int = MANY) -> list[str]:
+    return [claim.lease.key.session for claim in await store.claim(limit=limit)]
+
+
+async def begin(store: Store, claim: Claim, *, sequence: int = 1) -> Lease:
+    """Its turn runs."""
+    lease = claim.lease
+    began = Unit(
+        key=lease.key, fence=lease.fence, promotes=(Promotion(sequence, "idle"),), status="running", turn_id=TURN
+    )
+    assert isinstance(await store.commit(began), Committed)
+    return lease
+
+
+async def end(store: Store, lease: Lease, *, tail: int = 1) -> None:
+    """Its turn ends, and it is let go of."""
+    await store.commit(Unit(key=lease.key, fence=lease.fence, status="idle", turn_id=None))
+    assert await store.release(lease, seen_tail=tail, how="done")
+
+
+class AdmittingConformance:
+    @pytest.fixture
+    async def limited(self, open_store: OpenStore) -> Store:
+        return await open_store(limits=LIMITS)
+
+    # Admission
+
+    async def test_a_turn_too_many_is_refused_and_leaves_no_trace(self, limited: Store) -> None:
+        assert await sent(limited, "a", "b", "c", "d") == [False, False, True, True]
+        await create(limited, of("e"))
+        before = await limited.row(of("e"))
+        assert refused(await send(limited, "m", key=of("e"))) == "too_many_turns"
+        assert await limited.row(of("e")) == before
+        assert await limited.receipt(of("e"), "m") is None
+        assert await limited.turns(ANN) == Turns(running=0, lingering=0, queued=4)
+        assert await sent(limited, "e", owner=BOB) == [False], "another owner has places of their own"
+
+    async def test_whoever_asks_again_is_told_the_same_and_never_refused(self, limited: Store) -> None:
+        await sent(limited, "a", "b", "c", "d")
+        first, last = [accepted(await send(limited, "m", key=of(name))) for name in ("a", "d")]
+        assert (first.duplicate, last.duplicate) == (True, True)
+        for claim in await limited.claim(limit=MANY):
+            await begin(limited, claim)
+        assert accepted(await send(limited, "m", key=of("d"))).waits_for_slot
+        assert not accepted(await send(limited, "m", key=of("a"))).waits_for_slot
+
+    async def test_of_two_processes_one_gets_the_last_place(self, open_store: OpenStore) -> None:
+        stores = [await open_store(limits=LIMITS) for _ in range(2)]
+        await sent(stores[0], "a", "b", "c")
+        rivals = [of(f"rival {number}") for number in range(10)]
+        for key in rivals:
+            await create(stores[0], key)
+        answers = await asyncio.gather(*(send(stores[n % 2], "m", key=key) for n, key in enumerate(rivals)))
+        assert sorted(each.code if isinstance(each, Refused) else "" for each in answers) == [
+            "",
+            *["too_many_turns"] * 9,
+        ]
+        assert (await stores[1].turns(ANN)).in_flight == 4
+
+    async def test_a_message_to_a_session_in_flight_takes_no_place(self, limited: Store) -> None:
+        await sent(limited, "a", "b", "c", "d")
+        (first, second) = await limited.claim(limit=MANY)
+        await begin(limited, first)
+        assert accepted(await send(limited, "more", key=first.lease.key)).item.while_running
+        assert not accepted(await send(limited, "more", key=second.lease.key)).waits_for_slot
+        assert accepted(await send(limited, "more", key=of("d"))).waits_for_slot
+        assert accepted(await send(limited, "instead", key=of("d"), stop_first="stop")).removed
+        assert (await limited.turns(ANN)).in_flight == 4
+
+    async def test_a_waiting_turn_is_not_in_flight_and_its_answer_is_never_refused(self, limited: Store) -> None:
+        lease = await asking(limited)
+        assert await limited.turns(ANN) == Turns(running=0, lingering=1, queued=0)
+        assert await limited.release(lease, seen_tail=1, how="done")
+        assert await limited.turns(ANN) == Turns(running=0, lingering=0, queued=0)
+        await sent(limited, "a", "b", "c", "d")
+        assert not accepted(await send(limited, "more")).waits_for_slot, "it joins the turn that waits"
+        accepted(await reply(limited, answer()))
+        assert (await limited.turns(ANN)).in_flight == 5
+
+    async def test_a_message_that_interrupts_a_waiting_turn_starts_one(self, limited: Store) -> None:
+        lease = await asking(limited)
+        assert await limited.release(lease, seen_tail=1, how="done")
+        await sent(limited, "a", "b", "c", "d")
+        assert refused(await send(limited, "instead", stop_first="stop")) == "too_many_turns"
+        assert await limited.receipt(KEY, "stop") is None, "and it has not stopped the other"
+
+    async def test_a_session_whose_messages_are_taken_back_is_idle_at_once(self, limited: Store) -> None:
+        await sent(limited, "a", "b", "c", "first")
+        await stop(limited)
+        row = await limited.row(KEY)
+        assert row is not None
+        assert row.status == "idle"
+        await limited.remove_item(of("c"), "m")
+        assert await limited.turns(ANN) == Turns(running=0, lingering=0, queued=2)
+        assert await sent(limited, "d", "e") == [True, True]
+        assert await claimed(limited) == ["a", "b"]
+
+    async def test_who_has_no_limit_has_none(self, limited: Store) -> None:
+        names = [f"{number:02}" for number in range(20)]
+        assert not any(await sent(limited, *names, owner=ROOT))
+        assert sorted(await claimed(limited)) == names
+        assert (await limited.turns(ROOT)).running == 20
+
+    # Slots
+
+    async def test_no_more_of_an_owner_run_than_there_are_slots_and_the_next_is_who_came_first(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store(limits=LIMITS, clock=ManualClock())
+        other = await open_store(limits=LIMITS)
+        await sent(store, "z", "a", "y", "b")
+        first, second = await store.claim(limit=MANY)
+        assert [first.lease.key.session, second.lease.key.session] == ["z", "a"], "also within one tick of the clock"
+        assert await other.claim(limit=MANY) == []
+        await end(store, await begin(store, first))
+        (third,) = await other.claim(limit=MANY)
+        assert third.lease.key.session == "y"
+        await end(store, await begin(store, second))
+        assert await claimed(store) == ["b"]
+        found = await store.turns(ANN)
+        assert (found.slots, found.queued) == (2, 0)
+
+    async def test_an_unfinished_turn_goes_before_new_ones(self, limited: Store) -> None:
+        lease = await asking(limited)
+        assert await limited.release(lease, seen_tail=1, how="done")
+        await sent(limited, "a", "b", "c")
+        running = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
+        assert [lease.key.session for lease in running] == ["a", "b"]
+        accepted(await reply(limited))
+        assert await limited.claim(limit=MANY) == [], "and yet it waits for a slot"
+        await end(limited, running[0])
+        assert await claimed(limited) == ["first"]
+        await end(limited, running[1])
+        assert await claimed(limited) == ["c"]
+
+    async def test_what_a_dead_process_ran_goes_on_first_and_the_queue_keeps_its_order(
+        self, limited: Store, open_store: OpenStore
+    ) -> None:
+        await sent(limited, "d", "c", "b", "a")
+        for claim in await limited.claim(limit=MANY):
+            await begin(limited, claim)
+        await limited.close()
+        next_one = await open_store(limits=LIMITS)
+        claims = await next_one.claim(limit=MANY)
+        assert [claim.lease.key.session for claim in claims] == ["d", "c"]
+        await end(next_one, claims[0].lease)
+        assert await claimed(next_one) == ["b"]
+
+    async def test_owners_take_turns_with_or_without_a_limit(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        limited = await open_store(limits=LIMITS, clock=clock)
+        names = [f"{number:02}" for number in range(9)]
+        for owner, sessions in ((ROOT, names), (ANN, ["a", "b", "c"]), (BOB, ["x", "y"])):
+            for name in sessions:
+                await sent(limited, name, owner=owner)
+                await clock.advance(1)
+        assert [await claimed(limited, limit=1) for _ in range(3)] == [["00"], ["a"], ["x"]]
+        assert sorted(await claimed(limited, limit=5)) == ["01", "02", "03", "b", "y"]
+
+    async def test_a_sub_session_runs_in_the_slot_of_its_parent_s_turn(self, limited: Store) -> None:
+        await sent(limited, "a", "b", "c")
+        parent, _ = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
+        for name in ("child", "second child"):
+            await create(limited, of(name), parent=parent.key.session)
+        assert not accepted(await send(limited, "m", key=of("child"))).waits_for_slot
+        assert await claimed(limited) == ["child"]
+        assert await limited.turns(ANN) == Turns(running=2, lingering=0, queued=1)
+        await end(limited, parent)
+        assert (await limited.turns(ANN)).slots == 2, "it goes on, in a slot of its own"
+        assert await limited.claim(limit=MANY) == []
+        assert accepted(await send(limited, "m", key=of("second child"))).waits_for_slot
+
+    async def test_a_stop_needs_no_slot(self, limited: Store) -> None:
+        lease = await asking(limited)
+        assert await limited.release(lease, seen_tail=1, how="done")
+        await sent(limited, "a", "b")
+        assert await claimed(limited) == ["a", "b"]
+        await stop(limited)
+        (claim,) = await limited.claim(limit=MANY)
+        assert claim.lease.key == KEY
+
+    async def test_who_waits_for_a_slot_is_not_taken_for_one_whom_nobody_can_run(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(limits=LIMITS, clock=clock)
+        await sent(store, "a", "b", "c")
+        assert await claimed(store) == ["a", "b"]
+        await clock.advance(600)
+        assert await store.claim(limit=MANY) == []
+        assert await store.oldest_unclaimed() is None, "no worker is missing"
+
+    async def test_a_limit_that_is_lowered_or_raised_counts_from_then_on(
+        self, limited: Store, open_store: OpenStore
+    ) -> None:
+        await sent(limited, "a", "b", "c", "d")
+        assert await claimed(limited) == ["a", "b"]
+        fewer = await open_store(limits=TurnLimits(running=1, in_flight=1))
+        assert await fewer.claim(limit=MANY) == []
+        more = await open_store(limits=TurnLimits(running=3, in_flight=9))
+        assert await claimed(more) == ["c"]
+        assert await claimed(await open_store()) == ["d"]
