@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from holdfast.models.catalogue import open_model
+from holdfast.models.catalogue import open_model, thinking_field
 from holdfast.models.errors import ModelKeyMissing, ModelNotUsable, UnknownModel
+from holdfast.models.model import ModelRequest, UserText
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
@@ -48,6 +49,24 @@ async def test_the_name_after_the_provider_is_what_the_provider_is_asked_for() -
     async with RawServer([ANSWER]) as server, opened(name, base_url=server.url, api_key="k") as model:
         await answer_of(model, asking())
     assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])["model"] == "anthropic/claude-x"
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("openrouter/a/b", "reasoning", {"max_tokens": 900}), ("openai/b", "reasoning_effort", "low")],
+)
+async def test_each_provider_is_told_in_its_own_way_how_long_to_think(name: str, field: str, value: object) -> None:
+    async with RawServer([ANSWER]) as server, opened(name, base_url=server.url, api_key="k") as model:
+        await answer_of(model, ModelRequest(messages=(UserText("u"),), thinking=900))
+    assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])[field] == value
+
+
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [("https://openrouter.ai/api/v1", "reasoning"), ("https://openrouter.ai.evil.org/v1", "reasoning_effort")],
+)
+def test_an_endpoint_of_one_s_own_is_known_by_its_host(url: str, field: str) -> None:
+    assert thinking_field(url) == field
 
 
 async def test_a_local_server_needs_no_key() -> None:

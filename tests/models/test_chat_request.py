@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,25 @@ def test_the_effort_to_reason_with_is_sent_when_it_is_given() -> None:
 
 def part(image: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": image}}
+
+
+@pytest.mark.parametrize(
+    ("budget", "effort", "reasoning"),
+    [
+        (0, "none", {"enabled": False}),
+        (1, "low", {"max_tokens": 1}),
+        (4_000, "low", {"max_tokens": 4_000}),
+        (4_001, "medium", {"max_tokens": 4_001}),
+        (16_000, "medium", {"max_tokens": 16_000}),
+        (16_001, "high", {"max_tokens": 16_001}),
+    ],
+)
+def test_a_budget_to_think_is_sent_as_the_endpoint_knows_it(budget: int, effort: str, reasoning: Any) -> None:
+    request = ModelRequest(messages=(UserText("u"),), thinking=budget, reasoning_effort="xhigh")
+    assert sent(request)["reasoning_effort"] == effort
+    body = encode_request(request, model="m", max_tokens_field="max_tokens", thinking_field="reasoning")
+    assert json.loads(body)["reasoning"] == reasoning
+    assert b"reasoning_effort" not in body
 
 
 def test_images_of_a_message_follow_its_text() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,13 @@ from holdfast.events.task import TaskNotice
 from holdfast.models.demo import DEMO_SCRIPT, demo_model
 from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.models.title_request import title_request
 from holdfast.session.notices import notice_text
 from tests.models.answers import answer_of, reasoning_of, text_of, tool_calls_of
 
 pytestmark = pytest.mark.anyio
+
+START_PAGE = Path(__file__).parents[2] / "web" / "src" / "view" / "suggestions.ts"
 
 
 def without_pauses(script: Script) -> Script:
@@ -34,6 +38,13 @@ async def reply_to(*messages: ContextMessage) -> tuple[str, str, list[tuple[str,
 def outcome(name: str, arguments: str, text: str) -> tuple[ContextMessage, ...]:
     call_id = ToolCallId("c")
     return AssistantTurn("", (ToolUse(call_id, name, arguments),)), ToolOutcome(call_id, text)
+
+
+async def test_it_makes_a_title_of_the_first_words_and_goes_on_as_before() -> None:
+    for _ in range(2):
+        chunks = await answer_of(DEMO, title_request("please build something that takes a while"))
+        assert (text_of(chunks), tool_calls_of(chunks)) == ("Please build something that takes", [])
+    assert (await reply_to(UserText("build something")))[2][0][1] == "exec"
 
 
 def test_it_is_called_demo_and_speaks_at_a_readable_pace() -> None:
@@ -74,8 +85,36 @@ async def test_everything_that_the_welcome_suggests_has_its_own_answer() -> None
     welcome, _, _ = await reply_to(UserText("hello"))
     suggestions = re.findall(r'^- "(.+?)"', welcome, re.MULTILINE)
     answers = [str(await reply_to(UserText(suggestion))) for suggestion in suggestions]
-    assert len(suggestions) == 6
-    assert len({*answers, str((welcome, "", []))}) == 7
+    assert len(suggestions) == 8
+    assert len({*answers, str((welcome, "", []))}) == 9
+
+
+async def test_everything_that_the_start_page_suggests_has_its_own_answer() -> None:
+    suggested = re.findall(r'text: "(.+?)"', START_PAGE.read_text().partition("const ANYWHERE")[0])
+    answers = {str(await reply_to(UserText(text))) for text in suggested}
+    assert len(suggested) == len(answers) >= 4
+    assert str(await reply_to(UserText("hello"))) not in answers
+
+
+async def test_what_is_said_between_its_steps_is_heard_and_the_steps_go_on() -> None:
+    said: list[ContextMessage] = [UserText("Go step by step")]
+    for number in range(3):
+        _, _, ((_, name, arguments),) = await reply_to(*said)
+        said += outcome(name, arguments, f"result {number}")
+        if number == 1:
+            said.append(UserText("And mind the gap"))
+    text, _, calls = await reply_to(*said)
+    assert "> And mind the gap\n" in text
+    assert calls == []
+
+
+async def test_its_markdown_has_a_table_a_list_and_code_in_two_languages() -> None:
+    text, _, _ = await reply_to(UserText("Show me some markdown"))
+    assert "|---|---|---|" in text
+    assert "\n   - with a stop." in text
+    assert re.findall(r"^```(\w+)$", text, re.MULTILINE) == ["python", "bash"]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    compile(code, "shown", "exec")
 
 
 async def test_a_result_with_a_message_for_the_model_is_told_by_that_message() -> None:

@@ -21,6 +21,7 @@ from holdfast.models.model import (
     UserText,
 )
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.models.title_request import title_request
 from tests.models.answers import (
     answer_of,
     asking,
@@ -196,6 +197,22 @@ async def test_a_gate_holds_the_stream_before_each_piece() -> None:
             assert not batch.done()
             go.release()
             await batch
+
+
+async def test_a_call_for_a_title_uses_up_no_reply_and_passes_the_gate() -> None:
+    async def never(piece: int) -> None:
+        raise AssertionError("a title waits for nothing")
+
+    script = Script((Rule((Reply(texts=("one", "two")),)),))
+    asks = title_request("what is this about, then?")
+    held = ScriptedModel(script, gate=never)
+    assert text_of(await answer_of(held, asks)) == "What is this about, then?"
+    model = ScriptedModel(script)
+    for expected in ("one", "two"):
+        assert text_of(await answer_of(model, asks)) == "What is this about, then?"
+        assert text_of(await answer_of(model, ModelRequest(messages=(UserText("u"),)))) == expected
+    scripted = ScriptedModel(Script(script.rules, title=Reply(text="About this")))
+    assert text_of(await answer_of(scripted, asks)) == "About this"
 
 
 async def test_delays_are_kept() -> None:

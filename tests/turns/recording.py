@@ -86,7 +86,7 @@ async def writes(found: Recording, chance: Random, messages: int = 3) -> AsyncIt
     await holding.commit(Append(events=[turn.TurnStarted(turn_id=turn_id), step_started(step, message_id)]))
     yield
     for number in range(1, messages + 1):
-        answer = Answer(message_id, 1, counted(f"call{number}-"))
+        answer = Answer(message_id, 1, counted(f"call{number}-"), lambda: 0.0)
         for chunks in batches(chance):
             answer.take(chunks)
             if chance.random() < 0.7 and (segments := answer.take_segments()):

@@ -1,10 +1,12 @@
 """An answer as it comes in: chunks to blocks and segments, and segments to the same blocks again."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 
 from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
@@ -15,8 +17,12 @@ from holdfast.turns.shown import blocks_of
 from tests.turns.recording import batches, counted
 
 
-def answer_of(*chunks: Chunk) -> Answer:
-    answer = Answer(MessageId("m"), 1, counted("new"))
+def no_time_passes() -> float:
+    return 0.0
+
+
+def answer_of(*chunks: Chunk, monotonic: Callable[[], float] = no_time_passes) -> Answer:
+    answer = Answer(MessageId("m"), 1, counted("new"), monotonic)
     answer.take(chunks)
     return answer
 
@@ -49,6 +55,30 @@ def test_text_reasoning_and_calls_keep_the_order_in_which_they_came() -> None:
     )
     assert answer.text() == "I look.And then"
     assert answer.calls() == [called("c1", "view", '{"a":1}')]
+
+
+def test_reasoning_knows_how_long_it_took_until_something_else_came_or_the_answer_ended() -> None:
+    times = iter([10.0, 13.25, 20.0, 20.5])
+    answer = answer_of(
+        ReasoningDelta("Hm"),
+        ReasoningDelta("."),
+        TextDelta("I look."),
+        ReasoningDelta("Well."),
+        Finished("stop"),
+        monotonic=lambda: next(times),
+    )
+    assert answer.blocks() == (
+        ReasoningBlock(text="Hm.", duration_ms=3_250),
+        TextBlock(text="I look."),
+        ReasoningBlock(text="Well.", duration_ms=500),
+    )
+
+
+def test_reasoning_that_nobody_measured_says_nothing_of_its_duration() -> None:
+    assert to_builtins(ReasoningBlock(text="Hm.")) == {"type": "reasoning", "text": "Hm."}
+    assert convert({"type": "reasoning", "text": "Hm."}, ReasoningBlock).duration_ms == 0
+    unfinished = answer_of(ReasoningDelta("Hm."), monotonic=iter([1.0]).__next__)
+    assert unfinished.blocks() == (ReasoningBlock(text="Hm."),)
 
 
 def test_usage_and_the_reason_are_kept_beside_the_blocks() -> None:

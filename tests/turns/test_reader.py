@@ -62,7 +62,7 @@ async def test_a_cursor_may_stand_at_any_byte_of_a_message(tmp_path: Path) -> No
     async with recording(tmp_path) as found:
         started = [turn.TurnStarted(turn_id=TurnId("t")), step_started(1, MessageId("m"))]
         await found.holding.commit(Append(events=list(started)))
-        answer = Answer(MessageId("m"), 1, counted("c"))
+        answer = Answer(MessageId("m"), 1, counted("c"), lambda: 0.0)
         answer.take([TextDelta(words)])
         await found.holding.commit_segments(answer.take_segments())
         head = (await found.operations.session(KEY)).head

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.models.chat_request import MaxTokensField
+from holdfast.models.address import host_of
+from holdfast.models.chat_request import MaxTokensField, ThinkingField
 from holdfast.models.copilot_endpoint import PREFIX, URL_VARIABLE, CopilotEndpoint
 from holdfast.models.demo import demo_model
 from holdfast.models.errors import ModelKeyMissing, UnknownModel
@@ -19,11 +20,12 @@ class Provider(msgspec.Struct, frozen=True):
     base_url: str
     key_variable: str
     base_url_variable: str | None = None
+    thinking_field: ThinkingField = "reasoning_effort"
 
 
 PROVIDERS = {
     "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", thinking_field="reasoning"),
 }
 
 _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example openrouter/anthropic/NAME)."
@@ -63,6 +65,7 @@ def _open(
         name=name,
         api_key=api_key or None,
         max_tokens_field=max_tokens_field(url),
+        thinking_field=provider.thinking_field,
     )
 
 
@@ -76,6 +79,11 @@ def _open_copilot(name: str, model: str, environ: Mapping[str, str]) -> OpenAICo
 def max_tokens_field(base_url: str) -> MaxTokensField:
     """OpenAI's own newer models refuse the field that all others know."""
     return "max_completion_tokens" if base_url.startswith("https://api.openai.com/") else "max_tokens"
+
+
+def thinking_field(base_url: str) -> ThinkingField:
+    """How an endpoint that a client named takes a budget for thinking."""
+    return "reasoning" if host_of(base_url) == "openrouter.ai" else "reasoning_effort"
 
 
 def _why_unknown(name: str, prefix: str, model: str) -> str:

@@ -25,6 +25,12 @@ from holdfast.models.model import (
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
+ThinkingField = Literal["reasoning", "reasoning_effort"]
+"""How an endpoint is told how long to think: OpenRouter takes a number of tokens, OpenAI and most others a word."""
+
+EFFORTS: Final = ((0, "none"), (4_000, "low"), (16_000, "medium"))
+"""A budget up to so many tokens is called that; a larger one is `high`."""
+
 TOOL_IMAGES: Final = "The images of the tool results above, in order."
 """What stands before the images that tools gave: the message of a tool takes text only, so a user's has them."""
 
@@ -76,18 +82,32 @@ def encode_messages(messages: Iterable[ContextMessage]) -> bytes:
     return to_bytes(list(_written(messages)))
 
 
-def encode_request(request: ModelRequest, *, model: str, max_tokens_field: MaxTokensField) -> bytes:
+def encode_request(
+    request: ModelRequest,
+    *,
+    model: str,
+    max_tokens_field: MaxTokensField,
+    thinking_field: ThinkingField = "reasoning_effort",
+) -> bytes:
     """The whole body of one call."""
     head: dict[str, Any] = {"model": model}
     if request.stream:
         head |= {"stream": True, "stream_options": {"include_usage": True}}
     if request.max_tokens is not None:
         head[max_tokens_field] = request.max_tokens
-    if request.reasoning_effort is not None:
+    if request.thinking is not None:
+        head[thinking_field] = _thinking(request.thinking, thinking_field)
+    elif request.reasoning_effort is not None:
         head["reasoning_effort"] = request.reasoning_effort
     if request.tools:
         head["tools"] = [_tool(tool) for tool in request.tools]
     return b'%b,"messages":%b}' % (to_bytes(head)[:-1], encode_messages(request.messages))
+
+
+def _thinking(budget: int, field: ThinkingField) -> Any:
+    if field == "reasoning":
+        return {"max_tokens": budget} if budget else {"enabled": False}
+    return next((effort for most, effort in EFFORTS if budget <= most), "high")
 
 
 def _written(messages: Iterable[ContextMessage]) -> Iterator[_System | _User | _Assistant | _ToolResult]:

@@ -6,6 +6,9 @@ DEMO_FILE = "holdfast-demo.txt"
 WORD_PACE_MS = 25
 """Slow enough to read along and to be interrupted, quick enough not to bore."""
 
+STEP_PAUSE_MS = 1_500
+"""Time to write something into the turn."""
+
 BUILD_STEPS = 8
 BUILD_WAIT_SECONDS = 1
 BUILD_COMMAND = f"""\
@@ -32,6 +35,8 @@ of these:
 - "ask me a question": I ask, and wait for your answer.
 - "think about it": my reasoning is shown before the answer.
 - "build something": a slow command that goes on in the background; I report when it ends.
+- "go step by step": several slow steps; write something meanwhile, and it joins the next one.
+- "show me markdown": a table, a list and code.
 - "a long answer": long enough to kill the process in the middle of it and start it again.
 
 To talk to a real model, set OPENAI_API_KEY or OPENROUTER_API_KEY and choose it with --model, for example \
@@ -66,12 +71,56 @@ model that the outcome is unknown.
 If you have read this far without killing anything, ask me for a long answer again. I will wait."""
 
 
-def _said(text: str, *, reasoning: str = "") -> Reply:
-    return Reply(text=text, reasoning=reasoning, chunk_delay_ms=WORD_PACE_MS)
+_MARKDOWN = """\
+## What is kept, and where
+
+| what happens | what is on disk | what comes next |
+|---|---|---|
+| you send a message | the message | it runs, once |
+| the process dies in mid-word | every word that you saw | the answer is made again below it |
+| nobody answers a request | the request | it waits, for **days** if it must |
+
+A list, in two levels:
+
+1. *Accepted* means committed.
+2. Every turn ends where you can see it:
+   - with an answer,
+   - with an error, or
+   - with a stop.
+
+The same in ten lines of Python:
+
+```python
+import asyncio
+
+from holdfast import Runtime
 
 
-def _calls(text: str, call: ScriptedCall) -> Reply:
-    return Reply(text=text, tool_calls=(call,), chunk_delay_ms=WORD_PACE_MS)
+async def main() -> None:
+    async with Runtime(model="demo") as runtime:
+        session = await runtime.session()
+        turn = await session.run("Hello")
+        print(turn.text)
+
+
+asyncio.run(main())
+```
+
+And from a terminal, with `curl`:
+
+```bash
+curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8787/v1/sessions
+```
+
+> What was shown stays: this text is in the log, and a page that is loaded again shows the same."""
+
+
+def _said(text: str, *, reasoning: str = "", delay_ms: float = 0) -> Reply:
+    return Reply(text=text, reasoning=reasoning, delay_ms=delay_ms, chunk_delay_ms=WORD_PACE_MS)
+
+
+def _calls(text: str, call: ScriptedCall, *, delay_ms: float = 0) -> Reply:
+    return Reply(text=text, tool_calls=(call,), delay_ms=delay_ms, chunk_delay_ms=WORD_PACE_MS)
 
 
 _READ = Rule(
@@ -127,6 +176,30 @@ _BUILD = (
     ),
 )
 
+_STEPS = (
+    _calls(
+        "I do this in three steps, and take my time over each. Write something while I work: it waits beside the box, "
+        "and joins what I do when this step is done. First I look around.",
+        ScriptedCall("view", {"path": "."}),
+    ),
+    _calls(
+        "That was the first step. Whatever you have written meanwhile stands in the conversation now, right after the "
+        "result of the tool, and I was sent it whole. Now I look whether there is a note.",
+        ScriptedCall("glob", {"pattern": DEMO_FILE}),
+        delay_ms=STEP_PAUSE_MS,
+    ),
+    _calls(
+        "That was the second step. There is still time to add something. Last I look for what the note says of itself.",
+        ScriptedCall("grep", {"pattern": "Holdfast", "glob": DEMO_FILE}),
+        delay_ms=STEP_PAUSE_MS,
+    ),
+    _said(
+        "Done, in three steps. The last that I heard from you is this:\n\n> {user}\n\n"
+        "Had you written it a moment later, it would have started the next turn.",
+        delay_ms=STEP_PAUSE_MS,
+    ),
+)
+
 _REPORT = _said(
     "Task {task_id} has news: {task_status}, exit code {task_exit_code}. The last line that it wrote is: "
     "{task_last_line}\n\nNobody had to ask: the end of a task wakes its session, once."
@@ -135,6 +208,8 @@ _REPORT = _said(
 DEMO_SCRIPT = Script(
     rules=(
         Rule(when=TASK_NEWS, replies=(_REPORT,)),
+        Rule(when="markdown", replies=(_said(_MARKDOWN),)),
+        Rule(when="step by step", replies=_STEPS),
         _READ,
         Rule(when="build", replies=_BUILD),
         Rule(when="question", replies=_ASK),

@@ -25,6 +25,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     stream: bool = True
     reasoning_effort: str | None = None
+    thinking: int | None = None
+    """Tokens that it may think for before it answers, if that is said: 0 is off. It counts for more than an effort."""
     headers: dict[str, str] = {}
     """Sent along with this call alone. They may hold secrets."""
 

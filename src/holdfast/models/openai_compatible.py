@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from holdfast.models.address import host_of
 from holdfast.models.chat_failure import Endpoint, Origin, retry_after_seconds
-from holdfast.models.chat_request import MaxTokensField, encode_messages, encode_request
+from holdfast.models.chat_request import MaxTokensField, ThinkingField, encode_messages, encode_request
 from holdfast.models.chat_stream import ChatStream
 from holdfast.models.errors import BadHeader
 from holdfast.models.headers import check_headers, is_sendable
@@ -56,6 +56,7 @@ class OpenAICompatible:
         connect_timeout_seconds: float = 10.0,
         read_timeout_seconds: float = 120.0,
         max_tokens_field: MaxTokensField = "max_tokens",
+        thinking_field: ThinkingField = "reasoning_effort",
     ) -> None:
         self._name = name
         self._model = model
@@ -67,6 +68,7 @@ class OpenAICompatible:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._read_timeout_seconds = read_timeout_seconds
         self._max_tokens_field = max_tokens_field
+        self._thinking_field = thinking_field
         self._session: aiohttp.ClientSession | None = None
         self._calls = 0
         self._is_retired = False
@@ -101,7 +103,12 @@ class OpenAICompatible:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Make the call: one batch for each network read. A whole answer ends with its usage and `Finished`."""
         endpoint = self._endpoint_of(request)
-        body = encode_request(request, model=self._model, max_tokens_field=self._max_tokens_field)
+        body = encode_request(
+            request,
+            model=self._model,
+            max_tokens_field=self._max_tokens_field,
+            thinking_field=self._thinking_field,
+        )
         url = f"{self._base_url}/chat/completions{self._query}"
         answer = ChatStream(endpoint)
         self._calls += 1

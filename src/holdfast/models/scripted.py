@@ -6,7 +6,8 @@ script asks for failures, for `texts` that take turns, or for answers that are `
 The reply is chosen like this. The last user text that contains a rule's `when` decides, and the reply is the one after
 as many tool rounds as followed it (the last reply stays). A text that fits no such rule, being a note from the runtime
 or a remark steered into the turn, leaves the turn on its course; when it opens a new turn, after a finished answer,
-the rule with an empty `when` has it. A rule that wants an image is tried like one with a `when`.
+the rule with an empty `when` has it. A rule that wants an image is tried like one with a `when`. When it is asked for a
+title it gives one, made of the message's own first words, whatever the rules say.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ from holdfast.models.model import (
     ToolOutcome,
     UserText,
 )
+from holdfast.models.title_request import asks_for_title
 
 FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
 
@@ -47,6 +49,16 @@ INTERRUPTED_NOTE = "Your reply was interrupted"
 TASK_NEWS = "<task-notification>"
 """What is in the user-role text by which the runtime tells a model of a task. A rule for it should come first: the text
 quotes the task's command and output, which may contain anything."""
+
+
+TITLE_WORDS = 5
+"""How many words of a message the scripted model makes a title of."""
+
+TITLE_USAGE = TokenUsage(input_tokens=80, output_tokens=5, cost_microdollars=0)
+"""What that took: a script costs nothing."""
+
+TITLES = (None, -1)
+"""Where calls for titles are counted."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +112,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No two answers have the same text, within a process or across them."""
     notes: tuple[str, ...] = (INTERRUPTED_NOTE,)
     """How user-role texts begin that come from the runtime and not from a person."""
+    title: Reply | None = None
+    """What it answers when a title is asked for; left out: the first words of the message, the first in capitals."""
 
     @classmethod
     def from_json(cls, data: bytes | str) -> "Script":
@@ -123,6 +137,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     delay_seconds: float
     chunk_delay_seconds: float
+    is_gated: bool = True
 
     @property
     def refused(self) -> bool:
@@ -185,6 +200,8 @@ class ScriptedModel:
 
     def answer(self, messages: Sequence[ContextMessage]) -> Answer:
         """Choose the answer to a conversation, and count the call."""
+        if asks_for_title(messages):
+            return self._title(messages)
         cue = find_cue(self._script, messages)
         reply = _reply_at(self._script, cue)
         count = self._calls[cue.rule, cue.round]
@@ -199,12 +216,33 @@ class ScriptedModel:
             chunk_delay_seconds=reply.chunk_delay_ms / 1000,
         )
 
+    def _title(self, messages: Sequence[ContextMessage]) -> Answer:
+        """A call beside the conversation: it uses up none of the script's replies, and nothing holds it up."""
+        said = next((message.text for message in messages if isinstance(message, UserText)), "")
+        reply = self._script.title or Reply(text=_first_words(said), usage=TITLE_USAGE)
+        count = self._calls[TITLES]
+        self._calls[TITLES] += 1
+        fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
+        return Answer(
+            pieces=_pieces(reply, Cue(None, 0, said), messages, count=count, salt=""),
+            closing=_closing(reply),
+            failure=reply.fail if fails else None,
+            delay_seconds=reply.delay_ms / 1000,
+            chunk_delay_seconds=reply.chunk_delay_ms / 1000,
+            is_gated=False,
+        )
+
     async def pace(self, answer: Answer, index: int) -> None:
         """Wait until the piece with this index is due; the closing comes after the last one."""
-        if self._gate is not None:
+        if self._gate is not None and answer.is_gated:
             await self._gate(index)
         if 0 < index < len(answer.pieces) and answer.chunk_delay_seconds > 0:
             await asyncio.sleep(answer.chunk_delay_seconds)
+
+
+def _first_words(said: str) -> str:
+    words = said.split()[:TITLE_WORDS]
+    return " ".join(words)[:1].upper() + " ".join(words)[1:]
 
 
 def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.events.session import Provider
 from holdfast.models import own_provider
-from holdfast.models.catalogue import max_tokens_field, open_model
+from holdfast.models.catalogue import max_tokens_field, open_model, thinking_field
 from holdfast.models.choice import ModelChoice
 from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
 from holdfast.models.credentials import Credentials, ProviderSecrets
@@ -126,6 +126,7 @@ def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
         query=own_provider.query_of(provider),
         origin=own_provider.ORIGIN,
         max_tokens_field=max_tokens_field(base_url),
+        thinking_field=thinking_field(base_url),
     )
 
 
