@@ -56,7 +56,7 @@ class Changed(msgspec.Struct, frozen=True):
     promoted: bool = False
     """The holder itself took something out: news for readers, but nobody has more to do than before."""
     queue: bool = False
-    """Somebody edited, reordered or removed messages that wait."""
+    """Somebody edited, reordered or removed messages that wait, or a stop took them out."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -97,6 +97,11 @@ class Live(Protocol):
 
     def lose_all(self) -> None:
         """Tell every subscriber and listener to look at the store: hints may have been missed."""
+        ...
+
+    def others_wrote(self) -> bool:
+        """Another process committed something. False: its hints come by another way, and who listens here need not
+        look at the store right now."""
         ...
 
     def listening(self) -> bool:

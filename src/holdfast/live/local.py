@@ -42,22 +42,31 @@ class LocalLive:
     """Hands hints to the subscribers of the same process, in the order in which they were published."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[Key, set[LocalSubscription]] = {}
+        self._subscriptions: dict[Key, dict[LocalSubscription, None]] = {}
+        """In the order in which they came: who is told first must not depend on where they lie in memory."""
         self._listeners: list[Listener] = []
         self._watchers: list[Callable[[Key, Hint], None]] = []
 
     def publish(self, key: Key, hint: Hint) -> None:
-        for subscription in self._subscriptions.get(key, ()):
-            subscription.offer(hint)
+        self.offer(key, hint)
         for watcher in self._watchers:
             watcher(key, hint)
         if isinstance(hint, Changed) and not hint.promoted:
-            for listener in tuple(self._listeners):
-                listener(key, hint.tail)
+            self.wake(key, hint.tail)
+
+    def offer(self, key: Key, hint: Hint) -> None:
+        """A hint for those who follow the session, wherever it was published."""
+        for subscription in self._subscriptions.get(key, ()):
+            subscription.offer(hint)
+
+    def wake(self, key: Key | None, tail: int | None) -> None:
+        """A wake-up for those who do the work, wherever it comes from."""
+        for listener in tuple(self._listeners):
+            listener(key, tail)
 
     def subscribe(self, key: Key) -> LocalSubscription:
         subscription = LocalSubscription(key, self._forget)
-        self._subscriptions.setdefault(key, set()).add(subscription)
+        self._subscriptions.setdefault(key, {})[subscription] = None
         return subscription
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
@@ -69,8 +78,11 @@ class LocalLive:
         return lambda: self._watchers.remove(watcher)
 
     def announce(self) -> None:
-        for listener in tuple(self._listeners):
-            listener(None, None)
+        self.wake(None, None)
+
+    def others_wrote(self) -> bool:
+        self.lose_all()
+        return True
 
     def lose_all(self) -> None:
         for subscriptions in self._subscriptions.values():
@@ -81,8 +93,15 @@ class LocalLive:
     def listening(self) -> bool:
         return bool(self._subscriptions)
 
+    def keys(self) -> tuple[Key, ...]:
+        """The sessions that somebody follows."""
+        return tuple(self._subscriptions)
+
+    def has_subscribers(self, key: Key) -> bool:
+        return key in self._subscriptions
+
     def _forget(self, subscription: LocalSubscription) -> None:
-        remaining = self._subscriptions.get(subscription.key, set())
-        remaining.discard(subscription)
+        remaining = self._subscriptions.get(subscription.key, {})
+        remaining.pop(subscription, None)
         if not remaining:
             self._subscriptions.pop(subscription.key, None)

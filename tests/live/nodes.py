@@ -1,0 +1,96 @@
+"""Processes of one database, as far as the database and Redis can tell: each has a store and a live layer of its own.
+
+Between them there is nothing but those two, and a test may take either way from them.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from holdfast.app import Runtime
+from holdfast.app import Session as RuntimeSession
+from holdfast.config import load
+from holdfast.events.event import Event
+from holdfast.events.turn import TurnEnded
+from holdfast.live.live import Delta
+from holdfast.live.redis import RedisLive
+from tests.http.world import Model
+from tests.live.waiting import patience
+from tests.turns.recording import Read
+
+NEVER = "3600"
+"""Seconds. What is done so rarely is not done in a test."""
+
+DEAF = {"HOLDFAST_CLAIM_EVERY_SECONDS": NEVER, "HOLDFAST_TAILS_EVERY_SECONDS": NEVER}
+"""A worker that looks for work only when it is woken."""
+
+
+class Nodes:
+    """A database of a test's own, a model, and a Redis."""
+
+    def __init__(self, folder: Path, model: Model, *, redis: str, database: str) -> None:
+        self.folder = folder
+        self.model = model
+        self.redis = redis
+        self.database = database
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.folder),
+            "HOLDFAST_DATA_DIR": str(self.folder / "data"),
+            "HOLDFAST_MODEL": "openai/scripted",
+            "HOLDFAST_MODEL_BASE_URL": self.model.url,
+            "HOLDFAST_REDIS": self.redis,
+            "HOLDFAST_DATABASE": self.database,
+        }
+
+    def node(self, *, work: bool, **settings: str) -> Runtime:
+        (self.folder / "data").mkdir(exist_ok=True)
+        return Runtime(config=load({}, self.environ | settings), work=work, environ=self.environ)
+
+    @contextlib.asynccontextmanager
+    async def pair(self, **settings: str) -> AsyncIterator[tuple[Runtime, Runtime]]:
+        """One that only reads and is sent to, and one that only does the work."""
+        async with self.node(work=False) as reading, self.node(work=True, **settings) as working:
+            yield reading, working
+
+
+def live_of(node: Runtime) -> RedisLive:
+    live = node.operations.live
+    assert isinstance(live, RedisLive)
+    return live
+
+
+class Following:
+    """One who follows a session from its start, and notes what it is given."""
+
+    def __init__(self, session: RuntimeSession) -> None:
+        self._session = session
+        self._readings = session.events()
+        self.read = Read()
+        self.deltas = 0
+
+    async def until_text(self, words: str) -> None:
+        async with patience():
+            while words not in self._said():
+                await self._next()
+
+    async def until_the_end(self) -> None:
+        async with patience():
+            while not any(isinstance(event.body, TurnEnded) for event in self.read.events):
+                await self._next()
+
+    async def check(self) -> None:
+        """It was given what the log holds, word for word."""
+        whole = Read().take([reading async for reading in self._session.events(follow=False)])
+        assert self.read == whole
+
+    async def _next(self) -> None:
+        reading = await anext(self._readings)
+        if isinstance(reading, Event | Delta):
+            self.read.take([reading])
+            self.deltas += isinstance(reading, Delta)
+
+    def _said(self) -> str:
+        return "".join(data.decode() for data in self.read.said().values())
