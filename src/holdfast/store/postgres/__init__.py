@@ -1,0 +1,1 @@
+"""The store on PostgreSQL, for many processes on many machines."""

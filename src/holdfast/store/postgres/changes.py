@@ -1,0 +1,154 @@
+"""How processes hear of each other's commits. It is a hint, and comes after the commit, outside of its transaction:
+PostgreSQL lets only one transaction at a time commit that notifies, and a synced commit would hold up all others."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from holdfast.store.clock import Clock
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.postgres.connections import Address, Connection, Lane, read
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "holdfast"
+
+ANNOUNCE_SECONDS: Final = 0.02
+"""How often, at the most, commits are announced; those in between are announced together."""
+QUIET_SECONDS: Final = 0.02
+"""How often, at the most, one that listens is told."""
+POLL_SECONDS: Final = 0.5
+"""How often it is looked for changes while nobody can listen."""
+WANTED_SECONDS: Final = 0.05
+"""How soon it is noticed that somebody wants to hear."""
+
+
+class Announcer:
+    """Says, once for many commits, that there were some."""
+
+    def __init__(self, lane: Lane, token: str) -> None:
+        self._lane = lane
+        self._token = token
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="holdfast-announcer")
+
+    def announce(self) -> None:
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._wanted.is_set():
+            await self._say()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self._say()
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def _say(self) -> None:
+        """It writes nothing, and is tried again as a read is: twice is as good as once."""
+        try:
+            await read(self._lane, lambda db: db.run("announce", self._token), is_one=True)
+        except StoreUnavailable as error:
+            log.info("others were not told of a commit: %s", error.message)
+
+
+class Changes:
+    """Hears what others announce; where nobody can listen, looks now and then whether anything was committed."""
+
+    def __init__(self, listens_at: Address | None, reads: Lane, clock: Clock, token: str) -> None:
+        self._listens_at = listens_at
+        self._reads = reads
+        self._clock = clock
+        self._token = token
+        self._listening: asyncio.Task[None] | None = None
+        self._is_listening = False
+        self._is_closed = False
+        self._heard: set[asyncio.Event] = set()
+
+    async def heard(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        heard = asyncio.Event()
+        self._heard.add(heard)
+        self._start_listening()
+        seen = await self._latest()
+        try:
+            while not self._is_closed:
+                if not wanted():
+                    await self._clock.sleep(WANTED_SECONDS)
+                    continue
+                await self._pause(heard)
+                if not self._is_listening and (latest := await self._latest()) != seen:
+                    seen = latest
+                    heard.set()
+                if heard.is_set() and not self._is_closed:
+                    heard.clear()
+                    yield
+                    await self._clock.sleep(QUIET_SECONDS)
+        finally:
+            self._heard.discard(heard)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._tell_all()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _pause(self, heard: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await heard.wait()
+        except TimeoutError:
+            pass
+
+    async def _latest(self) -> int | None:
+        try:
+            row = await read(self._reads, lambda db: db.row("latest"), is_one=True)
+        except StoreUnavailable:
+            return None
+        return None if row is None else int(row[0])
+
+    def _start_listening(self) -> None:
+        if self._listening is None and self._listens_at is not None:
+            self._listening = asyncio.create_task(self._listen(self._listens_at), name="holdfast-listener")
+
+    async def _listen(self, address: Address) -> None:
+        """Over a connection of its own, made anew whenever it is lost."""
+        while True:
+            try:
+                connection = await address.connect(patience_seconds=float("inf"))
+            except Exception as error:
+                log.warning("can't listen for the commits of others: %s", type(error).__name__)
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            try:
+                await self._until_lost(connection)
+            except Exception as error:
+                log.info("no longer listening for the commits of others: %s", type(error).__name__)
+            finally:
+                self._is_listening = False
+                connection.terminate()
+
+    async def _until_lost(self, connection: Connection) -> None:
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.add_listener(CHANNEL, self._notified)
+        self._is_listening = True
+        self._tell_all()  # Whatever was announced before was not heard.
+        await lost.wait()
+
+    def _notified(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if payload != self._token:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for heard in self._heard:
+            heard.set()

@@ -1,0 +1,300 @@
+"""Connections to PostgreSQL: made when they are needed, tried for again and again while the server is away, and given
+up rather than used once anything about them is in doubt."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import asyncpg
+
+from holdfast.store import crash_points
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.postgres.failures import is_lost, is_passing, is_try_again, unavailable
+from holdfast.store.postgres.queries import SQL
+from holdfast.store.postgres.text import to_store, to_tell
+
+T = TypeVar("T")
+
+STATEMENT_SECONDS: Final = 20.0
+"""No statement takes longer; PostgreSQL ends it, or else this process gives the connection up."""
+LOCK_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 10.0
+"""A process that stands still in the middle of a transaction holds rows for no longer than that."""
+
+CONNECT_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 5.0
+"""How long a call that nothing was sent for yet waits for a server that is away: most restarts take less."""
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 1.0
+
+ATTEMPTS: Final = 4
+"""How often a transaction is tried that others were in the way of."""
+
+STATEMENTS_KEPT: Final = 200
+
+LIFETIME_SECONDS: Final = 1800.0
+"""How long a connection is used: one that is made anew has its statements planned anew, for tables as they are now."""
+
+_SETTINGS: Final = {
+    "statement_timeout": f"{int(STATEMENT_SECONDS * 1000)}",
+    "lock_timeout": f"{int(LOCK_SECONDS * 1000)}",
+    "idle_in_transaction_session_timeout": f"{int(IDLE_SECONDS * 1000)}",
+    # Statements here are short: compiling one would take longer than running it, and so would planning it each time.
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+
+class ServerVersion(Protocol):
+    @property
+    def major(self) -> int: ...
+
+
+class Connection(Protocol):
+    """What is used of asyncpg's connections."""
+
+    async def fetch(self, query: str, *given: Any) -> list[Sequence[Any]]: ...
+
+    async def fetchval(self, query: str, *given: Any) -> Any: ...
+
+    async def execute(self, query: str, *given: Any, timeout: float | None = None) -> str: ...
+
+    async def add_listener(self, channel: str, heard: Callable[[Any, int, str, object], None]) -> None: ...
+
+    def add_termination_listener(self, lost: Callable[[Any], None]) -> None: ...
+
+    async def close(self, *, timeout: float | None = None) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def is_in_transaction(self) -> bool: ...
+
+    def get_server_version(self) -> ServerVersion: ...
+
+
+class Address:
+    """Where a database is. What it was made of, a password perhaps, is not shown."""
+
+    __slots__ = ("_url", "is_pooled")
+
+    def __init__(self, url: str, *, is_pooled: bool = False) -> None:
+        self._url = url
+        self.is_pooled = is_pooled
+        """A pooler may give each transaction another server process: nothing may be left in one for the next."""
+
+    def __repr__(self) -> str:
+        return "Address(***)"
+
+    async def connect(self, *, patience_seconds: float | None = None) -> Connection:
+        """A new connection. While the server is away it is tried again, ever more rarely."""
+        deadline = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await self._connect_once()
+            except Exception as error:
+                if not is_passing(error) or time.monotonic() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    async def _connect_once(self) -> Connection:
+        connection: Connection = await asyncpg.connect(
+            self._url,
+            timeout=CONNECT_SECONDS,
+            command_timeout=STATEMENT_SECONDS + 5,
+            statement_cache_size=0 if self.is_pooled else STATEMENTS_KEPT,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+            server_settings={"application_name": "holdfast", **({} if self.is_pooled else _SETTINGS)},
+        )
+        return connection
+
+    @property
+    def begin(self) -> str:
+        """What begins a transaction that writes."""
+        return "BEGIN" + self._locally
+
+    @property
+    def begin_reading(self) -> str:
+        """What begins one that reads, and sees one moment."""
+        return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + self._locally
+
+    @property
+    def _locally(self) -> str:
+        """Behind a pooler the settings belong to the transaction, because a connection's are anybody's."""
+        if not self.is_pooled:
+            return ""
+        return "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
+
+
+class Link:
+    """One connection, which runs the statements of `queries.sql` by their names."""
+
+    __slots__ = ("begin", "is_pooled", "raw", "since")
+
+    def __init__(self, raw: Connection, address: Address) -> None:
+        self.raw = raw
+        self.begin = address.begin
+        self.is_pooled = address.is_pooled
+        self.since = time.monotonic()
+
+    async def rows(self, name: str, *given: Any) -> list[tuple[Any, ...]]:
+        return await self.ask(SQL[name], *given)
+
+    async def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+        found = await self.raw.fetch(statement, *map(to_store, given))
+        return [tuple(map(to_tell, row)) for row in found]
+
+    async def row(self, name: str, *given: Any) -> tuple[Any, ...] | None:
+        found = await self.rows(name, *given)
+        return found[0] if found else None
+
+    async def run(self, name: str, *given: Any) -> int:
+        """How many rows were written."""
+        status = await self.raw.execute(SQL[name], *map(to_store, given))
+        return int(status.rpartition(" ")[2])
+
+    async def give_up(self) -> None:
+        """Leave no transaction open; and no connection, if that is not certain."""
+        if self.raw.is_closed() or not self.raw.is_in_transaction():
+            return
+        try:
+            await self.raw.execute("ROLLBACK", timeout=1)
+        except Exception:
+            self.raw.terminate()
+
+
+class Lane:
+    """A few connections for one kind of work, so that no other kind can use them all up."""
+
+    def __init__(self, address: Address, *, size: int) -> None:
+        self.address = address
+        self.size = size
+        self._places = asyncio.Semaphore(size)
+        self._free: list[Link] = []
+        self._is_closed = False
+
+    async def take(self) -> Link:
+        try:
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                "store_busy", "Every connection of this process to PostgreSQL is in use. Try again."
+            ) from None
+        try:
+            while self._free:
+                link = self._free.pop()
+                if not link.raw.is_closed() and time.monotonic() - link.since < LIFETIME_SECONDS:
+                    return link
+                link.raw.terminate()
+            return Link(await self.address.connect(), self.address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def adopt(self, connection: Connection) -> None:
+        """Use this one first."""
+        self._free.append(Link(connection, self.address))
+
+    def give_back(self, link: Link) -> None:
+        if not link.raw.is_closed() and (self._is_closed or link.raw.is_in_transaction()):
+            link.raw.terminate()
+        if not link.raw.is_closed():
+            self._free.append(link)
+        self._places.release()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for link in self._free:
+            try:
+                await link.raw.close(timeout=2)
+            except Exception:
+                link.raw.terminate()
+        self._free.clear()
+
+
+Reads = Callable[[Link], Awaitable[T]]
+Writes = Callable[[Link], Awaitable[tuple[T, str | None]]]
+"""The answer and, if something was written, the detail of its crash point."""
+
+
+async def read(lane: Lane, work: Reads[T], *, is_one: bool) -> T:
+    """Run `work` in one snapshot. Reading changes nothing, so that a lost connection is no reason not to try again.
+
+    `is_one`: it is a single statement, which is a snapshot by itself. (Behind a pooler it has a transaction all the
+    same, for our settings to belong to.)"""
+    in_transaction = lane.address.is_pooled or not is_one
+    for attempt in range(ATTEMPTS):
+        link = await _begun(lane, lane.address.begin_reading if in_transaction else None)
+        try:
+            result = await work(link)
+            if in_transaction:
+                await link.raw.execute("COMMIT")
+            return result
+        except Exception as error:
+            _drop(link, error)
+            if not (is_lost(error) or is_try_again(error)) or attempt == ATTEMPTS - 1:
+                raise unavailable(error) from error
+        finally:
+            await link.give_up()
+            lane.give_back(link)
+    raise AssertionError("unreachable")
+
+
+async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = True) -> T:
+    """Run `work` in one transaction. It is tried again only when it was rolled back because others were in the way."""
+    for attempt in range(ATTEMPTS):
+        link = await _begun(lane, lane.address.begin + ("" if is_synced else "; SET LOCAL synchronous_commit = off"))
+        try:
+            result, detail = await work(link)
+            await commit(link, () if detail is None else (f"{verb}:{detail}",))
+            return result
+        except Exception as error:
+            _drop(link, error)
+            if not is_try_again(error) or attempt == ATTEMPTS - 1:
+                raise unavailable(error) from error
+        finally:
+            await link.give_up()
+            lane.give_back(link)
+    raise AssertionError("unreachable")
+
+
+async def commit(link: Link, points: tuple[str, ...]) -> None:
+    """Make it durable. If the connection is lost meanwhile, nobody knows whether it is."""
+    for point in points:
+        crash_points.reach(f"{point}:before")
+    if await link.raw.execute("COMMIT") != "COMMIT":
+        raise StoreUnavailable("store_failed", "PostgreSQL rolled the transaction back.")
+    for point in points:
+        crash_points.reach(f"{point}:after")
+
+
+async def _begun(lane: Lane, begin: str | None) -> Link:
+    """A connection in a new transaction. One that broke while nobody used it is found out here, and is no failure."""
+    for attempt in itertools.count(1):
+        try:
+            link = await lane.take()
+        except Exception as error:
+            raise unavailable(error) from error
+        try:
+            if begin is not None:
+                await link.raw.execute(begin)
+            return link
+        except BaseException as error:
+            link.raw.terminate()
+            lane.give_back(link)
+            if not is_lost(error) or isinstance(error, TimeoutError) or attempt > lane.size + ATTEMPTS:
+                raise unavailable(error) from error
+    raise AssertionError("unreachable")
+
+
+def _drop(link: Link, error: BaseException) -> None:
+    if is_lost(error):
+        link.raw.terminate()

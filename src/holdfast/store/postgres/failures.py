@@ -1,0 +1,100 @@
+"""What goes wrong between this process and PostgreSQL: what it is called, and whether anything was written."""
+
+from typing import Final
+
+import asyncpg
+
+from holdfast.store.errors import StoreError, StoreUnavailable, StoreUnusable, UnavailableCode, UnusableCode
+
+_SERVER_GOES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+"""It stops, starts, or ended a connection that did nothing for long."""
+
+_TRY_AGAIN: Final = frozenset({"40001", "40P01"})
+"""Two transactions were in each other's way: one of them was rolled back, whole."""
+
+_EVERYBODYS: Final = frozenset({"25006", "53200", "53300", "53400", "57014", "55P03"})
+"""What fails like this fails for each part of a batch as well."""
+
+_SENTENCES: Final[dict[str, tuple[UnavailableCode, str]]] = {
+    "25006": (
+        "store_read_only",
+        "PostgreSQL takes no writes at present: it is a standby, or set to read only. Name the primary, or wait until "
+        "it is writable again.",
+    ),
+    "53100": ("store_disk_full", "PostgreSQL's disk is full. Free some space and try again."),
+    "53300": (
+        "store_busy",
+        "PostgreSQL has no connection left. Raise max_connections, end other clients, or put a pooler in front of it.",
+    ),
+    "55P03": ("store_busy", "Another process holds the row for too long. Try again."),
+    "57014": ("store_busy", "PostgreSQL took too long over a statement and ended it. Try again."),
+    "40001": ("store_busy", "Other processes were in the way again and again. Try again."),
+    "40P01": ("store_busy", "Other processes were in the way again and again. Try again."),
+}
+
+_UNREACHABLE: Final = (
+    "PostgreSQL can't be reached, or the connection to it was lost. Whatever it had acknowledged is kept. Try again."
+)
+
+_UNUSABLE: Final[dict[str, tuple[UnusableCode, str]]] = {
+    "28P01": ("store_refused", "PostgreSQL refused the user or the password. Check the database URL."),
+    "28000": ("store_refused", "PostgreSQL refused the user. Check the database URL and the server's pg_hba.conf."),
+    "3D000": ("store_not_found", "PostgreSQL has no database of that name. Create it, or name another."),
+    "42501": (
+        "store_refused",
+        "PostgreSQL does not let this user make what Holdfast needs. Grant it CREATE on the database.",
+    ),
+}
+
+
+def sqlstate(error: BaseException) -> str:
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is gone, or stuck. What was under way may have been committed all the same."""
+    if isinstance(error, asyncpg.PostgresError):
+        fatal = getattr(error, "severity_en", "") in ("FATAL", "PANIC")
+        return fatal or isinstance(error, asyncpg.PostgresConnectionError) or sqlstate(error) in _SERVER_GOES
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, ValueError)  # What can't be encoded was never sent.
+    return isinstance(error, OSError | EOFError | asyncpg.InternalClientError)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether a connection that could not be made may well be made in a moment."""
+    if isinstance(error, asyncpg.PostgresError):
+        return sqlstate(error)[:2] in ("08", "53") or sqlstate(error) in _SERVER_GOES
+    return isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched) or is_lost(error)
+
+
+def is_try_again(error: BaseException) -> bool:
+    return sqlstate(error) in _TRY_AGAIN
+
+
+def is_everybodys(error: BaseException) -> bool:
+    return sqlstate(error) in _EVERYBODYS
+
+
+def unavailable(error: BaseException) -> BaseException:
+    """Why a read or a write failed, and what to do. What is not PostgreSQL's is left as it is."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return StoreUnavailable(*_SENTENCES["25006"])
+    if (known := _SENTENCES.get(sqlstate(error))) is not None:
+        return StoreUnavailable(*known)
+    if is_lost(error):
+        return StoreUnavailable("store_unreachable", _UNREACHABLE)
+    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+        return StoreUnavailable("store_failed", f"PostgreSQL failed ({sqlstate(error) or type(error).__name__}).")
+    return error
+
+
+def unusable(error: BaseException) -> BaseException:
+    """Why the database could not be opened. Nothing of its URL is repeated: there may be a password in it."""
+    if (known := _UNUSABLE.get(sqlstate(error))) is not None:
+        return StoreUnusable(*known)
+    if isinstance(error, ValueError | TypeError | asyncpg.ClientConfigurationError):
+        return StoreUnusable("store_not_found", "The database URL can't be read as one of PostgreSQL's. Check it.")
+    return unavailable(error)

@@ -1,0 +1,121 @@
+"""The one task of this process that commits units. Whatever was handed in while the last batch was on its way becomes
+the next; each unit has an outcome of its own, told only after the commit."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.postgres.connections import Lane
+from holdfast.store.postgres.failures import is_everybodys, is_lost, is_try_again, unavailable
+from holdfast.store.postgres.units import Group, UnitJob, Units, waves
+
+BATCH_LIMIT: Final = 1000
+"""Units in one batch: bounds how long the first of them waits for the last."""
+BATCH_BYTES: Final = 8 << 20
+"""What they may come to; one unit alone may be larger."""
+
+
+class Flusher:
+    """The task, its connection and its queue. `committed` hears of every batch that wrote something."""
+
+    def __init__(self, lane: Lane, units: Units, committed: Callable[[], None]) -> None:
+        self._lane = lane
+        self._units = units
+        self._committed = committed
+        self._queue: deque[UnitJob] = deque()
+        self._wanted = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="holdfast-flusher")
+
+    def submit(self, job: UnitJob) -> None:
+        self._queue.append(job)
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """End once all that was handed in is committed."""
+        self._stopping = True
+        self._wanted.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while self._queue or not self._stopping:
+            if not self._queue:
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            jobs = self._take()
+            try:
+                await self._flush(jobs)
+            except Exception as error:
+                _fail(jobs, error)
+            for job in jobs:
+                job.settle()
+
+    def _take(self) -> list[UnitJob]:
+        jobs = [self._queue.popleft()]
+        size = jobs[0].size
+        while self._queue and len(jobs) < BATCH_LIMIT and size + self._queue[0].size <= BATCH_BYTES:
+            jobs.append(self._queue.popleft())
+            size += jobs[-1].size
+        return jobs
+
+    async def _flush(self, jobs: Sequence[UnitJob]) -> None:
+        for wave in waves(jobs):
+            await self._write(wave)
+
+    async def _write(self, groups: Sequence[Group]) -> None:
+        """A batch that failed is tried again unit by unit, unless it may be on disk, or each would fail the same."""
+        error = await self._try(groups)
+        jobs = [job for group in groups for job in group.jobs]
+        if error is None:
+            return
+        if is_lost(error) or isinstance(error, StoreUnavailable):
+            _fail(jobs, error)
+            raise unavailable(error)  # What comes after it in the batch must not overtake it.
+        if is_everybodys(error) or (len(jobs) == 1 and not is_try_again(error)):
+            _fail(jobs, error)
+            return
+        for job in jobs:
+            await self._write_one(job)
+
+    async def _write_one(self, job: UnitJob) -> None:
+        error = await self._try([Group(job)])
+        if error is not None and is_try_again(error):
+            error = await self._try([Group(job)])
+        if error is not None:
+            _fail([job], error)
+            if is_lost(error):
+                raise unavailable(error)
+
+    async def _try(self, groups: Sequence[Group]) -> BaseException | None:
+        """One transaction. What it returns instead of raising is why nothing, as far as is known, was written."""
+        try:
+            link = await self._lane.take()
+        except Exception as error:
+            return unavailable(error)
+        try:
+            if await self._units.run(link, groups):
+                self._committed()
+            return None
+        except Exception as error:
+            if is_lost(error):
+                link.raw.terminate()
+            for group in groups:
+                group.forget()  # An outcome that was worked out before the commit failed is none.
+            return error
+        finally:
+            await link.give_up()
+            self._lane.give_back(link)
+
+
+def _fail(jobs: Sequence[UnitJob], error: BaseException) -> None:
+    """Those that have their outcome from an earlier part of the batch keep it."""
+    for job in jobs:
+        if job.result is None and job.error is None:
+            job.error = unavailable(error)

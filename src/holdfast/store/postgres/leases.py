@@ -1,0 +1,214 @@
+"""Who runs what. A lease is held under the random token of a process and lasts as long as that process renews itself.
+
+A held session always has a row in `process` behind its holder: leases are freed in the transaction that removes it.
+Whether a time is over is said by the database's clock alone, which is the same for all.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.order import Here, Order
+from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
+from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.turn_limits import TurnLimits
+
+UNPLACED_MS: Final = 60_000
+"""A session that nobody could run for so long is given to anyone, to say so."""
+
+FIRST_TTL_SECONDS: Final = 30.0
+"""How long a process that just opened the store may claim before its first renewal."""
+
+ALIVE_SECONDS: Final = 30.0
+"""How long a process counts as alive that is not heard of."""
+
+
+class Leases:
+    """The lease writes of one process. Every method runs inside a transaction."""
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        node: str,
+        tools: frozenset[str],
+        secret_key: str,
+        limits: TurnLimits,
+        now_ms: Callable[[], int],
+        about: About = NOTHING_SAID,
+    ) -> None:
+        self.limits = limits
+        self._about = (about.role, about.version, about.started_at, about.max_sessions)
+        self._me = token
+        self._node = node
+        self._tools = sorted(tools)
+        self._keepers = [token, secret_key or token]
+        self._now_ms = now_ms
+        self._order = Order(limits)
+
+    # The process
+
+    async def register(self, db: Link, *, ttl_seconds: float) -> tuple[None, str]:
+        lives = (self._me, self._node, max(ALIVE_SECONDS, ttl_seconds), ttl_seconds)
+        await db.run("register", *lives, *self._about)
+        return None, "process"
+
+    async def renew(self, db: Link, ttl_seconds: float) -> tuple[bool, str]:
+        """Once the expiry has passed, or the row is gone, the leases are gone too: whoever slept that long starts
+        over, as a new process would."""
+        if await db.run("renew", self._me, ttl_seconds) == 1:
+            return True, "process"
+        await db.run("free_leases", [self._me])
+        await self.register(db, ttl_seconds=ttl_seconds)
+        return False, "process"
+
+    async def show_life(self, db: Link) -> tuple[None, str | None]:
+        """Say that this process is there, whether it holds anything or not."""
+        if await db.run("show_life", self._me, ALIVE_SECONDS) == 0:
+            await self.register(db, ttl_seconds=0)
+        return None, None
+
+    async def leave(self, db: Link) -> tuple[None, str]:
+        """A clean end: what this process held can be claimed at once."""
+        await self._bury(db, [self._me])
+        return None, "process"
+
+    async def is_alive(self, db: Link, token: str) -> bool:
+        return await db.row("is_alive", token) is not None
+
+    async def _bury(self, db: Link, tokens: Sequence[str]) -> None:
+        await db.run("free_leases", tokens)
+        await db.run("forget_their_attachments", tokens)
+        await db.run("forget_processes", tokens)
+
+    # Claiming
+
+    async def is_anything_to_claim(self, db: Link) -> bool:
+        found = await db.row("is_anything_to_claim", self._me, self._now_ms())
+        return bool(found and found[0])
+
+    async def claim(self, db: Link, limit: int, without_models: Collection[str]) -> tuple[list[Claim], str | None]:
+        if await db.row("may_claim", self._me) is None:
+            return [], None
+        await self._free_the_gone(db)
+        await db.run("wake_due", self._now_ms())
+        here = Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
+        next_ones = await self._order.next(db, here, limit)
+        claims = await self._take(db, next_ones, eligible=True)
+        if len(claims) < limit:
+            left = await self._to_end(db, limit - len(claims))
+            claims += await self._take(db, left, eligible=False)
+        return claims, "sessions" if claims else None
+
+    async def held(self, db: Link) -> tuple[Lease, ...]:
+        found = await db.rows("held", self._me)
+        return tuple(Lease(Key(Owner(owner), SessionId(id)), Fence(fence)) for owner, id, fence in found)
+
+    async def oldest_unclaimed(self, db: Link) -> int | None:
+        return await self._order.oldest(db)
+
+    async def _free_the_gone(self, db: Link) -> None:
+        gone = await db.rows("gone", self._me)
+        dead = [token for token, is_dead in gone if is_dead]
+        stopped = [token for token, is_dead in gone if not is_dead]
+        if stopped:
+            await db.run("free_leases", stopped)
+        if dead:
+            await self._bury(db, dead)
+
+    async def _to_end(self, db: Link, limit: int) -> list[tuple[str, str]]:
+        """What is left once every session that this process may run is taken: those to be stopped, and those that
+        nobody could run for so long that their readers should be told."""
+        stopping = [(owner, id) for owner, id in await db.rows("stopping", limit)]
+        unplaced = await self._order.unplaced(db, before=self._now_ms() - UNPLACED_MS, limit=limit)
+        return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
+
+    async def _take(self, db: Link, keys: Sequence[tuple[str, str]], *, eligible: bool) -> list[Claim]:
+        if not keys:
+            return []
+        given = ([owner for owner, _ in keys], [id for _, id in keys], self._me)
+        taken = {number - 1: (fence, claims) for number, fence, claims in await db.rows("take", *given)}
+        return [
+            Claim(
+                lease=Lease(Key(Owner(owner), SessionId(id)), Fence(taken[number][0])),
+                claims_without_progress=taken[number][1],
+                eligible=eligible,
+            )
+            for number, (owner, id) in enumerate(keys)
+        ]
+
+    async def release(self, db: Link, lease: Lease, seen_tail: int, how: ReleaseKind) -> tuple[bool, str | None]:
+        held = (lease.key.owner, lease.key.session, lease.fence, self._me)
+        if how == "done":
+            released = await db.run("release", *held, seen_tail) == 1
+        else:
+            released = await db.run("hand_over", *held, how, self._now_ms()) == 1
+        return released, "session" if released else None
+
+    # Attachments
+
+    async def attach(
+        self, db: Link, attachment: Attachment, ttl_seconds: float
+    ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
+        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here. The
+        lock on the session's row keeps two that come together from both having the same tool."""
+        key = attachment.key
+        is_there = await db.row("lock_session", key.owner, key.session) is not None
+        everyone = await self._all_attachments(db, key)
+        absent = [found.attachment_id for found, is_there in everyone if not is_there]
+        if absent:
+            await db.run("detach", key.owner, key.session, absent)
+        others = [found for found, is_there in everyone if is_there and found.attachment_id != attachment.attachment_id]
+        taken = {name for other in others for name in other.tools}
+        for name in attachment.tools:
+            if name in taken:
+                return Clash(name), None
+        if not is_there:
+            return tuple(others), None
+        of = (key.owner, key.session, attachment.attachment_id, self._me, attachment.node)
+        await db.run("attach", *of, list(attachment.tools), list(attachment.capabilities), ttl_seconds)
+        return tuple(others), "attachment"
+
+    async def detach(self, db: Link, key: Key, attachment_id: str) -> tuple[tuple[Attachment, ...] | None, str | None]:
+        """Of those who leave together one is the last: they take turns at the session's row."""
+        await db.row("lock_session", key.owner, key.session)
+        if await db.run("detach", key.owner, key.session, [attachment_id]) == 0:
+            return None, None
+        return await self.attachments(db, key), "attachment"
+
+    async def decline(self, db: Link, key: Key, attachment_id: str, request_id: RequestId) -> tuple[None, str | None]:
+        noted = await db.run("decline", key.owner, key.session, attachment_id, request_id) == 1
+        return None, "attachment" if noted else None
+
+    async def attachments(self, db: Link, key: Key) -> tuple[Attachment, ...]:
+        return tuple(found for found, is_there in await self._all_attachments(db, key) if is_there)
+
+    async def _all_attachments(self, db: Link, key: Key) -> list[tuple[Attachment, bool]]:
+        """Each with whether it is still there: its time is not over, and its process lives."""
+        return [
+            (
+                Attachment(
+                    attachment_id=id,
+                    key=key,
+                    node=node,
+                    tools=tuple(tools),
+                    capabilities=tuple(capabilities),
+                    process=process,
+                    declined=tuple(declined),
+                ),
+                is_there,
+            )
+            for id, process, node, tools, capabilities, declined, is_there in await db.rows(
+                "attachments", key.owner, key.session, self._me
+            )
+        ]
+
+
+async def grant(db: Link, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:
+    await db.run("grant", owner, place, list(rules))
+    return None, "rules" if rules else None
+
+
+async def granted(db: Link, owner: Owner, place: str) -> tuple[str, ...]:
+    return tuple(rule for (rule,) in await db.rows("granted", owner, place))

@@ -1,0 +1,309 @@
+"""Accepts items into inboxes and lets people change their queue. Whatever is refused leaves no trace.
+
+Every transaction here locks the session's row first: what it reads of the inbox then stays so until it commits.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.events import codec
+from holdfast.events.ids import TurnId
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    ItemState,
+    Message,
+    Rewind,
+    Stop,
+    TaskNews,
+    ToBackground,
+)
+from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.rows import inbox_item, turns
+from holdfast.store.store import Accepted, Key, Refused
+from holdfast.store.turn_limits import TurnLimits, Turns
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of `put`."""
+
+    key: Key
+    item: Item
+    item_key: str
+    payload: bytes
+    queue_limit: int
+    only_if_idle: bool
+    stop_first: str | None
+    limits: TurnLimits
+    now: int
+
+
+def asked(key: Key, item: Item, **rest: Any) -> Put:
+    """A put, encoded while its sender still runs. Which turn a stop ends is not for its sender to say."""
+    if isinstance(item, Stop):
+        item = msgspec.structs.replace(item, turn_id=None)
+    payload = codec.encode_item(item)
+    return Put(key=key, item=codec.decode_item(payload), payload=payload, **rest)
+
+
+async def put(db: Link, asked: Put) -> tuple[Accepted | Refused, str | None]:
+    """The answer and, if something was written, its kind."""
+    inbox = await locked(db, asked.key, now=asked.now)
+    if inbox is None:
+        return Refused("session_not_found", "There is no such session."), None
+    found = await db.row("item", *inbox.of, asked.item_key)
+    if found is not None:
+        return await _again(inbox, asked, found), None
+    answer = await _put(inbox, asked, Admission(inbox, asked))
+    return answer, _kind(asked.item) if isinstance(answer, Accepted) else None
+
+
+async def _put(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
+    match asked.item:
+        case Message():
+            return await _put_message(inbox, asked, admission)
+        case Answer():
+            return await _put_answer(inbox, asked, asked.item)
+        case Stop():
+            accepted = await inbox.stop(asked.item, asked.item_key)
+            await inbox.rest()
+            return accepted
+        case Rewind() | ToBackground() | TaskNews():
+            item = await inbox.add(asked.item, asked.item_key, asked.payload)
+            await inbox.wake()
+            return Accepted(item)
+
+
+async def _again(inbox: "Inbox", asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
+    receipt, original = inbox_item(found[:7]), found[7] if found[7] is not None else found[6]
+    if isinstance(asked.item, Answer) and isinstance(receipt.item, Answer):
+        if receipt.item.answer_id == asked.item.answer_id:
+            return Accepted(receipt, duplicate=True)
+        who = f" by {receipt.item.answered_by}" if receipt.item.answered_by else ""
+        return Refused("answered_already", f"This was already answered{who}.")
+    if original == asked.payload:
+        stop = asked.item_key if isinstance(asked.item, Stop) else asked.stop_first
+        removed = await inbox.db.rows("removed_by", *inbox.of, stop) if stop is not None else ()
+        waits = receipt.state == "accepted" and await Admission(inbox, asked).waits_for_slot()
+        items = tuple(inbox_item(row) for row in removed)
+        return Accepted(receipt, duplicate=True, removed=items, waits_for_slot=waits)
+    return Refused("id_reused", "This id was already used for something else. Use a new one.")
+
+
+async def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
+    waiting = await inbox.count_waiting()
+    if asked.only_if_idle and (waiting or inbox.turn_id is not None):
+        return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
+    if asked.stop_first is None and waiting >= asked.queue_limit:
+        return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
+    await admission.begin()
+    if await admission.is_one_too_many():
+        return Refused("too_many_turns", (await admission.turns()).refusal())
+    waits = await admission.waits_for_slot()
+    removed: tuple[InboxItem, ...] = ()
+    if asked.stop_first is not None:
+        removed = await inbox.stop_once(asked.stop_first)
+    item = await inbox.add(asked.item, asked.item_key, asked.payload)
+    await inbox.wake(await admission.since())
+    return Accepted(item, removed=removed, waits_for_slot=waits)
+
+
+async def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
+    request = await inbox.db.row("request_state", *inbox.of, answer.request_id)
+    if request is None:
+        return Refused("request_not_found", "There is no such request.")
+    if request[0] != "open":
+        return Refused("request_closed", "This request is closed: its turn went on or ended without an answer.")
+    if await inbox.db.row("is_stopping", *inbox.of) is not None:
+        return Refused("stopping", "The turn is being stopped.")
+    item = await inbox.add(asked.item, asked.item_key, asked.payload)
+    await inbox.wake()
+    return Accepted(item)
+
+
+async def locked(db: Link, key: Key, *, now: int) -> "Inbox | None":
+    """The inbox of a session, which nobody else changes before this transaction ends; None: no such session."""
+    found = await db.row("lock_session", key.owner, key.session)
+    return None if found is None else Inbox(db, key, *found, now=now)
+
+
+class Admission:
+    """Whether a message may start a turn, and when. Owners without limits are not counted at all."""
+
+    def __init__(self, inbox: "Inbox", asked: Put) -> None:
+        owner = asked.key.owner
+        self._db = inbox.db
+        self._owner = owner
+        self._now = asked.now
+        self._in_flight = asked.limits.in_flight_of(owner) if inbox.is_counted else None
+        self._running = asked.limits.running_of(owner) if inbox.is_counted else None
+        is_in_flight = inbox.is_runnable and inbox.status != "waiting"
+        joins = inbox.turn_id is not None and asked.stop_first is None
+        self._starts = not is_in_flight and not joins
+        self._is_in_line = is_in_flight and not inbox.is_held and inbox.turn_id is None
+        self._counted: Turns | None = None
+
+    async def begin(self) -> None:
+        """From now on nobody else admits or claims anything of this owner: of two, one gets the last place."""
+        if self._in_flight is not None or self._running is not None:
+            await self._db.rows("lock_owners", [self._owner])
+
+    async def turns(self) -> Turns:
+        if self._counted is None:
+            self._counted = await turns(self._db, self._owner)
+        return self._counted
+
+    async def is_one_too_many(self) -> bool:
+        return self._in_flight is not None and self._starts and (await self.turns()).in_flight >= self._in_flight
+
+    async def waits_for_slot(self) -> bool:
+        if self._running is None:
+            return False
+        if self._starts:
+            return (await self.turns()).in_flight >= self._running
+        return self._is_in_line and (await self.turns()).slots >= self._running
+
+    async def since(self) -> int:
+        """Where its session stands in line: behind all others of its owner, whatever the clock says."""
+        if self._running is None:
+            return self._now
+        ((last,),) = await self._db.rows("last_in_line", self._owner)
+        return self._now if last is None else max(self._now, last + 1)
+
+
+class Inbox:
+    """A session's inbox within one transaction."""
+
+    def __init__(
+        self,
+        db: Link,
+        key: Key,
+        tail: int,
+        turn_id: TurnId | None,
+        status: str,
+        is_runnable: bool,
+        is_held: bool,
+        is_counted: bool,
+        *,
+        now: int,
+    ) -> None:
+        self.db = db
+        self.of = (key.owner, key.session)
+        self.tail = tail
+        self.turn_id = turn_id
+        self.status = status
+        self.is_runnable = is_runnable
+        self.is_held = is_held
+        self.is_counted = is_counted
+        self.now = now
+
+    async def count_waiting(self) -> int:
+        found = await self.db.row("count_waiting", *self.of)
+        return int(found[0]) if found else 0
+
+    async def add(
+        self,
+        item: Item,
+        item_key: str,
+        payload: bytes,
+        *,
+        state: ItemState = "accepted",
+        outcome: str = "",
+        original: bytes | None = None,
+    ) -> InboxItem:
+        self.tail += 1
+        running = self.turn_id is not None
+        about = (_kind(item), state, outcome, self.now, running, payload, original)
+        await self.db.run("insert_item", *self.of, item_key, self.tail, *about)
+        return InboxItem(
+            sequence=self.tail,
+            key=item_key,
+            state=state,
+            outcome=outcome,
+            accepted_at=self.now,
+            while_running=running,
+            item=item,
+        )
+
+    async def wake(self, since: int | None = None) -> None:
+        """There is something to do, from now on or (to keep an order) from then on."""
+        await self.db.run("wake", *self.of, self.tail, self.now, since or self.now)
+
+    async def rest(self) -> None:
+        """If there is nothing to do any more, nobody need look."""
+        await self.db.run("rest", *self.of)
+
+    async def raise_tail(self) -> None:
+        await self.db.run("raise_tail", *self.of, self.tail)
+
+    async def stop(self, stop: Stop, item_key: str) -> Accepted:
+        """Accept a stop for the turn that runs now. With none there is nobody to wake: its receipt is final."""
+        removed = () if stop.keep_queued else await self._clear_queue(item_key)
+        asked = codec.encode_item(stop)
+        bound = msgspec.structs.replace(stop, turn_id=self.turn_id)
+        payload = codec.encode_item(bound)
+        if stop.meant_for is not None and stop.meant_for != self.turn_id:
+            outcome = "turn_ended_before"
+        elif self.turn_id is None:
+            outcome = "dequeued" if removed else "nothing_running"
+        else:
+            item = await self.add(bound, item_key, payload, original=asked)
+            await self.wake()
+            return Accepted(item, removed=removed)
+        item = await self.add(bound, item_key, payload, state="promoted", outcome=outcome, original=asked)
+        await self.raise_tail()
+        return Accepted(item, removed=removed)
+
+    async def stop_once(self, stop_id: str) -> tuple[InboxItem, ...]:
+        """The stop before a message, under its id. One that was accepted earlier is not put twice."""
+        if await self.db.row("item", *self.of, stop_id) is not None:
+            return ()
+        return (await self.stop(Stop(stop_id=stop_id), stop_id)).removed
+
+    async def _clear_queue(self, stop: str) -> tuple[InboxItem, ...]:
+        rows = await self.db.rows("waiting_messages", *self.of)
+        if rows:
+            await self.db.run("remove_items", *self.of, [row[1] for row in rows], "stopped", stop)
+        return tuple(msgspec.structs.replace(inbox_item(row[:7]), state="removed", outcome="stopped") for row in rows)
+
+
+async def edit_item(db: Link, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
+    inbox = await locked(db, key, now=0)
+    found = await db.row("item", *inbox.of, item_key) if inbox is not None else None
+    if inbox is None or found is None:
+        return False, None
+    receipt = inbox_item(found[:7])
+    if receipt.state != "accepted" or not isinstance(receipt.item, Message):
+        return False, None
+    inbox.tail += 1
+    payload = codec.encode_item(msgspec.structs.replace(receipt.item, text=text))
+    await db.run("edit_item", *inbox.of, item_key, inbox.tail, payload)
+    await inbox.raise_tail()
+    return True, "message"
+
+
+async def remove_item(db: Link, key: Key, item_key: str) -> tuple[bool, str | None]:
+    inbox = await locked(db, key, now=0)
+    if inbox is None or await db.run("remove_items", *inbox.of, [item_key], "removed", None) == 0:
+        return False, None
+    await inbox.rest()
+    return True, "message"
+
+
+async def reorder_items(db: Link, key: Key, item_keys: Sequence[str]) -> tuple[bool, str | None]:
+    inbox = await locked(db, key, now=0)
+    rows = await db.rows("waiting_messages", *inbox.of) if inbox is not None else []
+    if inbox is None or not rows or sorted(item_keys) != sorted(row[1] for row in rows):
+        return False, None
+    sequences = [inbox.tail + 1 + offset for offset in range(len(rows))]
+    await db.run("move_items", *inbox.of, list(item_keys), sequences, [row[7] for row in rows])
+    inbox.tail += len(rows)
+    await inbox.raise_tail()
+    return True, "messages"
+
+
+def _kind(item: Item) -> str:
+    return str(type(item).__struct_config__.tag)

@@ -1,0 +1,37 @@
+"""The statements of `queries.sql`, by name. No SQL of the store's verbs stands anywhere else."""
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def _read() -> dict[str, str]:
+    text = resources.files("holdfast.store.postgres").joinpath("queries.sql").read_text("utf-8")
+    _, *parts = _NAME.split(text)
+    assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
+    found = {name: body.partition(";\n")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    counted = _COMMENT.sub("", found.pop("counted"))
+    return {name: body.replace("{counted}", counted) for name, body in found.items()}
+
+
+SQL: Final = _read()
+
+PARTS: Final = {"appended": 8, "dropped": 0, "streamed": 9, "used": 9, "kept": 4}
+"""The parts that the statement for units may have, and how many parameters each takes."""
+
+UNIT_PARAMETERS: Final = 15
+
+
+@cache
+def commit_units(parts: tuple[str, ...]) -> str:
+    """The statement for a batch that has rows of these kinds: others would be planned, and run, for nothing."""
+    whole, first = "", UNIT_PARAMETERS + 1
+    for name in parts:
+        given = [f"${number}" for number in range(first, first + PARTS[name])]
+        whole += f", {name} AS (\n{SQL[name].format(*given)}\n)"
+        first += PARTS[name]
+    return SQL["commit_units"].replace("{parts}", whole)

@@ -1,0 +1,735 @@
+-- Every statement of the PostgreSQL store, by name. Many rows are given as arrays, one for each column. `{counted}`
+-- stands for the fragment of that name.
+
+-- The log
+
+-- name: commit_units
+-- One statement for a batch of units of many sessions, one row of $1 to $13 for each session. The rows are locked in the
+-- order in which they are given, which is that of the keys, so that two batches never wait for each other in a circle.
+-- A unit whose fence is not the session's, whose holder is another, or which supposes another head, changes nothing
+-- and is not among the rows that are returned: whoever asked must look which ones are missing.
+WITH given AS (
+  SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[],
+                       $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[])
+    WITH ORDINALITY AS given (owner, session, fence, supposes, events, shown, status, turn_id, title, model, progress,
+                              described, drops, number)
+), locked AS MATERIALIZED (
+  SELECT given.* FROM given CROSS JOIN LATERAL (
+    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session FOR UPDATE) AS session
+), advanced AS (
+  UPDATE holdfast.session
+     SET head = head + locked.events,
+         shown = CASE WHEN locked.shown > 0 THEN head + locked.shown ELSE session.shown END,
+         status = coalesce(locked.status, session.status),
+         turn_id = CASE WHEN locked.status IS NULL THEN session.turn_id ELSE locked.turn_id END,
+         title = coalesce(locked.title, session.title),
+         model = coalesce(locked.model, session.model),
+         claims = CASE WHEN locked.progress THEN 0 ELSE claims END,
+         updated_at = CASE WHEN locked.described OR (locked.events > 0 AND updated_at <= $15::bigint - 1000)
+                           THEN $15::bigint ELSE updated_at END
+    FROM locked
+   WHERE session.owner = locked.owner AND session.id = locked.session AND deleted_at IS NULL
+     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $14::text))
+     AND (locked.supposes IS NULL OR head = locked.supposes)
+  RETURNING locked.number, session.owner, session.id, head, inbox_tail, locked.events, locked.drops
+){parts}
+SELECT number, head, inbox_tail FROM advanced;
+
+-- What follows are parts of it, each there only if the batch has such rows: {0}, {1} and so on are its parameters.
+
+-- name: appended
+INSERT INTO holdfast.event (owner, session, position, id, time, type, version, data, said)
+SELECT advanced.owner, advanced.id, advanced.head - advanced.events + event.place, event.id, event.time, event.type,
+       event.version, event.data, event.said
+  FROM unnest({0}::integer[], {1}::integer[], {2}::text[], {3}::bigint[], {4}::text[], {5}::integer[], {6}::bytea[],
+              {7}::text[])
+    AS event (number, place, id, time, type, version, data, said)
+  JOIN advanced ON advanced.number = event.number;
+
+-- name: dropped
+DELETE FROM holdfast.segment USING advanced
+ WHERE advanced.drops AND segment.owner = advanced.owner AND segment.session = advanced.id;
+
+-- name: streamed
+INSERT INTO holdfast.segment (owner, session, message_id, attempt, block, start, kind, text, tool_call_id, name)
+SELECT advanced.owner, advanced.id, message_id, attempt, block, start, kind, text, tool_call_id, name
+  FROM unnest({0}::integer[], {1}::text[], {2}::integer[], {3}::integer[], {4}::bigint[], {5}::text[], {6}::bytea[],
+              {7}::text[], {8}::text[])
+    WITH ORDINALITY AS segment (number, message_id, attempt, block, start, kind, text, tool_call_id, name, place)
+  JOIN advanced ON advanced.number = segment.number
+ ORDER BY place;
+
+-- name: used
+INSERT INTO holdfast.ledger
+  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time)
+SELECT advanced.owner, advanced.id, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens,
+       cost_microdollars, time
+  FROM unnest({0}::integer[], {1}::text[], {2}::integer[], {3}::text[], {4}::bigint[], {5}::bigint[], {6}::bigint[],
+              {7}::bigint[], {8}::bigint[])
+    AS entry (number, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars,
+              time)
+  JOIN advanced ON advanced.number = entry.number
+ON CONFLICT DO NOTHING;
+
+-- name: kept
+INSERT INTO holdfast.snapshot (owner, session, fold_version, position, state)
+SELECT advanced.owner, advanced.id, fold_version, position, state
+  FROM unnest({0}::integer[], {1}::integer[], {2}::bigint[], {3}::bytea[])
+    AS snapshot (number, fold_version, position, state)
+  JOIN advanced ON advanced.number = snapshot.number
+ON CONFLICT (owner, session) DO UPDATE
+   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state;
+
+-- name: units_sessions
+-- As they are now, to say why a unit was refused.
+SELECT given.number, fence, lease_holder IS NOT DISTINCT FROM $3::text, head, deleted_at IS NOT NULL
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT fence, lease_holder, head, deleted_at FROM holdfast.session
+     WHERE owner = given.owner AND id = given.session) AS session;
+
+-- name: lock_sessions
+-- In the order in which they are given.
+SELECT given.number
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session FOR UPDATE) AS session;
+
+-- name: create_sessions
+INSERT INTO holdfast.session (owner, id, status, title, host, tools, model, parent, created_at, updated_at)
+SELECT owner, id, status, title, host, coalesce(string_to_array(nullif(tools, ''), E'\x1f'), '{}'), model, parent, created_at, $10::bigint
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+              $9::bigint[])
+    AS given (owner, id, status, title, host, tools, model, parent, created_at)
+ON CONFLICT DO NOTHING
+RETURNING owner, id;
+
+-- name: still_waiting
+SELECT given.number
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS given (owner, session, sequence, number)
+  CROSS JOIN LATERAL (
+    SELECT 1 FROM holdfast.inbox
+     WHERE owner = given.owner AND session = given.session AND sequence = given.sequence AND state = 'accepted')
+    AS inbox;
+
+-- name: promote
+UPDATE holdfast.inbox SET state = given.state, outcome = given.outcome
+  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[])
+    AS given (owner, session, sequence, state, outcome)
+ WHERE inbox.owner = given.owner AND inbox.session = given.session AND inbox.sequence = given.sequence
+   AND inbox.state = 'accepted';
+
+-- name: open_requests
+INSERT INTO holdfast.request (owner, session, id, state, kind, turn_id, tool_call_id, title, opened_at)
+SELECT owner, session, id, 'open', kind, turn_id, tool_call_id, title, opened_at
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[])
+    AS given (owner, session, id, kind, turn_id, tool_call_id, title, opened_at);
+
+-- name: close_requests
+UPDATE holdfast.request SET state = 'closed'
+  FROM unnest($1::text[], $2::text[], $3::text[]) AS given (owner, session, id)
+ WHERE request.owner = given.owner AND request.session = given.session AND request.id = given.id;
+
+-- The inbox
+
+-- name: lock_session
+SELECT inbox_tail, turn_id, status, runnable, lease_holder IS NOT NULL, {counted} FROM holdfast.session
+ WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE;
+
+-- name: lock_owners
+-- Who counts the turns of an owner, and acts on that, does so alone: until its transaction ends. In the order given.
+SELECT pg_advisory_xact_lock(1752132708, hashtext(given.owner))
+  FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number);
+
+-- name: last_in_line
+SELECT max(runnable_since) FROM holdfast.session
+ WHERE owner = $1 AND runnable AND lease_holder IS NULL AND turn_id IS NULL;
+
+-- name: rest
+-- What nobody holds, and has nothing to do any more, need not be claimed to find that out: it would take up a place.
+UPDATE holdfast.session
+   SET runnable = false, runnable_since = NULL, noted_at = NULL, status = 'idle'
+ WHERE owner = $1 AND id = $2 AND runnable AND lease_holder IS NULL AND turn_id IS NULL AND deleted_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM holdfast.inbox
+                    WHERE inbox.owner = $1 AND inbox.session = $2 AND inbox.state = 'accepted');
+
+-- name: item
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, original
+  FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND item_key = $3;
+
+-- name: waiting_items
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
+  FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND state = 'accepted' ORDER BY place;
+
+-- name: waiting_messages
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, place
+  FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND state = 'accepted' AND kind = 'message' ORDER BY place;
+
+-- name: count_waiting
+SELECT count(*) FROM holdfast.inbox
+ WHERE owner = $1 AND session = $2 AND state = 'accepted' AND kind = 'message';
+
+-- name: is_stopping
+SELECT 1 FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND state = 'accepted' AND kind = 'stop' LIMIT 1;
+
+-- name: request_state
+SELECT state FROM holdfast.request WHERE owner = $1 AND session = $2 AND id = $3;
+
+-- name: insert_item
+INSERT INTO holdfast.inbox (owner, session, item_key, sequence, place, kind, state, outcome, accepted_at, while_running,
+                            payload, original)
+VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: wake
+UPDATE holdfast.session
+   SET inbox_tail = $3,
+       runnable_since = CASE WHEN runnable THEN runnable_since ELSE $5 END,
+       runnable = true,
+       status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
+       updated_at = $4
+ WHERE owner = $1 AND id = $2;
+
+-- name: raise_tail
+UPDATE holdfast.session SET inbox_tail = $3 WHERE owner = $1 AND id = $2;
+
+-- name: removed_by
+-- What a stop gave back, to be given back again to whoever lost the answer.
+SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
+  FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND removed_by = $3 ORDER BY place;
+
+-- name: remove_items
+UPDATE holdfast.inbox SET state = 'removed', outcome = $4, removed_by = $5
+ WHERE owner = $1 AND session = $2 AND item_key = ANY ($3::text[]) AND state = 'accepted' AND kind = 'message';
+
+-- name: edit_item
+UPDATE holdfast.inbox SET sequence = $4, payload = $5, original = coalesce(original, payload)
+ WHERE owner = $1 AND session = $2 AND item_key = $3;
+
+-- name: move_items
+UPDATE holdfast.inbox SET sequence = given.sequence, place = given.place
+  FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS given (item_key, sequence, place)
+ WHERE owner = $1 AND session = $2 AND inbox.item_key = given.item_key;
+
+-- Processes. Every comparison with an expiry is by this database's clock.
+
+-- name: register
+INSERT INTO holdfast.process
+       (token, node, alive_until, leases_until, renewed_at, role, version, started_at, max_sessions)
+VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second', clock_timestamp() + $4 * interval '1 second',
+        clock_timestamp(), $5, $6, $7, $8)
+ON CONFLICT (token) DO UPDATE
+   SET alive_until = excluded.alive_until, leases_until = excluded.leases_until, renewed_at = excluded.renewed_at;
+
+-- name: renew
+UPDATE holdfast.process
+   SET leases_until = clock_timestamp() + $2 * interval '1 second',
+       alive_until = greatest(alive_until, clock_timestamp() + $2 * interval '1 second'),
+       renewed_at = clock_timestamp()
+ WHERE token = $1 AND leases_until > clock_timestamp();
+
+-- name: show_life
+UPDATE holdfast.process
+   SET alive_until = greatest(alive_until, clock_timestamp() + $2 * interval '1 second'), renewed_at = clock_timestamp()
+ WHERE token = $1;
+
+-- name: is_alive
+SELECT 1 FROM holdfast.process WHERE token = $1 AND alive_until > clock_timestamp();
+
+-- name: may_claim
+-- The lock keeps others from declaring this process dead until what it claims is committed; renewals don't wait for it.
+SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() FOR KEY SHARE;
+
+-- name: gone
+-- Processes whose leases are free: they ended, or stopped renewing what they hold. Whoever is at one of them already is
+-- not waited for.
+SELECT token, alive_until <= clock_timestamp() FROM holdfast.process
+ WHERE token <> $1
+   AND (alive_until <= clock_timestamp()
+        OR (leases_until <= clock_timestamp()
+            AND EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token)))
+   FOR UPDATE SKIP LOCKED;
+
+-- name: free_leases
+UPDATE holdfast.session SET lease_holder = NULL WHERE lease_holder = ANY ($1::text[]);
+
+-- name: forget_processes
+DELETE FROM holdfast.process WHERE token = ANY ($1::text[]);
+
+-- name: forget_their_attachments
+DELETE FROM holdfast.attachment WHERE process = ANY ($1::text[]);
+
+-- Claiming
+
+-- name: is_anything_to_claim
+-- Most looks find nothing, and cost no transaction.
+SELECT EXISTS (SELECT 1 FROM holdfast.session WHERE runnable AND lease_holder IS NULL)
+    OR EXISTS (SELECT 1 FROM holdfast.session WHERE wake_at <= $2::bigint AND NOT runnable AND deleted_at IS NULL)
+    OR EXISTS (SELECT 1 FROM holdfast.process
+                WHERE token <> $1
+                  AND (alive_until <= clock_timestamp()
+                       OR (leases_until <= clock_timestamp()
+                           AND EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token))));
+
+-- name: wake_due
+UPDATE holdfast.session SET runnable = true, runnable_since = coalesce(runnable_since, wake_at)
+  FROM (SELECT owner, id FROM holdfast.session
+         WHERE wake_at <= $1::bigint AND NOT runnable AND deleted_at IS NULL
+         ORDER BY wake_at LIMIT 100 FOR UPDATE SKIP LOCKED) AS due
+ WHERE session.owner = due.owner AND session.id = due.id;
+
+-- name: counted
+-- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.
+(session.parent IS NULL OR NOT EXISTS (
+    SELECT 1 FROM holdfast.session AS above
+     WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
+
+-- name: owners_waiting
+-- Who has sessions that nobody holds and that have something to do: from the owner after $1 on, each found by one step in
+-- the index, $2 of them at the most. With how much is done for them, how many slots that takes, and since when they wait.
+WITH RECURSIVE waiting AS (
+  SELECT 1 AS number,
+         (SELECT session.owner FROM holdfast.session
+           WHERE runnable AND lease_holder IS NULL AND session.owner > $1::text ORDER BY session.owner LIMIT 1) AS owner
+  UNION ALL
+  SELECT waiting.number + 1,
+         (SELECT session.owner FROM holdfast.session
+           WHERE runnable AND lease_holder IS NULL AND session.owner > waiting.owner
+           ORDER BY session.owner LIMIT 1)
+    FROM waiting WHERE waiting.owner IS NOT NULL AND waiting.number < $2::bigint
+)
+SELECT owner,
+       (SELECT count(*) FROM holdfast.session WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL),
+       (SELECT count(*) FROM holdfast.session
+         WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL AND {counted}),
+       (SELECT min(runnable_since) FROM holdfast.session
+         WHERE session.owner = waiting.owner AND runnable AND lease_holder IS NULL)
+  FROM waiting WHERE owner IS NOT NULL;
+
+-- name: slots_of
+SELECT given.owner,
+       (SELECT count(*) FROM holdfast.session
+         WHERE session.owner = given.owner AND lease_holder IS NOT NULL AND {counted})
+  FROM unnest($1::text[]) AS given (owner);
+
+-- name: claimable
+-- Those of some owners that this process may run: on no particular host or on this one, with tools that it has, a model
+-- that it can use, and what their clients entrusted to them. Without a free slot, only those that need none. What
+-- another process is just claiming is passed over.
+SELECT given.owner, found.counted, found.is_new, found.runnable_since, found.id
+  FROM unnest($1::text[], $2::boolean[]) AS given (owner, has_slot)
+  CROSS JOIN unnest(ARRAY['', $3::text]) AS place (host)
+  CROSS JOIN LATERAL (
+    SELECT id, {counted} AS counted, turn_id IS NULL AS is_new, runnable_since FROM holdfast.session
+     WHERE runnable AND lease_holder IS NULL AND host = place.host AND session.owner = given.owner
+       AND (given.has_slot OR NOT {counted})
+       AND tools <@ $4::text[]
+       AND (model IS NULL OR model <> ALL ($5::text[]))
+       AND NOT EXISTS (
+         SELECT 1 FROM holdfast.secret
+          WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper <> ALL ($6::text[]))
+     ORDER BY parent IS NULL, turn_id IS NULL, runnable_since LIMIT $7::bigint
+     FOR UPDATE OF session SKIP LOCKED) AS found;
+
+-- name: stopping
+-- Sessions to be stopped, which any process may do.
+SELECT session.owner, session.id
+  FROM holdfast.inbox
+  JOIN holdfast.session ON session.owner = inbox.owner AND session.id = inbox.session
+ WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND runnable AND lease_holder IS NULL
+ LIMIT $1::bigint FOR UPDATE OF session SKIP LOCKED;
+
+-- name: unplaced
+-- Sessions that nobody could run for so long that their readers should be told.
+SELECT given.owner, found.id
+  FROM unnest($1::text[]) AS given (owner)
+  CROSS JOIN LATERAL (
+    SELECT id FROM holdfast.session
+     WHERE session.owner = given.owner AND runnable AND lease_holder IS NULL AND noted_at IS NULL
+       AND runnable_since <= $2::bigint
+     ORDER BY runnable_since LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS found;
+
+-- name: take
+-- They are locked, in the order in which they are given.
+UPDATE holdfast.session SET fence = fence + 1, lease_holder = $3::text, claims = claims + 1
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, id, number)
+ WHERE session.owner = given.owner AND session.id = given.id
+RETURNING given.number, fence, claims;
+
+-- name: held
+SELECT owner, id, fence FROM holdfast.session WHERE lease_holder = $1 ORDER BY owner, id;
+
+-- name: turns
+SELECT
+  (SELECT count(*) FROM holdfast.session
+    WHERE owner = $1 AND lease_holder IS NOT NULL AND status <> 'waiting' AND {counted}),
+  (SELECT count(*) FROM holdfast.session
+    WHERE owner = $1 AND lease_holder IS NOT NULL AND status = 'waiting' AND {counted}),
+  (SELECT count(*) FROM holdfast.session
+    WHERE owner = $1 AND runnable AND lease_holder IS NULL AND {counted});
+
+-- name: release
+UPDATE holdfast.session
+   SET lease_holder = NULL, claims = 0, runnable = false, runnable_since = NULL, noted_at = NULL,
+       status = CASE WHEN status = 'queued' AND turn_id IS NULL THEN 'idle' ELSE status END
+ WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND inbox_tail = $5 AND deleted_at IS NULL;
+
+-- name: hand_over
+UPDATE holdfast.session
+   SET lease_holder = NULL,
+       claims = CASE WHEN $5::text = 'failed' THEN claims ELSE 0 END,
+       noted_at = CASE WHEN $5::text = 'for_another' THEN $6 ELSE noted_at END
+ WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL;
+
+-- Presence
+
+-- name: attach
+INSERT INTO holdfast.attachment (owner, session, id, process, node, tools, capabilities, declined, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6::text[], $7::text[], '{}', clock_timestamp() + $8 * interval '1 second')
+ON CONFLICT (owner, session, id) DO UPDATE
+   SET process = excluded.process, node = excluded.node, tools = excluded.tools,
+       capabilities = excluded.capabilities, expires_at = excluded.expires_at;
+
+-- name: detach
+DELETE FROM holdfast.attachment WHERE owner = $1 AND session = $2 AND id = ANY ($3::text[]);
+
+-- name: decline
+UPDATE holdfast.attachment SET declined = array_append(declined, $4::text)
+ WHERE owner = $1 AND session = $2 AND id = $3 AND NOT $4::text = ANY (declined);
+
+-- name: attachments
+SELECT id, process, node, tools, capabilities, declined,
+       expires_at > clock_timestamp() AND (process = $3::text OR EXISTS (
+         SELECT 1 FROM holdfast.process WHERE token = attachment.process AND alive_until > clock_timestamp()))
+  FROM holdfast.attachment WHERE owner = $1 AND session = $2 ORDER BY id;
+
+-- name: grant
+INSERT INTO holdfast.granted (owner, place, rule) SELECT $1, $2, rule FROM unnest($3::text[]) AS rule
+ON CONFLICT DO NOTHING;
+
+-- name: granted
+SELECT DISTINCT rule FROM holdfast.granted WHERE owner = $1 AND place IN ('', $2) ORDER BY rule;
+
+-- What clients entrusted to their sessions. The session's row is locked when these run.
+
+-- name: keep_secret
+INSERT INTO holdfast.secret (owner, session, keeper, sealed) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, session) DO UPDATE SET keeper = excluded.keeper, sealed = excluded.sealed;
+
+-- name: lose_secret
+-- Only if nobody was given it meanwhile.
+INSERT INTO holdfast.secret (owner, session, keeper, sealed) VALUES ($1, $2, '', '')
+ON CONFLICT (owner, session) DO UPDATE SET keeper = '' WHERE secret.keeper = $3 AND secret.sealed = $4;
+
+-- name: drop_secret
+DELETE FROM holdfast.secret WHERE owner = $1 AND session = $2;
+
+-- name: secret
+SELECT keeper, sealed FROM holdfast.secret WHERE owner = $1 AND session = $2;
+
+-- What owners note
+
+-- name: annotated
+SELECT head, coalesce(seen, 0), coalesce(pinned, false), metadata
+  FROM holdfast.session
+  LEFT JOIN holdfast.annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ WHERE session.owner = $1 AND session.id = $2 AND deleted_at IS NULL;
+
+-- name: annotate
+INSERT INTO holdfast.annotation (owner, session, seen, pinned, metadata) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, session) DO UPDATE
+   SET seen = excluded.seen, pinned = excluded.pinned, metadata = excluded.metadata;
+
+-- Deleting
+
+-- name: delete_session
+UPDATE holdfast.session
+   SET deleted_at = $3, fence = fence + 1, lease_holder = NULL, runnable = false, runnable_since = NULL, wake_at = NULL,
+       status = 'idle', turn_id = NULL, title = ''
+ WHERE owner = $1 AND id = $2 AND deleted_at IS NULL;
+
+-- name: delete_events
+DELETE FROM holdfast.event WHERE owner = $1 AND session = $2;
+
+-- name: delete_segments
+DELETE FROM holdfast.segment WHERE owner = $1 AND session = $2;
+
+-- name: delete_inbox
+DELETE FROM holdfast.inbox WHERE owner = $1 AND session = $2;
+
+-- name: delete_requests
+DELETE FROM holdfast.request WHERE owner = $1 AND session = $2;
+
+-- name: delete_snapshot
+DELETE FROM holdfast.snapshot WHERE owner = $1 AND session = $2;
+
+-- name: delete_attachments
+DELETE FROM holdfast.attachment WHERE owner = $1 AND session = $2;
+
+-- name: delete_annotation
+DELETE FROM holdfast.annotation WHERE owner = $1 AND session = $2;
+
+-- Reading
+
+-- name: sessions
+-- The rows of many sessions, in the order in which they are given.
+SELECT session.owner, session.id, head, inbox_tail, status, turn_id, title, host, created_at, updated_at,
+       (SELECT count(*) FROM holdfast.request
+         WHERE request.owner = session.owner AND request.session = session.id AND request.state = 'open'
+           AND NOT EXISTS (SELECT 1 FROM holdfast.inbox
+                            WHERE inbox.owner = request.owner AND inbox.session = request.session
+                              AND inbox.item_key = 'answer:' || request.id)),
+       (SELECT count(*) FROM holdfast.inbox
+         WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
+           AND inbox.kind = 'message'),
+       lease_holder, model, parent, shown, coalesce(seen, 0), coalesce(pinned, false), metadata
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, id, number)
+  CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.session
+     WHERE owner = given.owner AND id = given.id AND deleted_at IS NULL OFFSET 0) AS session
+  LEFT JOIN holdfast.annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ ORDER BY number;
+
+-- name: listed
+-- A page, newest first.
+SELECT session.id FROM holdfast.session
+  LEFT JOIN holdfast.annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ WHERE session.owner = $1 AND deleted_at IS NULL AND updated_at <= $2 AND (updated_at < $2 OR session.id > $3)
+   AND ($6::boolean IS NULL OR coalesce(pinned, false) = $6)
+   AND ($4::text = '' OR title ILIKE $4 OR EXISTS (
+     SELECT 1 FROM holdfast.event
+      WHERE event.owner = session.owner AND event.session = session.id AND said IS NOT NULL AND said ILIKE $4))
+ ORDER BY updated_at DESC, session.id LIMIT $5;
+
+-- name: events_after
+SELECT position, id, time, type, version, data FROM holdfast.event
+ WHERE owner = $1 AND session = $2 AND position > $3 ORDER BY position LIMIT $4;
+
+-- name: events_of
+-- The events of many sessions, each after a position of its own.
+SELECT given.number, event.position, event.id, event.time, event.type, event.version, event.data
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS given (owner, session, after, number)
+  CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.event
+     WHERE owner = given.owner AND session = given.session AND position > given.after
+     ORDER BY position) AS event;
+
+-- name: snapshots_of
+SELECT given.number, snapshot.fold_version, snapshot.position, snapshot.state
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.snapshot
+     WHERE owner = given.owner AND session = given.session AND fold_version = $3 OFFSET 0) AS snapshot;
+
+-- name: inbox_of
+SELECT given.number, item.sequence, item.item_key, item.state, item.outcome, item.accepted_at, item.while_running,
+       item.payload
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.inbox
+     WHERE owner = given.owner AND session = given.session AND state = 'accepted' ORDER BY place) AS item;
+
+-- name: segments_of
+SELECT given.number, segment.message_id, segment.attempt, segment.block, segment.start, segment.kind, segment.text,
+       segment.tool_call_id, segment.name
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.segment WHERE owner = given.owner AND session = given.session
+     ORDER BY message_id, attempt, block, start) AS segment;
+
+-- name: segments
+SELECT message_id, attempt, block, start, kind, text, tool_call_id, name FROM holdfast.segment
+ WHERE owner = $1 AND session = $2
+   AND (message_id IS DISTINCT FROM $3::text OR block > $4
+        OR (block = $4 AND (start + length(text) > $5 OR (length(text) = 0 AND start >= $5))))
+ ORDER BY message_id, attempt, block, start;
+
+-- name: requests
+-- One that was answered, though nobody has taken the answer in yet, asks nobody any more.
+SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM holdfast.request
+ WHERE owner = $1 AND session = $2 AND state = 'open'
+   AND NOT EXISTS (SELECT 1 FROM holdfast.inbox
+                    WHERE inbox.owner = request.owner AND inbox.session = request.session
+                      AND inbox.item_key = 'answer:' || request.id)
+ ORDER BY opened_at, id;
+
+-- name: glance
+SELECT status, count(*), count(*) FILTER (WHERE updated_at >= $2)
+  FROM holdfast.session WHERE owner = $1 AND deleted_at IS NULL GROUP BY status;
+
+-- name: glance_first
+-- Those that wait for somebody first, and of them who has waited longest. Of the others the latest.
+SELECT id FROM (
+  (SELECT id, 0 AS need, updated_at AS since FROM holdfast.session
+    WHERE owner = $1 AND deleted_at IS NULL AND status = 'waiting' ORDER BY updated_at LIMIT $2)
+  UNION ALL
+  (SELECT id, 1, -updated_at FROM holdfast.session
+    WHERE owner = $1 AND deleted_at IS NULL AND status = 'running' ORDER BY updated_at DESC LIMIT $2)
+  UNION ALL
+  (SELECT id, 2, -updated_at FROM holdfast.session
+    WHERE owner = $1 AND deleted_at IS NULL AND status = 'queued' ORDER BY updated_at DESC LIMIT $2)
+  UNION ALL
+  (SELECT id, 3, -updated_at FROM holdfast.session
+    WHERE owner = $1 AND deleted_at IS NULL AND status = 'idle' ORDER BY updated_at DESC LIMIT $2)
+) AS first ORDER BY need, since, id LIMIT $2;
+
+-- name: oldest_unclaimed
+SELECT min(runnable_since) FROM holdfast.session WHERE runnable AND lease_holder IS NULL;
+
+-- name: identity
+SELECT name FROM holdfast.identity;
+
+-- name: tails
+SELECT given.number, session.fence, session.inbox_tail
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT fence, inbox_tail FROM holdfast.session WHERE owner = given.owner AND id = given.session OFFSET 0) AS session;
+
+-- name: ledger
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+  FROM holdfast.ledger WHERE owner = $1 AND ($2::text IS NULL OR session = $2)
+ ORDER BY time, session, message_id, attempt;
+
+-- Tasks
+
+-- name: open_tasks
+-- The next attempt at the same call finds the row of the first.
+INSERT INTO holdfast.task
+  (owner, session, id, tool_call_id, call_key, command, description, directory, host, output_file, alias, foreground,
+   status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'running', false, NULL, '', $13, NULL, '', false)
+ON CONFLICT DO NOTHING;
+
+-- name: task_to_background
+UPDATE holdfast.task SET foreground = false WHERE owner = $1 AND session = $2 AND id = $3;
+
+-- name: end_foreground_task
+UPDATE holdfast.task SET status = $4, exit_code = $5, detail = $6, ended_at = $7, kill_asked = '', settled = true
+ WHERE owner = $1 AND session = $2 AND id = $3 AND status = 'running';
+
+-- name: end_foreground_tasks
+UPDATE holdfast.task SET kill_asked = 'stop'
+ WHERE owner = $1 AND session = $2 AND ($3::text IS NULL OR id = $3) AND foreground AND status = 'running';
+
+-- name: end_task
+-- Only its own machine settles it. What others gave up as lost may turn out to have ended otherwise.
+UPDATE holdfast.task
+   SET status = $4, exit_code = $5, detail = $6, ended_at = $7, stalled = false, settled = (host = $8),
+       kill_asked = CASE WHEN kill_asked = 'deletion' THEN kill_asked ELSE '' END
+ WHERE owner = $1 AND session = $2 AND id = $3
+   AND NOT settled AND (status = 'running' OR host = $8);
+
+-- name: stall_task
+UPDATE holdfast.task SET stalled = true
+ WHERE owner = $1 AND session = $2 AND id = $3 AND status = 'running' AND NOT stalled AND NOT foreground;
+
+-- name: unstall_task
+UPDATE holdfast.task SET stalled = false WHERE owner = $1 AND session = $2 AND id = $3 AND stalled;
+
+-- name: kill_task
+UPDATE holdfast.task SET kill_asked = $4
+ WHERE owner = $1 AND session = $2 AND id = $3 AND status = 'running' AND kill_asked = '';
+
+-- name: delete_tasks
+-- The rows stay until their commands are killed and forgotten: whoever does that must find them.
+UPDATE holdfast.task SET kill_asked = 'deletion', command = '', description = '' WHERE owner = $1 AND session = $2;
+
+-- name: drop_task
+DELETE FROM holdfast.task WHERE owner = $1 AND session = $2 AND id = $3;
+
+-- name: drop_old_tasks
+DELETE FROM holdfast.task WHERE ended_at < $1 AND kill_asked = '' AND status <> 'running';
+
+-- name: see_host
+INSERT INTO holdfast.task_host (id, seen_at) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: session_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
+ WHERE owner = $1 AND session = $2 AND kill_asked <> 'deletion' AND ($3::text IS NULL OR task.id = $3)
+   AND (NOT $4::boolean OR status = 'running')
+ ORDER BY started_at, task.id;
+
+-- name: owner_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
+ WHERE owner = $1 AND kill_asked <> 'deletion'
+ ORDER BY started_at, task.id;
+
+-- name: host_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
+ WHERE host = $1 AND (NOT settled OR kill_asked <> '') AND (NOT foreground OR kill_asked <> '');
+
+-- name: stray_tasks
+SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+  FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
+ WHERE host <> $1 AND (NOT settled OR kill_asked <> '') AND (status = 'running' OR kill_asked <> '')
+   AND (NOT foreground OR kill_asked <> '') AND greatest(coalesce(seen_at, 0), started_at) < $2;
+
+-- API keys
+
+-- name: add_key
+INSERT INTO holdfast.api_key (id, name, owner, role, digest, created_at) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: revoke_key
+UPDATE holdfast.api_key SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL;
+
+-- name: keys
+SELECT id, name, owner, role, digest, created_at, revoked_at
+  FROM holdfast.api_key WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id;
+
+-- Other processes
+
+-- name: announce
+SELECT pg_notify('holdfast', $1::text);
+
+-- name: latest
+-- It grows with every transaction that writes, anybody's.
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+
+-- Looking at a database from outside. These know only what the first migration made; of what came later they ask in a
+-- way that finds nothing where it is missing.
+
+-- name: survey_server
+SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on';
+
+-- name: survey_replicas
+SELECT count(*), max(extract(epoch FROM replay_lag))::float8 FROM pg_stat_replication;
+
+-- name: survey_standby
+-- Nothing was written for a while, or it is behind: only the first looks as if all had arrived.
+SELECT CASE WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+            ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8;
+
+-- name: survey_contents
+SELECT count(*), count(*) FILTER (WHERE status <> 'idle'), coalesce(sum(head), 0)::bigint,
+       (SELECT sum(pg_total_relation_size(pg_class.oid))::bigint FROM pg_class
+          JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = 'holdfast' AND relkind = 'r')
+  FROM holdfast.session WHERE deleted_at IS NULL;
+
+-- name: survey_work
+SELECT (SELECT count(*) FROM holdfast.session WHERE lease_holder IS NOT NULL),
+       (SELECT count(*) FROM holdfast.session
+         WHERE lease_holder IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM holdfast.process
+                            WHERE token = lease_holder AND leases_until > clock_timestamp())),
+       (SELECT count(*) FROM holdfast.session WHERE runnable AND lease_holder IS NULL),
+       (SELECT min(runnable_since) FROM holdfast.session WHERE runnable AND lease_holder IS NULL),
+       (SELECT count(*) FROM holdfast.session WHERE wake_at <= time.now AND NOT runnable AND deleted_at IS NULL),
+       (SELECT min(wake_at) FROM holdfast.session WHERE wake_at <= time.now AND NOT runnable AND deleted_at IS NULL),
+       (SELECT count(*) FROM holdfast.request WHERE state = 'open'),
+       time.now
+  FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS time;
+
+-- name: survey_processes
+SELECT token, node, alive_until > clock_timestamp(),
+       extract(epoch FROM clock_timestamp() - (says ->> 'renewed_at')::timestamptz)::float8,
+       coalesce(says ->> 'role', ''), coalesce(says ->> 'version', ''), coalesce((says ->> 'started_at')::bigint, 0),
+       coalesce((says ->> 'max_sessions')::integer, 0),
+       (SELECT count(*) FROM holdfast.session WHERE lease_holder = token)
+  FROM holdfast.process, to_jsonb(process) AS says
+ ORDER BY node, token;

@@ -1,0 +1,467 @@
+"""The store on PostgreSQL. Units go through one flusher per process and are committed in groups; every other write is a
+transaction of its own; renewals have a connection that nothing else can hold up."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
+from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.task import TaskNotice
+from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.keys import KeyRow
+from holdfast.store.postgres import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
+from holdfast.store.postgres.changes import Announcer, Changes
+from holdfast.store.postgres.connections import Address, Lane, Link, Reads, Writes, read, write
+from holdfast.store.postgres.flusher import Flusher
+from holdfast.store.postgres.leases import FIRST_TTL_SECONDS, Leases
+from holdfast.store.postgres.liveness import Liveness
+from holdfast.store.postgres.migrations import migrated
+from holdfast.store.postgres.units import UnitJob, Units
+from holdfast.store.store import (
+    Accepted,
+    Attachment,
+    CaughtUp,
+    Claim,
+    Clash,
+    Cursor,
+    Glance,
+    Key,
+    Lease,
+    LedgerEntry,
+    Loaded,
+    Outcome,
+    Page,
+    Refused,
+    ReleaseKind,
+    RequestRow,
+    Row,
+    Unit,
+)
+from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
+
+READING: Final = 4
+WRITING: Final = 4
+"""Connections of a process for reads, and for writes that are not units. With the flusher's, that of the renewals and
+the one that listens it has eleven at the most."""
+
+T = TypeVar("T")
+
+_DELETES: Final = (
+    "delete_events",
+    "delete_segments",
+    "delete_inbox",
+    "delete_requests",
+    "delete_snapshot",
+    "delete_attachments",
+    "delete_annotation",
+    "drop_secret",
+    "delete_tasks",
+)
+
+
+class PostgresStore:
+    """Made by `open`. Any number of processes, on any number of machines, may have the same database open."""
+
+    def __init__(self, address: Address, direct: Address | None, clock: Clock, token: str, own: Leases) -> None:
+        self._clock = clock
+        self._token = token
+        self._leases = own
+        self._reads = Lane(address, size=READING)
+        self._writes = Lane(address, size=WRITING)
+        self._renewals = Lane(address, size=1)
+        self._flushes = Lane(address, size=1)
+        self._announcer = Announcer(self._writes, token)
+        listens_at = direct if direct is not None else None if address.is_pooled else address
+        self._changes = Changes(listens_at, self._reads, clock, token)
+        self._liveness = Liveness(self._renewals, own)
+        self._flusher = Flusher(self._flushes, Units(process=token, now_ms=clock.now_ms), self._announcer.announce)
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        node: str,
+        tools: frozenset[str] = frozenset(),
+        secret_key: str = "",
+        is_pooled: bool = False,
+        direct_url: str | None = None,
+        clock: Clock | None = None,
+        limits: TurnLimits = NO_LIMITS,
+        about: About = NOTHING_SAID,
+    ) -> Self:
+        """Open the database, migrating it first. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do.
+
+        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run. With `is_pooled`
+        there is a pooler at `url` that may give each transaction another connection; then `direct_url`, past it, is
+        used for migrations and for listening."""
+        clock = clock or SystemClock()
+        address = Address(url, is_pooled=is_pooled)
+        direct = Address(direct_url) if direct_url is not None else None
+        first = await migrated(direct or address)
+        token = secrets.token_hex(16)
+        own = Leases(
+            token=token,
+            node=node,
+            tools=tools,
+            secret_key=secret_key,
+            limits=limits,
+            now_ms=clock.now_ms,
+            about=about,
+        )
+        store = cls(address, direct, clock, token, own)
+        if direct is None:
+            store._renewals.adopt(first)
+        else:
+            await first.close(timeout=5)
+        try:
+            await write(store._renewals, "", lambda db: own.register(db, ttl_seconds=FIRST_TTL_SECONDS))
+        except BaseException:
+            await store._renewals.close()
+            raise
+        store._announcer.start()
+        store._liveness.start()
+        store._flusher.start()
+        return store
+
+    async def close(self) -> None:
+        """Write what was handed in, free this process's leases and let go of all connections. Repeating it is safe."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        await self._flusher.stop()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._liveness.stop()
+        try:
+            await write(self._renewals, "release", self._leases.leave)
+            self._announcer.announce()
+        except StoreUnavailable:
+            pass  # The others will find that its time is over instead.
+        await self._announcer.stop()
+        await self._changes.close()
+        for lane in (self._flushes, self._writes, self._reads, self._renewals):
+            await lane.close()
+
+    # The five verbs
+
+    async def commit(self, unit: Unit) -> Outcome:
+        self._refuse_if_closed()
+        job = UnitJob(asyncio.get_running_loop().create_future(), unit)
+        self._flusher.submit(job)
+        outcome: Outcome = await job.future
+        return outcome
+
+    async def put(
+        self,
+        key: Key,
+        item: Item,
+        *,
+        item_key: str,
+        queue_limit: int,
+        only_if_idle: bool = False,
+        stop_first: str | None = None,
+    ) -> Accepted | Refused:
+        asked = puts.asked(
+            key,
+            item,
+            item_key=item_key,
+            queue_limit=queue_limit,
+            only_if_idle=only_if_idle,
+            stop_first=stop_first,
+            limits=self.limits,
+            now=self._clock.now_ms(),
+        )
+        return await self._write("put", lambda db: puts.put(db, asked))
+
+    async def claim(
+        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
+    ) -> list[Claim]:
+        if not await self._read(self._leases.is_anything_to_claim):
+            return []
+        return await self._write(
+            "claim", lambda db: self._claim(db, limit, without_models, fold_version), announces=False
+        )
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        return await self._write("release", lambda db: self._leases.release(db, lease, seen_tail, how))
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
+        return await self._read(lambda db: rows.catch_up(db, key, cursor, limit), is_one=False)
+
+    # What the holder reads
+
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
+        return await self._read(lambda db: rows.load(db, key, fold_version), is_one=False)
+
+    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]:
+        return await self._read(lambda db: rows.events_after(db, key, position, limit))
+
+    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
+        return await self._read(lambda db: rows.waiting_items(db, key))
+
+    async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
+        return await self._read(lambda db: rows.tails(db, keys))
+
+    # Plain queries
+
+    async def row(self, key: Key) -> Row | None:
+        return await self._read(lambda db: rows.row(db, key))
+
+    async def rows(
+        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        return await self._read(
+            lambda db: rows.rows(db, owner, limit=limit, after=after, text=text, pinned=pinned), is_one=False
+        )
+
+    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
+        return await self._read(lambda db: rows.glance(db, owner, since, limit), is_one=False)
+
+    async def oldest_unclaimed(self) -> int | None:
+        return await self._read(self._leases.oldest_unclaimed, is_one=False)
+
+    async def turns(self, owner: Owner) -> Turns:
+        return await self._read(lambda db: rows.turns(db, owner))
+
+    async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
+        return await self._read(lambda db: rows.receipt(db, key, item_key))
+
+    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
+        return await self._read(lambda db: rows.requests(db, key))
+
+    async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
+        return await self._read(lambda db: rows.ledger(db, owner, session))
+
+    # The queue, before it is promoted
+
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
+        return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text))
+
+    async def remove_item(self, key: Key, item_key: str) -> bool:
+        return await self._write("remove_item", lambda db: puts.remove_item(db, key, item_key))
+
+    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
+        return await self._write("reorder_items", lambda db: puts.reorder_items(db, key, item_keys))
+
+    # What owners note about their sessions
+
+    async def see(self, key: Key, position: Position) -> Position | None:
+        is_known, seen = await self._read(lambda db: annotation_rows.has_seen(db, key, position))
+        return seen if is_known else await self._write("see", lambda db: annotation_rows.see(db, key, position))
+
+    async def annotate(
+        self,
+        key: Key,
+        *,
+        pinned: bool | None = None,
+        metadata: Mapping[str, str | None] | None = None,
+        max_entries: int,
+        max_characters: int,
+    ) -> Refused | None:
+        return await self._write(
+            "annotate",
+            lambda db: annotation_rows.annotate(
+                db, key, pinned=pinned, metadata=metadata, max_entries=max_entries, max_characters=max_characters
+            ),
+        )
+
+    # Presence
+
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
+        return await self._write("attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), is_synced=False)
+
+    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
+        return await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), is_synced=False)
+
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
+        await self._write(
+            "decline", lambda db: self._leases.decline(db, key, attachment_id, request_id), is_synced=False
+        )
+
+    async def attachments(self, key: Key) -> tuple[Attachment, ...]:
+        return await self._read(lambda db: self._leases.attachments(db, key))
+
+    # What people granted beyond one session
+
+    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None:
+        await self._write("grant", lambda db: leases.grant(db, owner, place, rules))
+
+    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
+        return await self._read(lambda db: leases.granted(db, owner, place))
+
+    # What clients entrusted to their sessions
+
+    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
+        return await self._write("keep_secret", lambda db: secret_rows.keep(db, key, keeper, sealed))
+
+    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
+        await self._write("lose_secret", lambda db: secret_rows.lose(db, key, keeper, sealed))
+
+    async def drop_secret(self, key: Key) -> None:
+        await self._write("drop_secret", lambda db: secret_rows.drop(db, key))
+
+    async def secret(self, key: Key) -> tuple[str, bytes] | None:
+        return await self._read(lambda db: secret_rows.read(db, key))
+
+    # API keys
+
+    async def add_key(self, row: KeyRow) -> None:
+        await self._write("add_key", lambda db: key_rows.add(db, row))
+
+    async def revoke_key(self, key_id: str) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now))
+
+    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
+        return await self._read(lambda db: key_rows.read(db, key_id))
+
+    # Tasks
+
+    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_session(db, key))
+
+    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_session(db, key, only_running=True))
+
+    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None:
+        found = await self._read(lambda db: task_rows.of_session(db, key, task_id))
+        return found[0] if found else None
+
+    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_owner(db, owner))
+
+    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.of_host(db, host))
+
+    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.strays(db, host, unseen_since))
+
+    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("end_task", lambda db: task_rows.end(db, row, ending, notice, host=host, now=now))
+
+    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("stall_task", lambda db: task_rows.stall(db, row, notice, now=now))
+
+    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
+        return await self._write("ask_kill", lambda db: task_rows.ask_kill(db, key, task_id, by))
+
+    async def drop_task(self, key: Key, task_id: TaskId) -> bool:
+        return await self._write("drop_task", lambda db: task_rows.drop(db, key, task_id))
+
+    async def drop_old_tasks(self, *, ended_before: int) -> int:
+        return await self._write("drop_old_tasks", lambda db: task_rows.drop_old(db, ended_before))
+
+    async def see_host(self, host: str) -> None:
+        now = self._clock.now_ms()
+        await self._write("see_host", lambda db: task_rows.see_host(db, host, now), is_synced=False, announces=False)
+
+    # The process
+
+    @property
+    def limits(self) -> TurnLimits:
+        return self._leases.limits
+
+    async def identity(self) -> str:
+        return await self._read(rows.identity)
+
+    @property
+    def process(self) -> str:
+        return self._token
+
+    async def is_alive(self, process: str) -> bool:
+        return await self._read(lambda db: self._leases.is_alive(db, process))
+
+    async def held(self) -> tuple[Lease, ...]:
+        return await self._read(self._leases.held)
+
+    async def renew(self, *, ttl_seconds: float) -> bool:
+        return await self._write(
+            "renew",
+            lambda db: self._leases.renew(db, ttl_seconds),
+            lane=self._renewals,
+            is_synced=False,
+            announces=False,
+        )
+
+    async def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        async for _ in self._changes.heard(wanted=wanted):
+            yield
+
+    async def delete(self, key: Key) -> bool:
+        return await self._write("delete", lambda db: _delete(db, key, self._clock.now_ms()))
+
+    async def backup(self, path: Path) -> NoReturn:
+        raise StoreUnusable(
+            "store_backed_up_elsewhere",
+            "A database on PostgreSQL is backed up with its own tools: pg_dump, or the archive of its write-ahead log.",
+        )
+
+    # How work reaches the connections
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("store_closed", "The store is closed. Open it again.")
+
+    async def _write(
+        self,
+        verb: str,
+        work: Writes[T],
+        *,
+        lane: Lane | None = None,
+        is_synced: bool = True,
+        announces: bool = True,
+    ) -> T:
+        self._refuse_if_closed()
+        result = await self._finished(write(lane or self._writes, verb, work, is_synced=is_synced))
+        if announces:
+            self._announcer.announce()
+        return result
+
+    async def _read(self, work: Reads[T], *, is_one: bool = True) -> T:
+        self._refuse_if_closed()
+        return await self._finished(read(self._reads, work, is_one=is_one))
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """What was begun is brought to its end, also if whoever asked for it no longer waits: a statement that is cut
+        off costs a connection."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at here, in case that nobody else does.
+
+    async def _claim(
+        self, db: Link, limit: int, without_models: Collection[str], fold_version: int | None
+    ) -> tuple[list[Claim], str | None]:
+        claims, detail = await self._leases.claim(db, limit, without_models)
+        if fold_version is None or not claims:
+            return claims, detail
+        return await rows.loaded_along(db, claims, fold_version), detail
+
+
+async def _delete(db: Link, key: Key, now: int) -> tuple[bool, str | None]:
+    if await db.row("lock_session", key.owner, key.session) is None:
+        return False, None
+    for name in _DELETES:
+        await db.run(name, key.owner, key.session)
+    await db.run("delete_session", key.owner, key.session, now)
+    return True, "session"

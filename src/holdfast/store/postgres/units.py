@@ -1,0 +1,416 @@
+"""Writes batches of units. Units of many sessions are one statement, which checks every fence as it writes; what it did
+not write is looked up by the rows that it returned, so that no refusal goes unnoticed."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from holdfast.events import codec
+from holdfast.events.ids import Position
+from holdfast.events.message import UserMessage
+from holdfast.store import crash_points
+from holdfast.store.postgres import annotation_rows, task_rows
+from holdfast.store.postgres.connections import Link, commit
+from holdfast.store.postgres.queries import PARTS, commit_units
+from holdfast.store.store import Committed, FenceMissed, Outcome, Rejected, Segment, Unit
+
+TOOLS_BETWEEN: Final = "\x1f"
+
+_SESSION_COLUMNS: Final = 13
+
+ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
+
+
+class UnitJob:
+    """A unit, encoded while its sender still runs: what can't be stored fails there and not in the flusher."""
+
+    __slots__ = ("error", "events", "future", "key", "result", "segments", "size", "unit")
+
+    def __init__(self, future: asyncio.Future[Any], unit: Unit) -> None:
+        self.future = future
+        self.unit = unit
+        self.key = (unit.key.owner, unit.key.session)
+        self.events = [(event.id, event.time, *codec.encode(event.body), _said(event.body)) for event in unit.events]
+        self.segments = [_encoded(segment) for segment in unit.segments]
+        self.size = 512 + sum([len(event[4]) for event in self.events])
+        self.result: Outcome | None = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the fence is all that it depends on, and one statement writes all of it."""
+        unit = self.unit
+        rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
+        return not (rows or unit.ends_commands or unit.creates is not None)
+
+    @property
+    def point(self) -> str:
+        return f"commit:{_detail(self)}"
+
+
+class Group:
+    """Units of one session that hold or fall together: they have the same fence, and depend on nothing else."""
+
+    __slots__ = ("jobs", "key")
+
+    def __init__(self, job: UnitJob) -> None:
+        self.key = job.key
+        self.jobs = [job]
+
+    @property
+    def unit(self) -> Unit:
+        return self.jobs[0].unit
+
+    @property
+    def is_simple(self) -> bool:
+        return self.jobs[0].is_simple
+
+    def takes(self, job: UnitJob) -> bool:
+        own = self.unit
+        free = own.supposes_head is None and job.unit.supposes_head is None
+        return free and own.fence == job.unit.fence and self.is_simple and job.is_simple
+
+    def succeed(self, head: int, tail: int) -> None:
+        """Each unit has the head that it left."""
+        head -= sum(len(job.events) for job in self.jobs)
+        for job in self.jobs:
+            head += len(job.events)
+            job.result = Committed(Position(head), tail)
+
+    def refuse(self, outcome: Outcome) -> None:
+        for job in self.jobs:
+            job.result = outcome
+
+    def forget(self) -> None:
+        for job in self.jobs:
+            job.result = None
+
+
+def waves(jobs: Iterable[UnitJob]) -> list[list[Group]]:
+    """Batches with one group of each session at the most, in the order of their keys; a session's units keep theirs."""
+    by_session: dict[tuple[str, str], list[Group]] = {}
+    for job in jobs:
+        groups = by_session.setdefault(job.key, [])
+        if groups and groups[-1].takes(job):
+            groups[-1].jobs.append(job)
+        else:
+            groups.append(Group(job))
+    ordered = [by_session[key] for key in sorted(by_session)]
+    return [[group for group in wave if group is not None] for wave in itertools.zip_longest(*ordered)]
+
+
+class Units:
+    """Writes waves of units over the flusher's connection."""
+
+    def __init__(self, *, process: str, now_ms: Callable[[], int]) -> None:
+        self._process = process
+        self._now_ms = now_ms
+
+    async def run(self, link: Link, groups: Sequence[Group]) -> bool:
+        """Give each job its outcome. Whether anything was written."""
+        asked = [group for group in groups if not _is_refused_unseen(group)]
+        if not asked:
+            return False
+        is_one = not crash_points.watched() and not link.is_pooled and all(group.is_simple for group in asked)
+        if is_one:
+            await self._write(link, asked)
+        else:
+            await self._in_transaction(link, asked)
+        return any(isinstance(group.jobs[0].result, Committed) for group in asked)
+
+    async def _in_transaction(self, link: Link, groups: list[Group]) -> None:
+        await link.raw.execute(link.begin)
+        holding = groups
+        if not all(group.is_simple for group in groups):
+            await link.run("lock_sessions", *_keys(groups))
+            holding = await self._create(link, holding)
+            holding = await self._still_waiting(link, holding)
+        written = await self._write(link, holding)
+        for group in written:
+            for job in group.jobs:
+                if not job.is_simple:
+                    await _write_rows(link, job.unit)
+        points = [job.point for group in written for job in group.jobs] if crash_points.watched() else []
+        await commit(link, tuple(points))
+
+    async def _create(self, link: Link, groups: list[Group]) -> list[Group]:
+        """Insert the sessions that are to be created. Those that are left: whoever came too late is told."""
+        new = [group for group in groups if group.unit.creates is not None and group.unit.fence is None]
+        if not new:
+            return groups
+        made = await link.rows("create_sessions", *_columns(9, map(_new_row, new)), self._now_ms())
+        created = set(made)
+        for group in new:
+            if group.key in created and group.unit.creates is not None and group.unit.creates.metadata:
+                await annotation_rows.begin(link, group.unit.key, group.unit.creates.metadata)
+        late = [group for group in new if group.key not in created]
+        await self._explain(link, late)
+        return [group for group in groups if group not in late]
+
+    async def _still_waiting(self, link: Link, groups: list[Group]) -> list[Group]:
+        """Their sessions are locked, and whatever changes an inbox locks its session: this stays as it is read."""
+        wanted = [(*group.key, promotion.sequence) for group in groups for promotion in group.unit.promotes]
+        if not wanted:
+            return groups
+        found = {wanted[number - 1] for (number,) in await link.rows("still_waiting", *_columns(3, wanted))}
+        left = []
+        for group in groups:
+            missing = [each.sequence for each in group.unit.promotes if (*group.key, each.sequence) not in found]
+            if missing:
+                await self._explain(link, [group], f"inbox item {missing[0]} no longer waits")
+            else:
+                left.append(group)
+        return left
+
+    async def _write(self, link: Link, groups: list[Group]) -> list[Group]:
+        """The one statement. Those that it wrote."""
+        given = [group for group in groups if group.unit.creates is None or group.unit.fence is None]
+        found = await self._ask(link, given) if given else []
+        written = {number - 1: (head, tail) for number, head, tail in found}
+        for number, (head, tail) in written.items():
+            given[number].succeed(head, tail)
+        held = [given[number] for number in sorted(written)]
+        await self._explain(link, [group for group in groups if group not in held])
+        return held
+
+    async def _explain(self, link: Link, groups: list[Group], reason: str = "") -> None:
+        """Say why each was refused. Whatever is so now was so then: fences and heads only grow."""
+        if not groups:
+            return
+        found = await link.rows("units_sessions", *_keys(groups), self._process)
+        known = {number - 1: row for number, *row in found}
+        for number, group in enumerate(groups):
+            group.refuse(_refusal(group.unit, known.get(number), reason))
+
+    async def _ask(self, link: Link, groups: list[Group]) -> list[tuple[Any, ...]]:
+        sessions = _columns(_SESSION_COLUMNS, [_session_row(group) for group in groups])
+        rows = {
+            "appended": _event_rows(groups),
+            "streamed": _segment_rows(groups),
+            "used": _ledger_rows(groups),
+            "kept": _snapshot_rows(groups),
+        }
+        columns = {name: _columns(PARTS[name], found) for name, found in rows.items() if found}
+        if any(sessions[-1]):
+            columns["dropped"] = []
+        parts = tuple(sorted(columns))
+        given = itertools.chain.from_iterable(columns[name] for name in parts)
+        return await link.ask(commit_units(parts), *sessions, self._process, self._now_ms(), *given)
+
+
+# Why a unit is refused
+
+
+def _is_refused_unseen(group: Group) -> bool:
+    """Whether no session at all could take it."""
+    if group.unit.fence is not None:
+        return False
+    for job in group.jobs:
+        if _exceeds_records(job):
+            group.refuse(ONLY_RECORDS)
+            return True
+    return False
+
+
+def _exceeds_records(job: UnitJob) -> bool:
+    unit = job.unit
+    progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.makes_progress
+    commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
+    if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+        return True
+    return unit.creates is None and (
+        unit.status is not None or not all(codec.is_record(event[2]) for event in job.events)
+    )
+
+
+def _refusal(unit: Unit, session: Sequence[Any] | None, reason: str) -> Outcome:
+    """The session is as its row says: fence, whether this process holds it, head, whether it is deleted."""
+    if unit.fence is None:
+        if unit.creates is not None:
+            return Rejected("deleted" if session is not None and session[3] else "exists")
+        if session is None or session[3]:
+            return Rejected("session_not_found")
+        return Rejected(reason or "the head has moved")
+    if session is None or session[3] or not session[1] or session[0] != unit.fence:
+        return FenceMissed()
+    if unit.creates is not None:
+        return Rejected("exists")
+    if unit.supposes_head is not None and unit.supposes_head != session[2]:
+        return Rejected("the head has moved")
+    return Rejected(reason) if reason else FenceMissed()
+
+
+# A unit as columns
+
+
+def _keys(groups: Sequence[Group]) -> list[list[Any]]:
+    return _columns(2, [group.key for group in groups])
+
+
+def _columns(width: int, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    found = list(rows)
+    return [list(column) for column in zip(*found, strict=True)] if found else [[] for _ in range(width)]
+
+
+def _session_row(group: Group) -> tuple[Any, ...]:
+    return _row_of_one(group.jobs[0]) if len(group.jobs) == 1 else _row_of_many(group)
+
+
+def _row_of_one(job: UnitJob) -> tuple[Any, ...]:
+    unit = job.unit
+    title = _clean(unit.title) if unit.title is not None else None
+    model = _clean(unit.model) if unit.model is not None else None
+    says = unit.status is not None or unit.title is not None or unit.makes_progress or unit.fence is None
+    says_turn = unit.turn_id if unit.status is not None else None
+    about = (unit.status, says_turn, title, model, unit.makes_progress, says, unit.drops_segments)
+    return (*job.key, unit.fence, unit.supposes_head, len(job.events), _shown(job), *about)
+
+
+def _shown(job: UnitJob) -> int:
+    """The place of the last event that is news. What a session is made with is none."""
+    if job.unit.creates is None:
+        for place in range(len(job.events), 0, -1):
+            if codec.is_shown(job.events[place - 1][2]):
+                return place
+    return 0
+
+
+def _row_of_many(group: Group) -> tuple[Any, ...]:
+    """What the units together make of the row; of two that say the same, the later counts."""
+    units = [job.unit for job in group.jobs]
+    types = [event[2] for job in group.jobs for event in job.events]
+    shown = max((place for place, name in enumerate(types, 1) if codec.is_shown(name)), default=0)
+    described = [unit for unit in units if unit.status is not None]
+    titles = [_clean(unit.title) for unit in units if unit.title is not None]
+    models = [_clean(unit.model) for unit in units if unit.model is not None]
+    says = any(unit.title is not None or unit.makes_progress or unit.fence is None for unit in units)
+    return (
+        *group.key,
+        group.unit.fence,
+        group.unit.supposes_head,
+        len(types),
+        shown,
+        described[-1].status if described else None,
+        described[-1].turn_id if described else None,
+        titles[-1] if titles else None,
+        models[-1] if models else None,
+        any(unit.makes_progress for unit in units),
+        bool(described) or says,
+        any(unit.drops_segments for unit in units),
+    )
+
+
+def _event_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for number, group in enumerate(groups, 1):
+        events = itertools.chain.from_iterable([job.events for job in group.jobs])
+        rows += [(number, place, *event) for place, event in enumerate(events, 1)]
+    return rows
+
+
+def _segment_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    """Without those that a later unit of the same group drops again."""
+    rows: list[tuple[Any, ...]] = []
+    for number, group in enumerate(groups, 1):
+        left: list[tuple[Any, ...]] = []
+        for job in group.jobs:
+            if job.unit.drops_segments:
+                left.clear()
+            left += job.segments
+        rows += [(number, *segment) for segment in left]
+    return rows
+
+
+def _ledger_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            number,
+            entry.message_id,
+            entry.attempt,
+            entry.model,
+            entry.input_tokens,
+            entry.output_tokens,
+            entry.cache_read_tokens,
+            entry.cost_microdollars,
+            entry.time,
+        )
+        for number, group in enumerate(groups, 1)
+        for job in group.jobs
+        for entry in job.unit.ledger
+    ]
+
+
+def _snapshot_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    rows = []
+    for number, group in enumerate(groups, 1):
+        kept = [job.unit.snapshot for job in group.jobs if job.unit.snapshot is not None]
+        if kept:
+            rows.append((number, kept[-1].fold_version, kept[-1].position, kept[-1].state))
+    return rows
+
+
+def _new_row(group: Group) -> tuple[Any, ...]:
+    unit, new = group.unit, group.unit.creates
+    assert new is not None
+    model = _clean(new.model) if new.model is not None else None
+    about = (unit.status or "idle", _clean(unit.title or ""), new.host or "", TOOLS_BETWEEN.join(sorted(new.tools)))
+    return (*group.key, *about, model, new.parent, new.created_at)
+
+
+async def _write_rows(link: Link, unit: Unit) -> None:
+    of = (unit.key.owner, unit.key.session)
+    if unit.promotes:
+        promoted = [
+            (*of, each.sequence, "refused" if each.refused else "promoted", each.outcome) for each in unit.promotes
+        ]
+        await link.run("promote", *_columns(5, promoted))
+    if unit.opens:
+        opened = [
+            (*of, row.request_id, row.kind, row.turn_id, row.tool_call_id, _clean(row.title), row.opened_at)
+            for row in unit.opens
+        ]
+        await link.run("open_requests", *_columns(8, opened))
+    if unit.closes:
+        await link.run("close_requests", *_columns(3, [(*of, request_id) for request_id in unit.closes]))
+    await task_rows.write_unit(link, unit)
+
+
+def _encoded(segment: Segment) -> tuple[Any, ...]:
+    try:
+        text = segment.text.encode()
+    except UnicodeEncodeError:
+        text = _clean(segment.text).encode()
+    place = (segment.message_id, segment.attempt, segment.block, segment.offset)
+    return (*place, segment.kind, text, segment.tool_call_id, segment.name)
+
+
+def _said(body: Any) -> str | None:
+    return _clean(body.content) if isinstance(body, UserMessage) else None
+
+
+def _clean(text: str) -> str:
+    cleaned: str = codec.without_surrogates(text)
+    return cleaned
+
+
+def _detail(job: UnitJob) -> str:
+    unit = job.unit
+    types = dict.fromkeys(event[2] for event in job.events)
+    if types:
+        return "+".join(types)
+    kinds = {
+        "segments": unit.segments,
+        "snapshot": unit.snapshot is not None,
+        "inbox": unit.promotes,
+        "ledger": unit.ledger,
+    }
+    return next((name for name, is_there in kinds.items() if is_there), "row")

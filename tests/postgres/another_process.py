@@ -1,0 +1,77 @@
+"""A process of its own at the same database. It does what it is told, line by line, and answers each with a line.
+
+Run as: python another_process.py URL
+"""
+
+import asyncio
+import json
+import sys
+
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Owner, Position, SessionId
+from holdfast.events.session import SessionInfo
+from holdfast.events.turn import Aborted
+from holdfast.store.errors import StoreError
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Attachment, Committed, Key, Lease, Unit
+
+KEY = Key(Owner("ann"), SessionId("first"))
+
+
+def say(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+class Told:
+    """The orders that a test may give."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._leases: list[Lease] = []
+
+    async def claim(self) -> object:
+        claims = await self._store.claim(limit=10)
+        self._leases += [claim.lease for claim in claims]
+        return [claim.lease.key.session for claim in claims]
+
+    async def progress(self) -> object:
+        """Write under the last lease."""
+        lease = self._leases[-1]
+        event = Event(Position(0), EventId("e"), 1, Aborted(reason="late"))
+        return type(await self._store.commit(Unit(key=lease.key, fence=lease.fence, events=(event,)))).__name__
+
+    async def renew(self, ttl_seconds: str = "30") -> object:
+        return await self._store.renew(ttl_seconds=float(ttl_seconds))
+
+    async def attach(self) -> object:
+        await self._store.attach(Attachment(attachment_id="there", key=KEY, node="there"), ttl_seconds=3600)
+        return self._store.process
+
+    async def write_until_killed(self) -> object:
+        """Append for ever, and say each position once it is acknowledged."""
+        while True:
+            event = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="n", message="x" * 200))
+            outcome = await self._store.commit(Unit(key=KEY, fence=None, events=(event,)))
+            assert isinstance(outcome, Committed)
+            say(outcome.head)
+
+    async def close(self) -> object:
+        await self._store.close()
+        return "closed"
+
+
+async def main(url: str) -> None:
+    try:
+        told = Told(await PostgresStore.open(url, node="there"))
+    except StoreError as error:
+        say(error.code)
+        return
+    say("ready")
+    loop = asyncio.get_running_loop()
+    while order := (await loop.run_in_executor(None, sys.stdin.readline)).split():
+        say(await getattr(told, order[0])(*order[1:]))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,127 @@
+"""Many units in one statement: each has its own outcome, and none goes unnoticed."""
+
+import asyncio
+
+import pytest
+
+from holdfast.events.ids import Fence, Key, Owner, Position, SessionId
+from holdfast.events.turn import TurnEnded
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.units import UnitJob, waves
+from holdfast.store.store import Committed, FenceMissed, Lease, Outcome, Promotion, Rejected, Unit
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY,
+    TURN,
+    committed,
+    create,
+    event,
+    info,
+    ledger,
+    request,
+    running,
+    said,
+    segment,
+    send,
+)
+
+pytestmark = pytest.mark.anyio
+
+KEYS = [Key(Owner(f"owner {number % 3}"), SessionId(f"session {number}")) for number in range(30)]
+
+
+async def held(store: PostgresStore) -> dict[Key, Lease]:
+    for key in KEYS:
+        await create(store, key)
+        await send(store, "m", key=key)
+    return {claim.lease.key: claim.lease for claim in await store.claim(limit=MANY)}
+
+
+async def test_those_whose_fence_missed_are_told_and_the_others_of_the_batch_are_written(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    leases = await held(store)
+    lost = KEYS[::4]
+    for key in lost:
+        await store.release(leases[key], seen_tail=-1, how="handed_over")
+    other = await PostgresStore.open(postgres_url, node="here")
+    assert {claim.lease.key for claim in await other.claim(limit=MANY)} == set(lost)
+    units = [Unit(key=key, fence=leases[key].fence, events=(said("x"),), title="mine") for key in KEYS]
+    outcomes = dict(zip(KEYS, await asyncio.gather(*map(store.commit, units)), strict=True))
+    assert {key for key, outcome in outcomes.items() if outcome == FenceMissed()} == set(lost)
+    assert {key for key, outcome in outcomes.items() if outcome == Committed(Position(2), 1)} == set(KEYS) - set(lost)
+    for key in KEYS:
+        row = await store.row(key)
+        assert row is not None
+        assert (row.head, row.title) == ((1, "") if key in lost else (2, "mine"))
+    await other.close()
+
+
+async def test_units_of_one_session_keep_their_order_and_fall_by_themselves(store: PostgresStore) -> None:
+    lease = await running(store)
+    fence = lease.fence
+    units = [
+        Unit(key=KEY, fence=fence, events=(said("4"), said("5")), segments=(segment("gone", offset=0),)),
+        Unit(key=KEY, fence=Fence(fence + 1), events=(said("never"),)),
+        Unit(key=KEY, fence=fence, events=(said("6"),), drops_segments=True, segments=(segment("kept", offset=0),)),
+        Unit(key=KEY, fence=fence, supposes_head=Position(3), events=(said("never"),)),
+        Unit(key=KEY, fence=fence, supposes_head=Position(6), events=(said("7"),)),
+        Unit(key=KEY, fence=None, events=(info("8"),)),
+        Unit(key=KEY, fence=fence, events=(said("never"),), promotes=(Promotion(7, "x"),)),
+        Unit(key=KEY, fence=fence, opens=(request(),), status="waiting", turn_id=TURN),
+        Unit(key=KEY, fence=fence, ledger=(ledger("a"),), snapshot=None),
+    ]
+    outcomes: list[Outcome] = await asyncio.gather(*map(store.commit, units))
+    heads = [outcome.head if isinstance(outcome, Committed) else type(outcome) for outcome in outcomes]
+    assert heads == [5, FenceMissed, 6, Rejected, 7, 8, Rejected, 8, 8]
+    loaded = await store.load(KEY, fold_version=1)
+    assert loaded is not None
+    assert [getattr(found.body, "content", getattr(found.body, "message", "")) for found in loaded.events[3:]] == [
+        *"45678"
+    ]
+    assert [piece.text for piece in loaded.segments] == ["kept"]
+    assert (loaded.row.status, loaded.row.open_requests) == ("waiting", 1)
+
+
+async def test_what_several_units_say_of_the_row_the_last_says(store: PostgresStore) -> None:
+    lease = await running(store)
+    ended = event(TurnEnded(turn_id=TURN, reason="completed"))
+    units = [
+        Unit(key=KEY, fence=lease.fence, events=(said("a"),), title="first", status="running", turn_id=TURN),
+        Unit(key=KEY, fence=lease.fence, events=(ended,), title="second", status="idle"),
+        Unit(key=KEY, fence=lease.fence, events=(said("b"),), model="model"),
+    ]
+    await asyncio.gather(*map(store.commit, units))
+    row = await store.row(KEY)
+    assert row is not None
+    assert (row.head, row.title, row.status, row.turn_id, row.model) == (6, "second", "idle", None, "model")
+
+
+async def test_a_batch_is_one_group_for_each_session_in_the_order_of_the_keys() -> None:
+    loop = asyncio.get_running_loop()
+    units = [Unit(key=key, fence=None, events=(info("x"),)) for key in reversed(KEYS) for _ in range(3)]
+    (wave,) = waves(UnitJob(loop.create_future(), unit) for unit in units)
+    assert [group.key for group in wave] == sorted(group.key for group in wave)
+    assert [len(group.jobs) for group in wave] == [3] * len(KEYS)
+
+
+async def test_processes_that_write_to_the_same_sessions_in_any_order_do_not_stop_each_other(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    other = await PostgresStore.open(postgres_url, node="here")
+    for key in KEYS:
+        await create(store, key)
+
+    async def write(writer: PostgresStore, keys: list[Key]) -> None:
+        for _ in range(10):
+            records = [writer.commit(Unit(key=key, fence=None, events=(info("x"),))) for key in keys]
+            puts = [send(writer, f"{writer.process}-{key.session}", key=key, limit=MANY) for key in keys[:5]]
+            for outcome in await asyncio.gather(*records):
+                committed(outcome)
+            await asyncio.gather(*puts)
+
+    await asyncio.gather(write(store, KEYS), write(other, KEYS[::-1]))
+    for key in KEYS:
+        events = await store.events_after(key, Position(0), limit=MANY)
+        assert [found.position for found in events] == list(range(1, 22))
+    await other.close()

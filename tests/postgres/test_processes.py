@@ -1,0 +1,132 @@
+"""Processes that die, stop, or are given up, and what the others make of it. Times are the database's."""
+
+import signal
+from collections.abc import Callable
+
+import asyncpg
+import pytest
+
+from holdfast.events.ids import Position
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Attachment, Committed, Unit
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, info, running, said, send, until_claimed
+from tests.postgres.others import Other
+
+pytestmark = pytest.mark.anyio
+
+Start = Callable[[str], Other]
+
+
+async def execute(url: str, statement: str) -> None:
+    db = await asyncpg.connect(url)
+    try:
+        await db.execute(statement)
+    finally:
+        await db.close()
+
+
+async def test_a_killed_process_leaves_its_sessions_to_the_next_when_its_time_is_over(
+    store: PostgresStore, postgres_url: str, start: Start
+) -> None:
+    await create(store)
+    await send(store, "m")
+    other = start(postgres_url)
+    assert other.hear() == "ready"
+    assert other.tell("claim") == ["first"]
+    assert other.tell("renew 1") is True
+    other.signal(signal.SIGKILL)
+    other.running.wait()
+    (claim,) = await until_claimed(store)
+    assert (claim.lease.key, claim.lease.fence) == (KEY, 2)
+
+
+async def test_a_stopped_process_loses_its_lease_and_every_late_write_is_refused(
+    store: PostgresStore, postgres_url: str, start: Start
+) -> None:
+    await create(store)
+    await send(store, "m")
+    other = start(postgres_url)
+    assert other.hear() == "ready"
+    assert other.tell("claim") == ["first"]
+    assert other.tell("progress") == "Committed"
+    assert other.tell("renew 0.1") is True
+    other.signal(signal.SIGSTOP)
+    (claim,) = await until_claimed(store)
+    assert claim.lease.fence == 2
+    other.signal(signal.SIGCONT)
+    assert other.tell("progress") == "FenceMissed"
+    assert other.tell("claim") == []
+    assert other.tell("renew") is False
+    assert other.tell("renew") is True
+    assert isinstance(await store.commit(Unit(key=KEY, fence=claim.lease.fence, events=(said("mine"),))), Committed)
+    assert other.tell("progress") == "FenceMissed"
+    assert other.tell("close") == "closed"
+
+
+async def test_what_a_killed_process_acknowledged_is_there(
+    store: PostgresStore, postgres_url: str, start: Start
+) -> None:
+    await create(store)
+    other = start(postgres_url)
+    assert other.hear() == "ready"
+    other.order("write_until_killed")
+    while other.hear() < 20:
+        pass
+    other.signal(signal.SIGKILL)
+    acknowledged = max([20, *other.hear_all()])
+    row = await store.row(KEY)
+    assert row is not None
+    assert row.head in (acknowledged, acknowledged + 1)
+    events = await store.events_after(KEY, Position(0), limit=100_000)
+    assert [event.position for event in events] == list(range(1, row.head + 1))
+    assert isinstance(await store.commit(Unit(key=KEY, fence=None, events=(info("on"),))), Committed)
+
+
+async def test_who_is_present_through_a_dead_process_is_gone_with_it(
+    store: PostgresStore, postgres_url: str, start: Start
+) -> None:
+    await create(store)
+    other = start(postgres_url)
+    assert other.hear() == "ready"
+    token = other.tell("attach")
+    assert [found.process for found in await store.attachments(KEY)] == [token]
+    other.signal(signal.SIGKILL)
+    other.running.wait()
+    assert await store.is_alive(token), "nobody can know yet"
+    await execute(postgres_url, f"UPDATE holdfast.process SET alive_until = now() WHERE token = '{token}'")
+    assert not await store.is_alive(token)
+    assert await store.attachments(KEY) == ()
+    assert await store.attach(Attachment(attachment_id="here", key=KEY, node="here"), ttl_seconds=60) == ()
+
+
+async def test_a_process_that_was_given_up_though_it_lives_starts_over(store: PostgresStore, postgres_url: str) -> None:
+    lease = await running(store)
+    other = await PostgresStore.open(postgres_url, node="here")
+    await execute(
+        postgres_url,
+        f"UPDATE holdfast.process SET alive_until = now(), leases_until = now() WHERE token = '{store.process}'",
+    )
+    (claim,) = await other.claim(limit=MANY)
+    assert claim.lease.fence == lease.fence + 1
+    await store._liveness.show()
+    assert await store.is_alive(store.process)
+    assert await store.claim(limit=MANY) == [], "it is there, but must renew first"
+    assert await store.renew(ttl_seconds=30) is False
+    assert await store.renew(ttl_seconds=30) is True
+    await other.close()
+    assert (await hold(store)).fence == lease.fence + 2
+
+
+async def test_no_clock_but_the_database_s_says_when_a_lease_is_over(postgres_url: str) -> None:
+    past = await PostgresStore.open(postgres_url, node="here", clock=ManualClock(start_ms=1_000))
+    future = await PostgresStore.open(postgres_url, node="here", clock=ManualClock(start_ms=9_000_000_000_000))
+    await running(past)
+    assert await future.claim(limit=MANY) == []
+    assert await past.is_alive(future.process)
+    assert await future.is_alive(past.process)
+    assert await past.renew(ttl_seconds=30)
+    assert await future.renew(ttl_seconds=30)
+    await past.close()
+    assert len(await future.claim(limit=MANY)) == 1
+    await future.close()
