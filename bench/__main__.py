@@ -23,8 +23,11 @@ from bench.table import print_table
 WORKPLACE = processes.ROOT / ".bench"
 """On the file system of the working directory: how fast it syncs is the point."""
 
-PREPARED = frozenset({"cold_open", "long_session", "waiting"})
+PREPARED = frozenset({"cold_open", "long_session", "waiting", "http_peers"})
 """Probes whose runs share something that takes long to make."""
+
+SECTIONS = ("copilot", "http")
+"""Probes that belong together, by the beginning of their names."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,21 +35,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: list[Judged]
     not_measured: list[str]
+    unprepared: dict[str, str]
+    """Probes that could not be run at all, and why."""
+    bounded_not_measured: list[str]
+    """Lines with a bar that no run could measure where all of them can be."""
     runs: dict[str, list[Measured]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
-    lines = [line for line in LINES if not asked.only or {line.name, line.probe} & set(asked.only)]
+    lines = [line for line in LINES if not asked.only or names_of(line) & set(asked.only)]
     size = QUICK if asked.quick else FULL
     started = time.monotonic()
     try:
-        runs = run_all(sorted({line.probe for line in lines}, key=_order), runs=asked.runs, size=size)
+        probes = sorted({line.probe for line in lines}, key=_order)
+        runs, unprepared = run_all(probes, runs=asked.runs, size=size, peers=asked.peers)
     except processes.ProbeFailed as failed:
         print(f"Could not be measured: {failed}", file=sys.stderr)
         return 2
-    report = judge_all(lines, runs, strictness=asked.strictness)
+    report = judge_all(lines, runs, unprepared, strictness=asked.strictness)
     print_table(report.lines, report.not_measured, runs=runs, reference=reference())
+    for probe, why in unprepared.items():
+        print(f"COULD NOT BE PREPARED: {probe}. Its lines count as missed. {why}")
     print(f"{asked.runs} runs in {time.monotonic() - started:.0f} s.")
     if asked.quick or asked.runs < MIN_RUNS:
         print(f"A quick look: the bars are stated for {MIN_RUNS} runs at full size.")
@@ -54,39 +64,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     if asked.reference:
         _keep_reference(runs)
-    return 1 if any(line.verdict == "MISSED" for line in report.lines) else 0
+    return (
+        1 if unprepared or report.bounded_not_measured or any(line.verdict == "MISSED" for line in report.lines) else 0
+    )
 
 
-def run_all(probes: Sequence[str], *, runs: int, size: Size) -> dict[str, list[Measured]]:
-    """Every probe once, then all of them again: a slow minute of the machine then slows each of them a little."""
+def run_all(
+    probes: Sequence[str], *, runs: int, size: Size, peers: Path
+) -> tuple[dict[str, list[Measured]], dict[str, str]]:
+    """Every probe once, then all of them again: a slow minute of the machine then slows each of them a little. Second,
+    the probes that could not be prepared, and why: the others are measured all the same."""
     measured: dict[str, list[Measured]] = {probe: [] for probe in probes}
-    with _places(size) as place:
-        for probe in probes:
-            if probe in PREPARED:
-                _say(f"preparing {probe} …")
-                processes.prepare(probe, _at(place, probe, run=0))
+    with _places(size, peers) as place:
+        unprepared = _prepare(probes, place)
         for run in range(runs):
-            for probe in probes:
+            for probe in (probe for probe in probes if probe not in unprepared):
                 _say(f"run {run + 1} of {runs}: {probe} …")
                 here = _at(place, probe, run=run)
                 measured[probe].append(processes.measure(probe, here))
                 shutil.rmtree(here.folder)
     _say("")
-    return measured
+    return measured, unprepared
 
 
-def judge_all(lines: Sequence[Line], runs: dict[str, list[Measured]], *, strictness: float) -> Report:
+def _prepare(probes: Sequence[str], place: Place) -> dict[str, str]:
+    """Those that could not be, and the last line of what was said about it."""
+    unprepared: dict[str, str] = {}
+    for probe in probes:
+        if probe in PREPARED:
+            _say(f"preparing {probe} …")
+            try:
+                processes.prepare(probe, _at(place, probe, run=0))
+            except processes.ProbeFailed as failed:
+                unprepared[probe] = str(failed).strip().splitlines()[-1]
+    return unprepared
+
+
+def judge_all(
+    lines: Sequence[Line], runs: dict[str, list[Measured]], unprepared: dict[str, str], *, strictness: float
+) -> Report:
     kept = reference()
     judged = [(line, judge(line, runs[line.probe], reference=kept, strictness=strictness)) for line in lines]
     return Report(
         lines=[found for _, found in judged if found is not None],
         not_measured=[line.what for line, found in judged if found is None],
+        unprepared=unprepared,
+        bounded_not_measured=[
+            line.name for line, found in judged if found is None and line.has_bar and sys.platform == "linux"
+        ],
         runs=runs,
     )
 
 
 @contextmanager
-def _places(size: Size) -> Iterator[Place]:
+def _places(size: Size, peers: Path) -> Iterator[Place]:
     """The models, and an empty folder. Both are gone afterwards, whatever happens."""
     cores = processes.cores()
     WORKPLACE.mkdir(exist_ok=True)
@@ -99,6 +130,7 @@ def _places(size: Size) -> Iterator[Place]:
             model_url=stack.enter_context(processes.model("instant", cores and cores[1])),
             paced_url=stack.enter_context(processes.model("paced", cores and cores[1])),
             size=size,
+            peers=peers.absolute(),
             core=cores and cores[0],
             model_core=cores and cores[1],
         )
@@ -112,18 +144,26 @@ def _at(place: Place, probe: str, *, run: int) -> Place:
     return msgspec.structs.replace(place, folder=folder, prepared=prepared, run=run)
 
 
+def names_of(line: Line) -> set[str]:
+    """What it may be asked for by."""
+    return {line.name, line.probe, *(section for section in SECTIONS if line.probe.startswith(f"{section}_"))}
+
+
 def _order(probe: str) -> int:
     return [line.probe for line in LINES].index(probe)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    names = sorted({line.name for line in LINES} | {line.probe for line in LINES})
+    names = sorted(set().union(*map(names_of, LINES)))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", choices=names, help=f"one of {', '.join(names)}")
     parser.add_argument("--runs", type=int, default=MIN_RUNS, help=f"how often each is measured ({MIN_RUNS})")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: can every line be measured?")
     parser.add_argument("--strictness", type=float, default=1.0, help="ask for so many times more than the bars do")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every run")
+    parser.add_argument(
+        "--peers", type=Path, metavar="FOLDER", default=WORKPLACE / "peers", help="where what others use is installed"
+    )
     parser.add_argument("--reference", action="store_true", help="make this machine the one that the bars are for")
     return parser.parse_args(arguments)
 

@@ -15,7 +15,7 @@ import msgspec
 from bench.calibration import Reference
 from bench.place import Measured
 
-Unit = Literal["times", "ms", "us", "per s", "MB", "%"]
+Unit = Literal["times", "ms", "us", "per s", "MB", "KB", "%"]
 
 Verdict = Literal["met", "MISSED", "reported"]
 
@@ -32,11 +32,17 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit
     at_most: float | None = None
     at_least: float | None = None
+    goal: float | None = None
+    """What is hoped for beyond the bar. Nothing is missed by missing it."""
     of_processor: bool = False
     """It is time of the processor, and so is moved to this machine's speed by the same."""
     commits_p50: float = 0
     """So many median raw commits of the same run come on top of the bar."""
     commits_p99: float = 0
+
+    @property
+    def has_bar(self) -> bool:
+        return self.at_most is not None or self.at_least is not None
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +237,155 @@ LINES: tuple[Line, ...] = (
         at_most=100,
     ),
     Line(
+        name="http_stream_20",
+        probe="http_streams",
+        what="HTTP: durable streaming against a bare relay that keeps nothing, tokens/s, 20 clients",
+        unit="times",
+        at_least=0.8,
+        goal=1,
+    ),
+    Line(
+        name="http_stream_100",
+        probe="http_streams",
+        what="HTTP: the same, 100 clients",
+        unit="times",
+        at_least=0.8,
+        goal=1,
+    ),
+    Line(
+        name="http_tokens_20",
+        probe="http_streams",
+        what="HTTP: tokens streamed, 20 clients (not bounded)",
+        unit="per s",
+    ),
+    Line(
+        name="http_relay_tokens_20", probe="http_streams", what="the same by the bare relay (not bounded)", unit="per s"
+    ),
+    Line(
+        name="http_tokens_100",
+        probe="http_streams",
+        what="HTTP: tokens streamed, 100 clients (not bounded)",
+        unit="per s",
+    ),
+    Line(
+        name="http_relay_tokens_100",
+        probe="http_streams",
+        what="the same by the bare relay (not bounded)",
+        unit="per s",
+    ),
+    Line(
+        name="http_token_cpu_20", probe="http_streams", what="HTTP: CPU per token, 20 clients (not bounded)", unit="us"
+    ),
+    Line(
+        name="http_relay_token_cpu_20", probe="http_streams", what="the same of the bare relay (not bounded)", unit="us"
+    ),
+    Line(
+        name="http_busy_20",
+        probe="http_streams",
+        what="HTTP: how busy its core was, 20 clients (not bounded)",
+        unit="%",
+    ),
+    Line(name="http_relay_busy_20", probe="http_streams", what="the same, the bare relay's (not bounded)", unit="%"),
+    Line(
+        name="http_peer_ratio",
+        probe="http_peers",
+        what="HTTP: durable streaming against the faster of pydantic-ai + FastAPI and Agno AgentOS, tokens/s",
+        unit="times",
+        at_least=10,
+    ),
+    Line(
+        name="http_pydantic_ai_tokens",
+        probe="http_peers",
+        what="pydantic-ai + FastAPI, 20 clients (not bounded)",
+        unit="per s",
+    ),
+    Line(
+        name="http_agno_tokens",
+        probe="http_peers",
+        what="Agno AgentOS + SQLite, 20 clients (not bounded)",
+        unit="per s",
+    ),
+    Line(
+        name="http_first",
+        probe="http_first",
+        what="HTTP: first token, one client, over the direct call to the model",
+        unit="ms",
+        at_most=2,
+        commits_p50=3,
+    ),
+    Line(
+        name="http_delivery_p50",
+        probe="http_delivery",
+        what="HTTP: delivery delay, 20 streams x 200 tokens/s, p50",
+        unit="ms",
+        at_most=2,
+        commits_p50=1,
+    ),
+    Line(
+        name="http_delivery_p99",
+        probe="http_delivery",
+        what="HTTP: delivery delay, 20 streams x 200 tokens/s, p99",
+        unit="ms",
+        at_most=10,
+        commits_p99=1,
+    ),
+    Line(
+        name="http_paced_token_cpu",
+        probe="http_delivery",
+        what="HTTP: CPU per token when paced (not bounded)",
+        unit="us",
+    ),
+    Line(
+        name="http_turn_200_rate",
+        probe="http_turns",
+        what="HTTP: 200-token turns on one core, 20 clients",
+        unit="per s",
+        at_least=120,
+    ),
+    Line(
+        name="http_turn_200_cpu",
+        probe="http_turns",
+        what="HTTP: CPU of the server for a 200-token turn, 20 clients",
+        unit="ms",
+        at_most=8,
+        of_processor=True,
+    ),
+    Line(
+        name="http_turn_1_cpu",
+        probe="http_turns",
+        what="HTTP: CPU of the server for a one-token turn, 20 clients",
+        unit="ms",
+        at_most=6,
+        of_processor=True,
+    ),
+    Line(
+        name="http_reader_memory",
+        probe="http_readers",
+        what="HTTP: memory for each of 1,000 idle readers of a log",
+        unit="KB",
+        at_most=30,
+    ),
+    Line(
+        name="http_turn_reader_memory",
+        probe="http_readers",
+        what="HTTP: memory for each of 1,000 readers of a turn whose model is silent (not bounded)",
+        unit="KB",
+    ),
+    Line(
+        name="http_ready",
+        probe="http_start",
+        what="HTTP: holdfast serve, from its start until ready",
+        unit="ms",
+        at_most=1000,
+    ),
+    Line(
+        name="http_idle_memory",
+        probe="http_start",
+        what="HTTP: memory of an idle holdfast serve that had a turn and has no session",
+        unit="MB",
+        at_most=60,
+    ),
+    Line(
         name="command_foreground",
         probe="commands",
         what="shell: `true` until its outcome is known, over a plain subprocess, p50",
@@ -275,7 +430,7 @@ def judge(line: Line, runs: Sequence[Measured], *, reference: Reference, strictn
     figures = [run.figures[line.name] for run in measured]
     median, spread = statistics.median(figures), _spread(figures)
     bars = [_bar(line, run, _speed(line, run, reference), strictness) for run in measured]
-    bar = statistics.median(bars) if line.at_most is not None or line.at_least is not None else None
+    bar = statistics.median(bars) if line.has_bar else None
     return Judged(
         name=line.name,
         what=line.what,
@@ -321,7 +476,7 @@ def _spread(figures: Sequence[float]) -> float:
 
 def _stated(line: Line) -> str:
     if line.at_least is not None:
-        return f">= {line.at_least:g}"
+        return f">= {line.at_least:g}" + ("" if line.goal is None else f", goal {line.goal:g}")
     if line.at_most is None:
         return "-"
     p50 = f" + {line.commits_p50:g} commits" if line.commits_p50 else ""

@@ -22,6 +22,9 @@ ONE_TOKEN = "say one"
 
 TOKENS_PER_SECOND = 200
 
+HELD = "hold"
+"""A message that the paced model answers with one token, and then with nothing more."""
+
 _PIECE = b'data: {"id":"paced","choices":[{"index":0,"delta":{"content":"%d "},"finish_reason":null}]}\n\n'
 _CLOSING = (
     b'data: {"id":"paced","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -44,16 +47,18 @@ def _reply(text: str, tokens: int) -> Reply:
 
 
 async def _paced(request: web.Request) -> web.StreamResponse:
-    """As many tokens as the last message says."""
+    """As many tokens as the last message says, and then the end, unless it is to be held."""
     asked = msgspec.json.decode(await request.read())["messages"][-1]["content"]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     loop = asyncio.get_running_loop()
     due = loop.time()
-    for _ in range(int(asked)):
+    for _ in range(1 if asked == HELD else int(asked)):
         await asyncio.sleep(due - loop.time())
         await response.write(_PIECE % time.monotonic_ns())
         due += 1 / TOKENS_PER_SECOND
+    if asked == HELD:
+        await asyncio.Event().wait()
     await response.write(_CLOSING)
     await response.write_eof()
     return response

@@ -29,6 +29,12 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     foreground_commands: int = 40
     background_commands: int = 200
     quiet_seconds: float = 3.0
+    http_clients: tuple[int, int] = (20, 100)
+    http_readers: int = 1_000
+    http_starts: int = 3
+    own_core: float = 0.8
+    """What is compared by how fast it goes must have had so much of its core. With less, others were in its way: a
+    server of several threads, which often sleeps, is then given more of a core than one that never does."""
 
 
 FULL = Size()
@@ -54,6 +60,10 @@ QUICK = Size(
     foreground_commands=2,
     background_commands=3,
     quiet_seconds=0.05,
+    http_clients=(2, 3),
+    http_readers=5,
+    http_starts=1,
+    own_core=0.0,
 )
 
 
@@ -68,6 +78,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     model_url: str
     paced_url: str
     size: Size
+    peers: Path
+    """Where what others use instead is installed; it is kept from one benchmark to the next."""
     core: int | None
     """Where the measured process is pinned, if it can be."""
     model_core: int | None = None

@@ -16,6 +16,9 @@ ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 300.0
 """No run of a probe takes nearly as long; one that does hangs."""
 
+PREPARING_SECONDS = 1_200.0
+"""Something may have to be fetched."""
+
 
 class ProbeFailed(Exception):
     """A measured process ended badly; the message is the end of what it said."""
@@ -45,23 +48,27 @@ def model(kind: str, core: int | None) -> Iterator[str]:
 
 
 def measure(probe: str, place: Place) -> Measured:
-    return msgspec.json.decode(_run(probe, "measure", place).splitlines()[-1], type=Measured)
+    said = _run(probe, "measure", place, seconds=PATIENCE_SECONDS)
+    return msgspec.json.decode(said.splitlines()[-1], type=Measured)
 
 
 def prepare(probe: str, place: Place) -> None:
-    _run(probe, "prepare", place)
+    _run(probe, "prepare", place, seconds=PREPARING_SECONDS)
 
 
-def _run(probe: str, verb: str, place: Place) -> bytes:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.measure", probe, verb],
-        cwd=ROOT,
-        env=_environment(),
-        input=to_json(place),
-        capture_output=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+def _run(probe: str, verb: str, place: Place, *, seconds: float) -> bytes:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.measure", probe, verb],
+            cwd=ROOT,
+            env=_environment(),
+            input=to_json(place),
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProbeFailed(f"{probe}: nothing came within {seconds:.0f} s") from error
     if done.returncode != 0:
         raise ProbeFailed(f"{probe}: {done.stderr.decode(errors='replace')[-2000:]}")
     return done.stdout

@@ -33,7 +33,7 @@ def _row(line: Judged) -> tuple[str, ...]:
     return f"{line.what}  [{line.name}]", line.stated, bar, median, f"± {_figure(line.spread)}", line.verdict
 
 
-_UNITS = {"times": "x   ", "ms": "ms  ", "us": "us  ", "per s": "/s  ", "MB": "MB  ", "%": "%   "}
+_UNITS = {"times": "x   ", "ms": "ms  ", "us": "us  ", "per s": "/s  ", "MB": "MB  ", "KB": "KB  ", "%": "%   "}
 
 
 def _figure(value: float) -> str:

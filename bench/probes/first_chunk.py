@@ -39,12 +39,12 @@ async def _over_direct(place: Place, url: str, text: str) -> float:
     ours: list[float] = []
     async with model, Runtime(database=place.folder / "first.db", model=model) as runtime:
         for _ in range(WARM_UPS + place.size.first_chunks):
-            direct.append(await _direct(model, text))
+            direct.append(await call_directly(model, text))
             ours.append(await _ours(await runtime.session(), text))
     return (statistics.median(ours[WARM_UPS:]) - statistics.median(direct[WARM_UPS:])) * 1000
 
 
-async def _direct(model: OpenAICompatible, text: str) -> float:
+async def call_directly(model: OpenAICompatible, text: str) -> float:
     """With the request that the runtime sends for the first message of a session."""
     system = SystemText(f"{INSTRUCTIONS}\n\n{RULES}")
     request = ModelRequest(messages=(system, UserText(text)), tools=Registry(BUILT_IN).offered(HOLDFAST_TOOLS, ()))

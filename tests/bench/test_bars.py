@@ -97,6 +97,14 @@ def test_a_line_without_a_bar_is_reported_and_one_without_a_figure_is_not_judged
     assert judge(DELAY, measured(RATE, 1), reference=REFERENCE) is None
 
 
+def test_a_goal_is_stated_and_nothing_is_missed_by_missing_it() -> None:
+    line = Line(name="ratio", probe="p", what="a ratio", unit="times", at_least=0.8, goal=1)
+    judged = judge(line, measured(line, 0.9), reference=REFERENCE)
+    assert judged is not None
+    assert (judged.stated, judged.verdict) == (">= 0.8, goal 1", "met")
+    assert verdict(line, measured(line, 0.7)) == "MISSED"
+
+
 def test_every_line_has_a_name_of_its_own_and_at_most_one_bar() -> None:
     names = [line.name for line in LINES]
     assert len(set(names)) == len(names)

@@ -5,6 +5,7 @@ How long anything takes is nobody's business here: the bars are made absurdly la
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,30 +13,36 @@ from typing import Any
 
 import pytest
 
+from bench.__main__ import judge_all, names_of
 from bench.bars import LINES
 from bench.processes import ROOT
 
 LAX, STRICT = "1e-9", "1e9"
 
+FETCHED = "http_peers"
+"""What this is about has to be fetched: no test may need a network."""
 
-def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+
+def bench(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", "--quick", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 def test_every_line_can_be_measured(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    done = bench("--runs", "1", "--strictness", LAX, "--json", report)
+    lines = [line for line in LINES if line.probe != FETCHED]
+    asked = [word for probe in sorted({line.probe for line in lines}) for word in ("--only", probe)]
+    done = bench("--runs", "1", "--strictness", LAX, "--json", report, *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(report.read_bytes())
-    assert [line["name"] for line in found["lines"]] == [line.name for line in LINES]
+    assert [line["name"] for line in found["lines"]] == [line.name for line in lines]
     assert found["not_measured"] == []
     for line in found["lines"]:
         assert line["runs"] == 1
         assert math.isfinite(line["median"])
         assert line["verdict"] in ("met", "reported")
-    assert all(f"[{line.name}]" in done.stdout for line in LINES)
+    assert all(f"[{line.name}]" in done.stdout for line in lines)
     assert "Calibration loop" in done.stdout
 
 
@@ -51,6 +58,34 @@ def test_a_miss_exits_with_one_and_says_which() -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "[import]" in line]
     assert row.endswith("MISSED")
+
+
+def test_peers_that_can_t_be_installed_are_a_miss_and_the_rest_is_measured(tmp_path: Path) -> None:
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(tmp_path)}
+    asked = ("--runs", "1", "--only", FETCHED, "--only", "import", "--strictness", LAX)
+    done = bench(*asked, "--peers", tmp_path / "peers", **nowhere)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("COULD NOT BE PREPARED")]
+    assert FETCHED in said
+    assert "PeersMissing" in said
+    missing = [line.what for line in LINES if line.probe == FETCHED]
+    assert all(f"NOT MEASURED: {what}" in done.stdout for what in missing)
+    (row,) = [line for line in done.stdout.splitlines() if "[import]" in line]
+    assert row.endswith("met")
+
+
+def test_a_bar_that_no_run_could_measure_is_not_passed_over() -> None:
+    bounded = next(line for line in LINES if line.name == "http_stream_20")
+    reported = next(line for line in LINES if line.name == "http_tokens_20")
+    report = judge_all([bounded, reported], {"http_streams": []}, {}, strictness=1)
+    assert report.not_measured == [bounded.what, reported.what]
+    assert report.bounded_not_measured == ([bounded.name] if sys.platform == "linux" else [])
+
+
+def test_a_section_is_all_of_its_lines() -> None:
+    named = {line.name for line in LINES if "http" in names_of(line)}
+    assert named == {line.name for line in LINES if line.name.startswith("http_")}
+    assert "http_stream_20" in named
 
 
 def test_a_name_that_is_no_line_is_refused() -> None:
