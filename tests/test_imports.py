@@ -13,9 +13,9 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "observing"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
-ROOT = {"app", "cli", "config", "event_loop", "testing", "version"}
+ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
@@ -28,11 +28,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": PURE | {"store", "commands", "tasks"},
     "commands": PURE,
     "tasks": PURE | {"session", "store", "live", "commands"},
+    "observing": PURE | {"store", "models", "version"},
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
     "server": SEAMS | {"version"},
     "testing": RUNTIME | {"config", "event_loop"},
+    # Only files, which the server reads as such.
+    "web": set(),
     "config": {"session.bounds"},
+    # A program that uses a server has nothing of it in itself: what both know is what goes between them.
+    "client": PURE | {"live", "config", "version"},
     "app": RUNTIME | ROOT,
     "cli": RUNTIME | ROOT,
     # The public names, and `python -m holdfast`.

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -31,11 +32,13 @@ from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
-from holdfast.live.live import Changed
+from holdfast.live.live import Changed, Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.model import Model
+from holdfast.observing.figures import Figures
+from holdfast.observing.observer import Observer
 from holdfast.server.operations import (
     Answered,
     DeliveryChoice,
@@ -47,9 +50,12 @@ from holdfast.server.operations import (
 from holdfast.server.reader import Reading
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.errors import StoreUnusable
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Cursor, RequestRow, Row, Store
+from holdfast.store.survey import About, Role
 from holdfast.store.tasks import TaskRow
+from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import Killed, TaskDesk
 from holdfast.tasks.keeper import Care, TaskKeeper
 from holdfast.tasks.shell import Shell
@@ -61,10 +67,13 @@ from holdfast.version import __version__
 from holdfast.workers.worker import Pace, Worker
 
 if TYPE_CHECKING:
+    from holdfast.live.redis import RedisLive
     from holdfast.models.sealing import Sealer
     from holdfast.models.session_models import SessionModels
 
 INSTRUCTIONS = "You are a helpful agent."
+
+NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not here. Run: pip install 'holdfast[cluster]'"
 
 
 TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
@@ -101,7 +110,9 @@ class Runtime:
         environ: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         work: bool = True,
+        role: Role = "program",
     ) -> None:
+        self._role = role
         self._environ = os.environ if environ is None else environ
         self.config = config or load(_options(database, model), self._environ)
         self._given_model = None if isinstance(model, str) else model
@@ -116,8 +127,15 @@ class Runtime:
         self._keeper: TaskKeeper | None = None
         self._tasks: TaskOperations | None = None
         self._shell: Shell | None = None
-        self._node = platform.node() or "localhost"
-        self._live = LocalLive()
+        self._node = self.config.node or platform.node() or "localhost"
+        self.observer = Observer(
+            self._clock,
+            Figures(tools=self._registry.names(), models=(self.config.model,)),
+            records_content=self.config.trace_content == "on",
+        )
+        """Figures of this process, and spans where a provider for OpenTelemetry is set."""
+        self._live: Live = LocalLive()
+        self._redis: RedisLive | None = None
         self._store: Store | None = None
         self._worker: Worker | None = None
         self._hearing: asyncio.Task[None] | None = None
@@ -128,15 +146,12 @@ class Runtime:
             self.models.check_default()
         if self._work:
             await self._isolation.check()
+        redis_live = redis_live_of(self.config)
         sealer = self._sealer()
-        store: Store = await SqliteStore.open(
-            self.config.database_path,
-            node=self._node,
-            tools=self._registry.names(),
-            secret_key=sealer.name if sealer is not None else "",
-            clock=self._clock,
-        )
+        store: Store = await self._open_store(sealer.name if sealer is not None else "")
         self._store = store
+        if redis_live is not None:
+            await self._use_redis(redis_live, store)
         redaction = Redaction(self._secrets())
         self._credentials = Credentials(store, sealer=sealer, wake=self._live.announce, learned=redaction.learn)
         try:
@@ -150,7 +165,9 @@ class Runtime:
             clock=self._clock,
             bounds=self.config.bounds,
             node=self._node,
-            host=None,
+            # Where one machine has the database, it has the files too.
+            host=self._node if self.config.is_postgres else None,
+            shared_directories=self.config.shared_directories,
             producer=f"holdfast/{__version__}",
         )
         self._worker = self._new_worker(store, shell)
@@ -177,6 +194,8 @@ class Runtime:
         if self._hearing is not None:
             self._hearing.cancel()
             await asyncio.gather(self._hearing, return_exceptions=True)
+        if self._redis is not None:
+            await self._redis.close()
         store, self._store = self._store, None
         await store.close()
         if self._commands is not None:
@@ -253,15 +272,55 @@ class Runtime:
         """The newest first."""
         return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
 
+    async def _open_store(self, secret_key: str) -> Store:
+        config = self.config
+        node, tools, limits = self._node, self._registry.names(), turn_limits(config)
+        about = self._about()
+        if not config.is_postgres:
+            return await SqliteStore.open(
+                config.database_path,
+                node=node,
+                tools=tools,
+                secret_key=secret_key,
+                clock=self._clock,
+                limits=limits,
+                about=about,
+            )
+        try:
+            from holdfast.store.postgres.store import PostgresStore  # deferred: not everybody has it
+        except ImportError:
+            raise StoreUnusable("store_needs_extra", NEEDS_ASYNCPG) from None
+        url = config.database_url.reveal() if config.database_url is not None else config.database
+        direct = config.database_direct
+        return await PostgresStore.open(
+            url,
+            node=node,
+            tools=tools,
+            secret_key=secret_key,
+            clock=self._clock,
+            limits=limits,
+            about=about,
+            is_pooled=config.database_pooled == "on" or direct is not None,
+            direct_url=direct.reveal() if direct is not None else None,
+        )
+
+    def _about(self) -> About:
+        return About(
+            role=self._role,
+            version=__version__,
+            started_at=self._clock.now_ms(),
+            max_sessions=self.config.max_sessions_per_process if self._work else 0,
+        )
+
     async def _hear_others(self, store: Store) -> None:
         """Without a worker somebody else does the work: readers here learn of it from what is committed."""
         async for _ in store.changes(wanted=self._live.listening):
-            self._live.lose_all()
+            self._live.others_wrote()
 
     async def _new_shell(self, store: Store, redaction: Redaction) -> Shell:
         config = self.config
         commands = Commands(
-            _commands_folder(config.database_path),
+            await _commands_folder_of(config, store),
             settings=Settings(retention_seconds=config.task_retention_seconds),
             environment=self._environ,
         )
@@ -300,6 +359,11 @@ class Runtime:
         for secret in (self.config.model_api_key, self.config.secret_key):
             if secret is not None:
                 yield secret.reveal()
+        for url in (self.config.database_url, self.config.database_direct):
+            if url is not None and (password := urlsplit(url.reveal()).password):
+                yield unquote(password)
+        if self.config.redis is not None and (password := urlsplit(self.config.redis.reveal()).password):
+            yield unquote(password)
 
     def _new_worker(self, store: Store, shell: Shell) -> Worker:
         return Worker(
@@ -321,6 +385,7 @@ class Runtime:
             credentials=self.credentials,
             shell=shell,
             instructions=self._instructions,
+            observer=self.observer,
         )
 
     async def _model(self, choice: ModelChoice) -> Model:
@@ -351,6 +416,38 @@ class Runtime:
         if self._credentials is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._credentials
+
+    @property
+    def redis_state(self) -> str | None:
+        """What is to be said of Redis; None where there is none, and no need of one."""
+        if self._redis is None:
+            return "not set, hints through the database" if wants_redis(self.config) else None
+        return self._redis.describe()
+
+    def redis_figures(self) -> dict[str, tuple[str, float]]:
+        """What went through Redis, each figure with what it means."""
+        if self._redis is None:
+            return {}
+        return {
+            "holdfast_redis_up": ("Whether hints go through Redis.", float(self._redis.is_up)),
+            "holdfast_redis_sent_total": ("Messages that were sent to other processes.", self._redis.sent),
+            "holdfast_redis_heard_total": ("Messages of other processes that were heard.", self._redis.heard),
+            "holdfast_redis_ignored_total": ("Messages that were not understood.", self._redis.ignored),
+        }
+
+    async def redis_answers(self) -> bool:
+        """Whether there is a Redis and it is there, as soon as that is known."""
+        return self._redis is not None and await self._redis.answers()
+
+    async def _use_redis(self, redis_live: "type[RedisLive]", store: Store) -> None:
+        assert self.config.redis is not None
+        try:
+            namespace = self.config.redis_prefix or await store.identity()
+            self._redis = await redis_live(self.config.redis.reveal(), namespace=namespace).__aenter__()
+        except BaseException:
+            await self.close()
+            raise
+        self._live = self._redis
 
     def _sealer(self) -> "Sealer | None":
         if self.config.secret_key is None:
@@ -528,13 +625,57 @@ def _commands_folder(database: Path) -> Path:
     return database.with_name(database.name + ".commands")
 
 
+async def _commands_folder_of(config: Config, store: Store) -> Path:
+    """With PostgreSQL, all processes of one machine that share a database and a data directory."""
+    if not config.is_postgres:
+        return _commands_folder(config.database_path)
+    return config.data_dir / f"{await store.identity()}.commands"
+
+
 def isolation_of(config: Config, environ: Mapping[str, str]) -> Isolation:
     """What commands are confined with. Hidden are whole folders: in that of the database new files come and go."""
     if config.sandbox == "none":
         return Unconfined()
-    database = config.database_path
-    hidden = (config.data_dir, database.parent, database.resolve().parent, _commands_folder(database))
+    hidden: tuple[Path, ...] = (config.data_dir,)
+    if not config.is_postgres:
+        database = config.database_path
+        hidden += (database.parent, database.resolve().parent, _commands_folder(database))
     return Bubblewrap(network=config.sandbox_network == "on", hidden=hidden, search_path=environ.get("PATH"))
+
+
+def redis_live_of(config: Config) -> "type[RedisLive] | None":
+    """What hints between processes go through, if anything does."""
+    if config.redis is None:
+        return None
+    try:
+        from holdfast.live.redis import RedisLive, UrlRefused, check_url  # deferred: not everybody has it
+    except ImportError:
+        raise ConfigError(
+            "HOLDFAST_REDIS",
+            "is set, but the package `redis` is not here",
+            allowed="with it (pip install 'holdfast[cluster]'), or not set",
+        ) from None
+    try:
+        check_url(config.redis.reveal())
+    except UrlRefused as error:
+        allowed = "what redis-py takes, such as redis://HOST:6379/0 or rediss://HOST:6379?ssl_ca_certs=FILE"
+        raise ConfigError("HOLDFAST_REDIS", f"can't be used: {error}", allowed=allowed) from None
+    return RedisLive
+
+
+def wants_redis(config: Config) -> bool:
+    """Whether other machines may share the database, and hints have only that to go through."""
+    return config.redis is None and config.is_postgres
+
+
+def turn_limits(config: Config) -> TurnLimits:
+    """How much of one owner's work is done at a time. Where one person is served, at a terminal or by the token of a
+    start, there is nobody to be fair to."""
+    return TurnLimits(
+        running=config.max_running_turns_per_owner or None,
+        in_flight=config.max_turns_in_flight_per_owner or None,
+        unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
+    )
 
 
 def _options(database: str | Path | None, model: str | Model | None) -> dict[str, object]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -25,11 +25,12 @@ PREFIX: Final = "HOLDFAST_"
 
 RESERVED: Final = frozenset(
     {
+        "HOLDFAST_KEY",
         "HOLDFAST_ON_LAST_DISCONNECT",
-        "HOLDFAST_REDIS",
+        "HOLDFAST_URL",
     }
 )
-"""Variables that mean something to other programs of ours, or to a cluster. They may be set, and change nothing."""
+"""Variables that mean something to other programs of ours. They may be set, and change nothing."""
 
 MAX_NUMBER: Final = 1_000_000_000_000
 """No setting is larger: sums of two still fit wherever they are stored, and a typing error is noticed."""
@@ -40,6 +41,10 @@ MAX_NAME_CHARACTERS: Final = 64
 
 MIN_SECRET_KEY_CHARACTERS: Final = 16
 """A shorter key would be guessed by whoever has a copy of the database."""
+
+
+MAX_THINKING_TOKENS: Final = 1_000_000
+"""More than any model thinks for."""
 
 
 class ConfigError(Exception):
@@ -84,6 +89,14 @@ Switch = Literal["on", "off"]
 
 Auth = Literal["none", "keys"]
 
+Titles = Literal["model", "words"]
+
+LogTo = Literal["file", "stderr"]
+
+LogFormat = Literal["text", "json"]
+
+LogLevel = Literal["error", "warning", "info", "debug"]
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What a process was told. `load` makes one; whoever holds one need not check it again."""
@@ -91,15 +104,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     """Where the database and what belongs to it are kept, unless `database` names another place."""
     database: str
-    """The database. `sqlite:///` and a path: `sqlite:///here.db` is relative, `sqlite:////srv/there.db` absolute."""
+    """The database: `sqlite:///here.db` (relative), `sqlite:////srv/there.db`, or `postgresql://USER@HOST/NAME`."""
+    database_pooled: Switch = "off"
+    """Whether a pooler at that URL gives each transaction another connection: `on` or `off`. See docs/postgres.md."""
+    database_direct: Secret | None = None
+    """A PostgreSQL URL past such a pooler, for migrations and for hearing of others at once. It turns that on."""
     model: str = "demo"
     """The model that new sessions use. `demo` needs no key and no network; it is never replaced by a guess."""
+    model_advanced: str | None = None
+    """The model of the tier `advanced`, for who asks for that over HTTP; not set: there is no such tier."""
+    thinking: int | None = None
+    """How many tokens models may think for in sessions made over HTTP, or `off`; not set: each model's own habit."""
+    titles: Titles = "model"
+    """What sessions made over HTTP are called: as a `model` says, in a call of its own, or by their first `words`."""
     model_base_url: str | None = None
     """Where the model's API is, if not at its provider."""
     model_api_key: Secret | None = None
     """The key for that API. It is never logged, stored or shown. There is no option: others can read a command line."""
     secret_key: Secret | None = None
     """Seals what clients entrust to sessions, for all processes with this key. It needs `holdfast[secrets]`."""
+    redis: Secret | None = None
+    """Redis or Valkey, for hints between processes, as `redis://HOST:PORT`. It needs `holdfast[cluster]`."""
+    redis_prefix: str | None = None
+    """Sets apart who shares a Redis and a copy of one database. By default the database's own name does."""
     owner: str = "local"
     """Whose sessions these are. A session of another owner is the same as none."""
     sandbox: Sandbox = "none"
@@ -136,6 +163,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Streams that one owner may have open at a time."""
     replay_seconds: float = 60.0
     """How long a turn that has ended is still streamed from its start to whoever asks for it."""
+    metrics_host: str = "127.0.0.1"
+    """The address of the metrics port. Whoever reaches it may read the figures; they hold nothing of anybody's."""
+    metrics_port: int | None = None
+    """A port for `/metrics`, `/healthz` and `/readyz` alone, of `holdfast serve` or `worker`; 0 takes a free one."""
+    log_to: LogTo = "file"
+    """Where a server's log goes: `file`, beside the database, or `stderr`."""
+    log_format: LogFormat | None = None
+    """`text` or `json`. If not set it is JSON on a stderr that is no terminal, and text anywhere else."""
+    log_level: LogLevel = "info"
+    """How much the log tells: `error`, `warning`, `info` or `debug`."""
+    trace_content: Switch = "off"
+    """Whether spans hold what people, models and tools said, without known secrets: `on` or `off`."""
     lease_ttl_seconds: float = 15.0
     """How long a session stays with a process that is no longer heard of, before another takes over."""
     renew_every_seconds: float = 4.0
@@ -148,6 +187,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often a holder looks for a stop or a message that no wake-up announced."""
     max_sessions_per_process: int = 200
     """Sessions that one process runs at the same time; more wait their turn, or for another process."""
+    max_running_turns_per_owner: int = 5
+    """Turns of one owner that run at a time, in all processes; the next wait. 0: no limit. See docs/http.md."""
+    max_turns_in_flight_per_owner: int = 15
+    """Turns of one owner that run or wait for that; a message that would start one more is refused. 0: no limit."""
     command_seconds: float = 1800.0
     """No command runs for longer; one that does is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -166,8 +209,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long a task that has ended, and what it wrote, are kept."""
     task_lost_after_seconds: float = 3600.0
     """When the machine of a task was not heard of for so long, the task is given up as lost."""
+    node: str | None = None
+    """What this machine is called among those that share a database. By default its host name."""
+    shared_directories: tuple[str, ...] = ()
+    """Folders that all of them have, with commas between them: sessions that work there may run on any machine."""
     bounds: Bounds = Bounds()
     warnings: tuple[str, ...] = ()
+    database_url: Secret | None = None
 
     def __post_init__(self) -> None:
         longest = self.lease_ttl_seconds - self.lease_margin_seconds
@@ -177,6 +225,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 f"is {self.renew_every_seconds:g}, too long to keep a lease",
                 allowed=f"less than lease_ttl_seconds - lease_margin_seconds, which is {longest:g}",
             )
+        if 0 < self.max_turns_in_flight_per_owner < self.max_running_turns_per_owner:
+            raise ConfigError(
+                "max_turns_in_flight_per_owner",
+                f"is {self.max_turns_in_flight_per_owner}, fewer than may run",
+                allowed=f"0, or at least max_running_turns_per_owner, which is {self.max_running_turns_per_owner}",
+            )
         if self.bounds.max_backoff_seconds < self.bounds.backoff_seconds:
             raise ConfigError(
                 "max_backoff_seconds",
@@ -185,14 +239,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
+    def is_postgres(self) -> bool:
+        return is_postgres(self.database)
+
+    @property
     def database_path(self) -> Path:
+        """The file of the embedded database."""
+        assert not self.is_postgres, "PostgreSQL has no file here"
         return Path(self.database.removeprefix(SQLITE))
+
+    @property
+    def database_shown(self) -> str:
+        """What people are told of where their sessions are."""
+        return self.database if self.is_postgres else str(self.database_path)
 
 
 # Reading one value
 
 SQLITE: Final = "sqlite:///"
-DATABASE_ALLOWED: Final = "sqlite:///relative.db or sqlite:////absolute.db"
+POSTGRES: Final = ("postgresql://", "postgres://")
+DATABASE_ALLOWED: Final = "sqlite:///relative.db, sqlite:////absolute.db or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -267,6 +333,15 @@ def _read_port(given: Given, environ: Mapping[str, str]) -> int:
     return int(text)
 
 
+def _read_thinking(given: Given, environ: Mapping[str, str]) -> int:
+    text = str(given.value).strip()
+    if text == "off":
+        return 0
+    if isinstance(given.value, bool) or not text.isascii() or not text.isdigit() or int(text) > MAX_THINKING_TOKENS:
+        raise given.refused("not a number of tokens", allowed=f"off, or 0 to {MAX_THINKING_TOKENS}")
+    return int(text)
+
+
 def _one_of(choices: tuple[str, ...]) -> "Reader":
     allowed = " or ".join(choices)
 
@@ -284,11 +359,8 @@ def _read_path(given: Given, environ: Mapping[str, str]) -> Path:
 
 
 def _read_database(given: Given, environ: Mapping[str, str]) -> str:
-    if isinstance(given.value, str) and given.value.startswith(("postgresql:", "postgres:")):
-        # The URL may hold a password: it is not repeated.
-        raise ConfigError(
-            given.source, "names PostgreSQL; this release has the embedded store only", allowed=DATABASE_ALLOWED
-        )
+    if isinstance(given.value, str) and given.value.strip().startswith(("postgresql:", "postgres:")):
+        return _read_postgres(given, environ).reveal()
     if isinstance(given.value, str) and "://" in given.value and not given.value.startswith(SQLITE):
         raise ConfigError(given.source, "names a database that Holdfast does not know", allowed=DATABASE_ALLOWED)
     url = given.text(allowed=DATABASE_ALLOWED)
@@ -300,6 +372,44 @@ def _read_database(given: Given, environ: Mapping[str, str]) -> str:
     if not path or path.endswith("/"):
         raise given.refused("which names no file", allowed=DATABASE_ALLOWED)
     return f"{SQLITE}{_absolute(path, environ)}"
+
+
+def is_postgres(url: str) -> bool:
+    return url.startswith(POSTGRES)
+
+
+def without_password(url: str) -> str:
+    """A URL of PostgreSQL as it may be shown: its host, and the name of the database."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    host = (parts.netloc.rpartition("@")[2] or "".join(query.get("host", [])[:1])).replace("/", "%2F")
+    user = f"{parts.username}@" if parts.username else ""
+    return f"postgresql://{user}{host}{parts.path}"
+
+
+def _read_postgres(given: Given, environ: Mapping[str, str]) -> Secret:
+    """The URL may hold a password: it is not repeated, wrong as it may be."""
+    url = given.value.reveal() if isinstance(given.value, Secret) else str(given.value).strip()
+    try:
+        parts = urlsplit(url)
+        query = parse_qs(parts.query)
+        has_host = bool(parts.netloc.rpartition("@")[2]) or "host" in query
+        usable = is_postgres(url) and has_host and len(parts.path) > 1 and all(_ports(parts.netloc))
+    except ValueError:
+        usable = False
+    if not usable or "#" in url or " " in url or not url.isprintable():
+        allowed = "postgresql://USER:PASSWORD@HOST:PORT/NAME; in a password, write what is no letter or digit as %XX"
+        raise ConfigError(given.source, "is not the URL of a PostgreSQL database", allowed=allowed)
+    return Secret(url)
+
+
+def _ports(place: str) -> list[bool]:
+    """Whether each port is one. There may be several hosts, with commas between them."""
+    ports = [host.rpartition(":")[2] for host in place.rpartition("@")[2].split(",") if _HAS_PORT.search(host)]
+    return [port.isascii() and port.isdigit() and 0 < int(port) < 65_536 for port in ports]
+
+
+_HAS_PORT: Final = re.compile(r"(^[^\[\]]*|\]):[^:\]]*$")
 
 
 def _read_url(given: Given, environ: Mapping[str, str]) -> str:
@@ -314,6 +424,23 @@ def _read_url(given: Given, environ: Mapping[str, str]) -> str:
     if not usable or "@" in url or "?" in url or "#" in url or " " in url or not url.isprintable():
         raise ConfigError(given.source, "is not a usable URL", allowed=allowed)
     return url.rstrip("/")
+
+
+_REDIS_ALLOWED: Final = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss:// for TLS, or unix:///PATH"
+
+
+def _read_redis(given: Given, environ: Mapping[str, str]) -> Secret:
+    url = given.value.reveal() if isinstance(given.value, Secret) else str(given.value).strip()
+    try:
+        parts = urlsplit(url)
+        place = parts.path if parts.scheme == "unix" else parts.hostname
+        usable = parts.scheme in ("redis", "rediss", "unix") and bool(place) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "#" in url or " " in url or not url.isprintable():
+        # It may hold a password: it is not repeated.
+        raise ConfigError(given.source, "is not the URL of a Redis", allowed=_REDIS_ALLOWED)
+    return Secret(url)
 
 
 def _read_secret(given: Given, environ: Mapping[str, str]) -> Secret:
@@ -424,7 +551,7 @@ def _number(name: str, default: float, *, is_bound: bool) -> Setting:
     kind = type(default)
     return Setting(
         name=name,
-        option=None,
+        option=NUMBER_OPTIONS.get(name),
         default=f"{default:g}" if kind is float else str(default),
         read=_number_reader(kind, zero_allowed=name in MAY_BE_ZERO),
         is_bound=is_bound,
@@ -439,12 +566,17 @@ def _numbers(struct: type[msgspec.Struct]) -> tuple[Setting, ...]:
     )
 
 
+NUMBER_OPTIONS: Final = {"max_sessions_per_process": "--concurrency", "drain_seconds": "--drain-seconds"}
+"""What the command line calls those numbers that it knows."""
+
 READ_OTHERWISE: Final = frozenset({"port"})
 """Numbers that are not just a number of something."""
 
 MAY_BE_ZERO: Final = frozenset(
     {
         "drain_seconds",
+        "max_running_turns_per_owner",
+        "max_turns_in_flight_per_owner",
         "replay_seconds",
         "backoff_seconds",
         "linger_seconds",
@@ -463,12 +595,26 @@ DATA_DIR_DEFAULT: Final = (
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="data_dir", option="--data-dir", default=DATA_DIR_DEFAULT, read=_read_path),
     Setting(name="database", option="--database", default="sqlite:///<data_dir>/holdfast.db", read=_read_database),
+    Setting(name="database_pooled", option=None, default="off", read=_one_of(get_args(Switch))),
+    Setting(name="database_direct", option="--database-direct", default="", read=_read_postgres),
+    Setting(name="node", option=None, default="", read=_read_name),
+    Setting(name="shared_directories", option=None, default="", read=_read_folders),
     Setting(
         name="model", option="--model", default="demo", read=lambda given, environ: given.text(allowed="a model's name")
     ),
+    Setting(
+        name="model_advanced",
+        option=None,
+        default="",
+        read=lambda given, environ: given.text(allowed="a model's name"),
+    ),
+    Setting(name="thinking", option=None, default="", read=_read_thinking),
+    Setting(name="titles", option=None, default="model", read=_one_of(get_args(Titles))),
     Setting(name="model_base_url", option="--model-base-url", default="", read=_read_url),
     Setting(name="model_api_key", option=None, default="", read=_read_secret),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
+    Setting(name="redis", option="--redis", default="", read=_read_redis),
+    Setting(name="redis_prefix", option=None, default="", read=_read_name),
     Setting(name="owner", option=None, default="local", read=_read_name),
     Setting(name="sandbox", option="--sandbox", default="none", read=_one_of(get_args(Sandbox))),
     Setting(name="sandbox_network", option="--sandbox-network", default="on", read=_one_of(get_args(Switch))),
@@ -487,6 +633,17 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="user_models", option=None, default="", read=_read_list),
     Setting(name="user_tools", option=None, default="", read=_read_list),
     Setting(name="user_rules", option=None, default="read,write,custom-tool", read=_read_list),
+    Setting(
+        name="metrics_host",
+        option=None,
+        default="127.0.0.1",
+        read=lambda given, environ: given.text(allowed="an address or a name of this machine"),
+    ),
+    Setting(name="metrics_port", option="--metrics-port", default="", read=_read_port),
+    Setting(name="log_to", option="--log-to", default="file", read=_one_of(get_args(LogTo))),
+    Setting(name="log_format", option="--log-format", default="", read=_one_of(get_args(LogFormat))),
+    Setting(name="log_level", option="--log-level", default="info", read=_one_of(get_args(LogLevel))),
+    Setting(name="trace_content", option=None, default="off", read=_one_of(get_args(Switch))),
     *_numbers(Config),
     *_numbers(Bounds),
 )
@@ -511,6 +668,11 @@ def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         values["data_dir"] = _default_data_dir(environ)
     if "database" not in values:
         values["database"] = f"{SQLITE}{values['data_dir'] / 'holdfast.db'}"
+    if is_postgres(values["database"]):
+        values["database_url"] = Secret(values["database"])
+        values["database"] = without_password(values["database"])
+    elif "database_direct" in values:
+        raise ConfigError("database_direct", "is set, but the database is not PostgreSQL's", allowed="not set")
     return Config(**values, bounds=Bounds(**bounds), warnings=_warnings(environ))
 
 
@@ -567,8 +729,7 @@ Nothing grows without one of these.
 
 ## Reserved
 
-These variables are for other programs of Holdfast, or reserved for clusters. They may be set, and change nothing here
-(`holdfast serve` alone refuses to start with `HOLDFAST_REDIS`): {reserved}.
+These variables are for other programs of Holdfast. They may be set, and change nothing here: {reserved}.
 """
 
 

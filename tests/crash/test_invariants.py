@@ -13,7 +13,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Fence, Position
 from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import AssistantMessage
-from holdfast.events.session import SettingsChanged
+from holdfast.events.session import SettingsChanged, Truncated
 from holdfast.events.task import TaskNotified
 from holdfast.events.turn import Claimed, StepStarted, TurnStarted
 from holdfast.testing.evidence import Evidence, collect
@@ -110,6 +110,21 @@ def lose_an_effect(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, effects=evidence.effects[1:])
 
 
+def with_a_key_that_works(evidence: Evidence) -> Evidence:
+    keys = tuple(msgspec.structs.replace(row, revoked_at=None) for row in evidence.keys)
+    return msgspec.structs.replace(evidence, keys=keys)
+
+
+def take_nothing_back(evidence: Evidence) -> Evidence:
+    events = tuple(event for event in evidence.events if not isinstance(event.body, Truncated))
+    return msgspec.structs.replace(evidence, events=events)
+
+
+def replace_once_less(evidence: Evidence) -> Evidence:
+    last = where(evidence, Truncated, 2)
+    return msgspec.structs.replace(evidence, events=evidence.events[:last])
+
+
 # Tasks
 
 
@@ -204,6 +219,10 @@ def of_tasks() -> list[tuple[str, str, Tamper]]:
         ("effects_happen_once", "tools", lose_an_effect),
         ("receipts_can_be_read_again", "tools", lambda found: with_outcome(found, Message, "queued")),
         ("a_stop_ends_its_own_turn", "stop-model", lambda found: with_outcome(found, Stop, "turn_ended_before")),
+        ("keys_are_kept", "entrusted", lambda found: msgspec.structs.replace(found, keys=())),
+        ("keys_are_kept", "entrusted", with_a_key_that_works),
+        ("what_is_replaced_is_taken_back", "replaced", take_nothing_back),
+        ("what_is_replaced_is_taken_back", "replaced", replace_once_less),
         *of_tasks(),
     ],
 )

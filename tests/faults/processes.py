@@ -16,7 +16,7 @@ import msgspec
 import holdfast
 from holdfast.models.scripted import Script
 from tests.faults.child import Setup
-from tests.faults.world import QUICK, patience
+from tests.faults.world import QUICK, patience, place_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(str(holdfast.__file__)).parents[1]
@@ -155,7 +155,7 @@ async def child_on(
 
 
 def _environment(database: Path, more: dict[str, Any]) -> dict[str, str]:
-    wanted = {**QUICK, **more, "database": f"sqlite:///{database}", "data_dir": database.parent}
+    wanted = {**QUICK, **place_of(database), **more}
     variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in wanted.items()}
     return {**os.environ, **variables, "PYTHONPATH": f"{SOURCES}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -54,6 +54,13 @@ SHORT_LEASE: dict[str, Any] = {
 }
 """For faults that need a lease to run out."""
 
+LEASE_OF_A_CLUSTER: dict[str, Any] = {
+    "lease_ttl_seconds": 3,
+    "renew_every_seconds": 0.5,
+    "lease_margin_seconds": 0.5,
+}
+"""For databases where nobody is told of a death: what the dead held is free only when its time is over."""
+
 B = TypeVar("B", bound=Body)
 
 
@@ -61,9 +68,20 @@ def patience() -> asyncio.Timeout:
     return asyncio.timeout(PATIENCE_SECONDS)
 
 
+def place_of(database: Path) -> dict[str, Any]:
+    """The settings that say where the database is: in this file or, with a note beside it, in a PostgreSQL."""
+    note = note_beside(database)
+    if not note.exists():
+        return {"database": f"sqlite:///{database}", "data_dir": database.parent}
+    return {"database": note.read_text(), "data_dir": database.parent, **LEASE_OF_A_CLUSTER}
+
+
+def note_beside(database: Path) -> Path:
+    return database.with_name("postgresql-url")
+
+
 def settings(database: Path, **more: Any) -> Config:
-    where = {"database": f"sqlite:///{database}", "data_dir": database.parent}
-    return load({**where, **QUICK, **more}, {})
+    return load({**QUICK, **place_of(database), **more}, {})
 
 
 def runtime_on(

@@ -1,6 +1,8 @@
 """Who is let in: by the token of a start, or by a key. And that nobody finds anything of anybody else's."""
 
 import re
+import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -34,36 +36,53 @@ async def test_without_the_token_nothing_is_done(server: Server, client: Client)
     assert (await client.get(f"/v1/sessions/{session}")).status_code == 200
 
 
-async def test_the_link_with_the_token_lets_a_browser_look(server: Server, client: Client) -> None:
-    session = await client.make()
-    async with server.client("") as browser:
-        opened = await browser.get("/", params={"token": server.token})
-        assert (opened.status_code, opened.headers["location"]) == (303, "/")
-        (cookie,) = opened.headers.get_list("set-cookie")
-        assert {"httponly", "samesite=strict", "path=/"} <= {part.strip().lower() for part in cookie.split(";")}
-        assert (await browser.get(f"/v1/sessions/{session}")).status_code == 200
-
-
-async def test_fault_61_a_cookie_which_every_port_of_the_machine_is_sent_changes_nothing(
+async def test_fault_61_no_cookie_is_given_or_taken_since_every_port_of_the_machine_would_be_sent_it(
     server: Server, client: Client
 ) -> None:
     session = await client.make()
     async with server.client("") as browser:
-        await browser.get("/", params={"token": server.token})
-        assert (await browser.get(f"/v1/sessions/{session}")).status_code == 200
+        opened = await browser.get("/", params={"token": server.token})
+        assert (opened.status_code, "set-cookie" in opened.headers) == (200, False)
+        for name in ("token", f"holdfast_{server.port}"):
+            browser.cookies.set(name, server.token)
         for response in (
+            await browser.get(f"/v1/sessions/{session}"),
             await browser.delete(f"/v1/sessions/{session}"),
-            await browser.post("/v1/sessions", json={}),
             await browser.post(f"/v1/sessions/{session}/requests/r", json={"decision": "approve"}),
         ):
             assert (response.status_code, code_of(response)) == (401, "not_signed_in")
 
 
-async def test_a_link_of_another_start_is_of_no_use(server: Server) -> None:
-    async with server.client("") as browser:
-        opened = await browser.get("/", params={"token": "another"})
-        assert (opened.status_code, code_of(opened)) == (401, "not_signed_in")
-        assert "set-cookie" not in opened.headers
+async def test_a_server_that_was_killed_is_followed_by_one_with_the_same_token(place: Place) -> None:
+    async with place.serve() as server:
+        first = server.token
+        assert await server.end(signal.SIGKILL) == -signal.SIGKILL
+    async with place.serve(port=server.port) as server:
+        assert server.token == first
+        async with server.client(first) as still:
+            assert (await still.get("/v1/sessions")).status_code == 200
+
+
+@pytest.mark.parametrize("left", ["", "short", "x" * 43 + "!", "x" * 10_000])
+async def test_a_token_file_that_is_none_is_not_taken_for_one(place: Place, left: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place.data.mkdir(parents=True, exist_ok=True)
+    file = place.data / f"serve-{port}.token"
+    file.write_text(left)
+    file.chmod(0o600)
+    async with place.serve(port=port) as server:
+        assert server.token not in ("", left)
+
+
+async def test_a_token_that_others_could_read_is_not_used_again(place: Place) -> None:
+    async with place.serve() as server:
+        first = server.token
+        assert await server.end(signal.SIGKILL) == -signal.SIGKILL
+    server.token_file.chmod(0o644)
+    async with place.serve(port=server.port) as server:
+        assert server.token != first
+        assert server.token_file.stat().st_mode & 0o077 == 0
 
 
 async def test_each_start_has_a_token_of_its_own_that_goes_with_it(place: Place) -> None:
@@ -222,6 +241,8 @@ BODIES: dict[str, object] = {
     "/v1/sessions/{session_id}/queue/{message_id}": {"text": "x"},
     "/v1/sessions/{session_id}/rewind": {"to": 1},
     "/v1/sessions/{session_id}/stream": {"text": "x"},
+    "/v1/sessions/{session_id}/messages": {"text": "x"},
+    "/v1/sessions/{session_id}/seen": {"position": 1},
 }
 """What is right to send, so that nothing but the session can be wrong."""
 

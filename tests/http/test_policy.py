@@ -87,9 +87,42 @@ async def test_fault_63_a_user_can_t_go_beyond_that_later_either(people: People,
         await ada.say(session, "write a note")
         (request,) = (await ada.get(f"/v1/sessions/{session}/requests")).json()["requests"]
         path = f"/v1/sessions/{session}/requests/{request['id']}"
-        granted = await ada.post(path, json={"decision": "approve_for_session", "rules": ["*"]})
-        assert (granted.status_code, code_of(granted)) == (403, "rule_not_allowed")
+        for decision in ("approve_for_session", "approve_always"):
+            granted = await ada.post(path, json={"decision": decision, "rules": ["*"]})
+            assert (granted.status_code, code_of(granted)) == (403, "rule_not_allowed")
         assert len((await ada.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+
+
+async def test_fault_63_a_user_s_session_has_nothing_of_what_an_admin_of_the_same_owner_granted_for_always(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    keys = {"user": await made_key(place, "user", "ada"), "admin": await made_key(place, "admin", "ada", "admin")}
+    shared = {"working_directory": str(place.work), "tools": ["create"]}
+    async with place.serve(
+        "--auth", "keys", HOLDFAST_USER_DIRECTORIES=str(place.work), HOLDFAST_USER_RULES="read"
+    ) as server:
+        people = People(server, keys)
+        async with people.client("user") as user, people.client("admin") as admin:
+            first = await admin.make(**shared)
+            await admin.say(first, "write a note")
+            (request,) = (await admin.get(f"/v1/sessions/{first}/requests")).json()["requests"]
+            path = f"/v1/sessions/{first}/requests/{request['id']}"
+            refused = await user.post(path, json={"decision": "approve_always"})
+            assert (refused.status_code, code_of(refused)) == (403, "rule_not_allowed")
+            assert (await admin.post(path, json={"decision": "approve_always"})).status_code == 200
+            for client, asks in ((admin, 0), (user, 1)):
+                session = await client.make(**shared)
+                await client.say(session, "write a note")
+                assert len((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == asks
+
+
+async def test_a_session_without_a_directory_has_no_place_to_grant_something_for(people: People) -> None:
+    async with people.client("ada") as ada:
+        session = await ada.make(client_tools=[{"name": "lookup", "parameters": {}, "asks_permission": True}])
+        answer = {"decision": "approve_always"}
+        refused = await ada.post(f"/v1/sessions/{session}/requests/nobody", json=answer)
+        assert (refused.status_code, code_of(refused)) == (422, "no_directory")
 
 
 async def test_fault_63_figures_about_all_are_for_admins(people: People) -> None:

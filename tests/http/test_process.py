@@ -17,10 +17,11 @@ REFUSED = [
     ((), {"HOLDFAST_HOST": "::"}, "--auth none is for this machine only"),
     (("--auth", "everybody"), {}, "Allowed: none or keys"),
     (("--port", "70000"), {}, "Allowed: 0 to 65535"),
-    (("--redis", "redis://:password@there"), {}, "--redis is set, but"),
-    ((), {"HOLDFAST_REDIS": "redis://:password@there"}, "HOLDFAST_REDIS is set, but"),
+    (("--redis", "http://:password@there"), {}, "--redis is not the URL of a Redis"),
+    ((), {"HOLDFAST_REDIS": "redis://:password@there?wrong=1"}, "HOLDFAST_REDIS can't be used"),
+    (("--concurrency", "0"), {}, "--concurrency"),
     (("--model", "nobody/knows"), {}, "There is no model"),
-    (("--database", "postgresql://:password@there/x"), {}, "PostgreSQL"),
+    (("--database", "postgresql://:password@there"), {}, "PostgreSQL"),
     ((), {"HOLDFAST_ALLOWED_ORIGINS": "example.org"}, "origins"),
 ]
 
@@ -50,7 +51,7 @@ async def test_it_says_what_to_open_and_what_to_try(place: Place) -> None:
         assert await server.end() == 0
         assert server.process.stdout is not None
         said = (await server.process.stdout.read()).decode()
-    assert f"{server.url}/?token={token}" in said
+    assert f"{server.url}/#token={token}" in said
     assert f"TOKEN=$(cat {server.token_file})" in said
     assert f'curl -s -H "Authorization: Bearer $TOKEN" {server.url}/v1/sessions' in said
 

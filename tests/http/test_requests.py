@@ -1,10 +1,12 @@
 """What a session asks is listed with all that is asked, and answered once, by whoever comes."""
 
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.http.world import Client, Server, code_of
+from tests.http.world import Client, Place, Server, code_of
 
 LOOKUP = {"name": "lookup", "description": "Looks people up.", "parameters": {"type": "object"}}
 
@@ -52,6 +54,58 @@ async def test_a_permission_is_denied_with_a_reason(client: Client) -> None:
     (completed,) = [event for event in await client.events(session) if event["type"] == "permission.completed"]
     assert completed["data"]["decision"] == "denied-interactively-by-user"
     assert (completed["data"]["feedback"], completed["data"]["answeredBy"]) == ("Not now.", "local")
+
+
+async def asks_again(client: Client, **options: Any) -> bool:
+    """Whether a new session asks before it writes."""
+    session = await client.make(**options)
+    await client.say(session, "write a note")
+    return bool((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"])
+
+
+async def test_what_is_approved_always_holds_in_new_sessions_of_that_directory_and_not_elsewhere(
+    client: Client, tmp_path: Path
+) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    session, request = await asked(client, "write a note", working_directory=str(here))
+    for is_again in (False, True):
+        response = await answered(client, session, request, decision="approve_always", answer_id="a1")
+        assert response.json() == {"request_id": request["id"], "answer_id": "a1", "duplicate": is_again}
+    await until_idle(client, session)
+    (here / "note.txt").unlink()
+    await client.say(session, "write a note")
+    assert (await client.texts(session))[-1] == "Written.", "it holds in the session itself, too"
+    assert not await asks_again(client, working_directory=str(here))
+    assert await asks_again(client, working_directory=str(elsewhere))
+
+
+async def test_what_is_approved_everywhere_holds_in_every_directory_also_after_a_restart(
+    own_place: Place, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with own_place.serve() as server, server.client() as client:
+        session, request = await asked(client, "write a note")
+        assert (await answered(client, session, request, decision="approve_always", everywhere=True)).is_success
+        await server.end(signal.SIGKILL)
+    async with own_place.serve() as server, server.client() as client:
+        assert not await asks_again(client, working_directory=str(elsewhere))
+
+
+async def test_an_always_that_comes_after_a_no_grants_nothing(client: Client) -> None:
+    session, request = await asked(client, "write a note")
+    await answered(client, session, request, decision="deny", answer_id="first")
+    late = await answered(client, session, request, decision="approve_always", answer_id="second")
+    assert late.status_code == 409
+    assert await asks_again(client)
+
+
+async def test_always_is_no_answer_to_a_question(client: Client) -> None:
+    session, request = await asked(client, "ask me something")
+    wrong = await answered(client, session, request, decision="approve_always")
+    assert (wrong.status_code, code_of(wrong)) == (422, "wrong_answer")
 
 
 async def test_a_question_is_answered(client: Client) -> None:

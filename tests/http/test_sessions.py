@@ -142,7 +142,8 @@ async def test_a_stop_says_what_it_did(own_place: Place, own_model: Model) -> No
         async with patience():
             while stopped.json()["outcome"] == "stopping":  # It took more than two seconds: asked again, it says more.
                 stopped = await client.post(f"/v1/sessions/{session}/cancel", json=stop)
-        assert stopped.json() == {"stop_id": "s1", "outcome": "stopped", "returned": ["and then"]}
+        assert (stopped.json()["stop_id"], stopped.json()["returned"]) == ("s1", ["and then"])
+        assert [found["text"] for found in stopped.json()["returned_messages"]] == ["and then"]
         await saying
         ended = (await client.get(f"/v1/sessions/{session}")).json()["messages"][-1]
         assert (ended["role"], ended["reason"]) == ("turn_end", "stopped")

@@ -47,8 +47,8 @@ async def test_the_figures_count_turns_tokens_and_first_tokens(own_place: Place)
         assert figure(page, "holdfast_turns_started_total") == 1
         assert figure(page, 'holdfast_turns_ended_total{reason="completed"}') == 1
         assert figure(page, "holdfast_first_token_seconds_count") == 1
-        assert figure(page, 'holdfast_tokens_total{direction="input"}') == 7
-        assert figure(page, 'holdfast_tokens_total{direction="output"}') == 3
+        assert figure(page, 'holdfast_tokens_total{model="openai/scripted",kind="input"}') == 7
+        assert figure(page, 'holdfast_tokens_total{model="openai/scripted",kind="output"}') == 3
         assert figure(page, "holdfast_queue_age_seconds") == 0
         assert figure(page, "holdfast_lease_losses_total") == 0
         helps = re.findall(r"^# HELP (\S+)", page.text, re.MULTILINE)
@@ -61,13 +61,14 @@ def figure(page: httpx.Response, name: str) -> float:
     return float(found[1])
 
 
-async def test_the_page_says_what_to_do_and_runs_nothing(server: Server) -> None:
+async def test_the_page_runs_only_what_comes_from_this_server(server: Server) -> None:
     async with server.client("") as nobody:
         page = await nobody.get("/")
     assert page.status_code == 200
-    assert "curl" in page.text
-    assert "<script" not in page.text
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert re.findall(r"<script[^>]*>", page.text) == re.findall(
+        r'<script type="module" src="/assets/[^"/]+">', page.text
+    )
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in page.headers["content-security-policy"]
     assert server.token not in page.text
 
 

@@ -112,7 +112,12 @@ class Place:
         self.work = folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
         self._model = model
-        self._environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONUTF8": "1"}
+        self._environ = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+            "PYTHONUTF8": "1",
+            "HOLDFAST_TITLES": "words",
+        }
 
     async def run(self, *words: str, **environ: str) -> Done:
         """A command from its start to its end."""

@@ -30,6 +30,15 @@ SCRIPT = Script(
 )
 WORDS = ("mark", "permit", "ask", "long", "say")
 
+SETTINGS: dict[str, object] = {
+    "linger_seconds": 0.01,
+    "claim_every_seconds": 0.1,
+    # Its owner is one of many: a single turn runs at a time, and a single one waits.
+    "auth": "keys",
+    "max_running_turns_per_owner": 1,
+    "max_turns_in_flight_per_owner": 2,
+}
+
 
 def tools(marks: Path) -> list[Tool]:
     def mark(context: ToolContext) -> str:
@@ -100,7 +109,7 @@ class Verbs:
 
 
 async def serve(pipe: Connection, database: Path, marks: Path) -> None:
-    config = load({"database": f"sqlite:///{database}", "linger_seconds": 0.01, "claim_every_seconds": 0.1}, {})
+    config = load({"database": f"sqlite:///{database}", **SETTINGS}, {})
     loop = asyncio.get_running_loop()
     async with Runtime(config=config, model=ScriptedModel(SCRIPT), tools=tools(marks)) as runtime:
         verbs = Verbs(runtime)

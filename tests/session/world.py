@@ -246,6 +246,8 @@ class World:
             case Append() as written:
                 self.commit(written)
                 self._takeover = None
+                if self.state.turn is None:
+                    self._claims_now = 0
             case CallModel() as call:
                 self._start_model(call)
             case RunTools(calls=calls):

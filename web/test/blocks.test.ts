@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { marked } from "marked";
 import { test } from "node:test";
 import { GrowingMarkdown } from "../src/markdown/blocks.ts";
+import { shownHtml } from "../src/markdown/raw_html.ts";
 
 const TEXT = `# Title
 
@@ -48,4 +49,12 @@ test("another text starts anew", () => {
   const growing = new GrowingMarkdown();
   growing.blocks("One.\n\nTwo.\n\nThree.\n\nFour.");
   assert.deepEqual(growing.blocks("Else.").map((block) => block.raw), ["Else."]);
+});
+
+test("tags are shown as they were written, but for a few plain ones without attributes", () => {
+  assert.equal(shownHtml("a<br>b<BR />c"), "a<br>b<BR>c");
+  assert.equal(shownHtml("x<sup>2</sup>"), "x<sup>2</sup>");
+  assert.equal(shownHtml('<img src=x onerror="hurt()">'), "&lt;img src=x onerror=&quot;hurt()&quot;&gt;");
+  assert.equal(shownHtml("<b onclick=hurt()>bold</b>"), "&lt;b onclick=hurt()&gt;bold</b>");
+  assert.equal(shownHtml("<script>1 < 2 && hurt()</script>"), "&lt;script&gt;1 &lt; 2 &amp;&amp; hurt()&lt;/script&gt;");
 });

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.app import Runtime
     from holdfast.config import Config
     from holdfast.models.model import Model
+    from holdfast.observing.logs import LogFormat
     from holdfast.server.copilot.listener import Listener
     from holdfast.server.copilot.peer import Handler, Peer
 
@@ -107,6 +108,7 @@ def _service(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[s
             settings=settings,
             models=ModelNames(runtime.config.model, listed),
             credentials=runtime.credentials,
+            observer=runtime.observer,
         )
     )
 
@@ -175,8 +177,9 @@ def _parser() -> _Parser:
     where("--port", type=_port, default=0, metavar="N", help="the TCP port; 0, the default, takes a free one")
     where("--host", default=LOOPBACK, help="the address to listen on (default: both loopback addresses)")
     what = parser.add_argument_group("what it runs").add_argument
-    what("--database", metavar="URL", help="sqlite:///relative.db or sqlite:////absolute.db")
+    what("--database", metavar="URL", help="sqlite:///PATH, or postgresql://USER@HOST/NAME")
     what("--data-dir", metavar="DIR", help="where the database is kept instead of $COPILOT_HOME")
+    what("--redis", metavar="URL", help="Redis or Valkey, for hints between processes: redis://HOST:PORT")
     what("--model", metavar="NAME", help="the model of sessions that name none")
     what("--model-base-url", metavar="URL", help="where that model's API is, if not at its provider")
     what(
@@ -184,7 +187,8 @@ def _parser() -> _Parser:
         choices=WHEN_ALL_HAVE_LEFT,
         help=f"what becomes of a session that its last client leaves (default: keep; also {ON_LAST_DISCONNECT})",
     )
-    what("--log-level", choices=LOG_LEVELS, default="info", help="how much the log tells (default: info)")
+    what("--log-level", choices=LOG_LEVELS, help="how much the log tells (default: info)")
+    what("--log-format", choices=("text", "json"), help="of the log (default: text)")
     sdk = parser.add_argument_group("what clients add by themselves").add_argument
     sdk("--auth-token-env", metavar="NAME", help="the variable that holds the client's token for the model")
     sdk("--session-idle-timeout", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
@@ -226,8 +230,10 @@ def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path)
     given = {
         "data_dir": options.data_dir if keeps_elsewhere else home,
         "database": options.database,
+        "redis": options.redis,
         "model": options.model,
         "model_base_url": options.model_base_url,
+        "log_format": options.log_format,
     }
     return load(given, {name: value for name, value in environ.items() if name not in (DEBUG, CONNECTION_TOKEN)})
 
@@ -241,11 +247,10 @@ def _home(environ: Mapping[str, str]) -> Path:
         raise ConfigError(HOME, "has no default, because this user has no home", allowed="a path") from None
 
 
-def _log_to_file(folder: Path, level: int | None) -> None:
+def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
     """The log goes there and nowhere else: over TCP nobody reads what we print. No log is no reason not to run."""
-    from logging.handlers import RotatingFileHandler
-
     from holdfast.cli.opening import LOG_BYTES, LOG_FILES
+    from holdfast.observing.logs import RotatingFile, lines
 
     root = logging.getLogger()
     if level is None:
@@ -256,10 +261,10 @@ def _log_to_file(folder: Path, level: int | None) -> None:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
+        handler = RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
     except OSError:
         return
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(lines(kind))
     root.addHandler(handler)
     root.setLevel(level)
 
@@ -270,14 +275,20 @@ def _log_to_file(folder: Path, level: int | None) -> None:
 def _serve(options: argparse.Namespace, environ: Mapping[str, str], service: ServiceMaker) -> int:
     home = _home(environ)
     config = _config(options, environ, home)
-    _log_to_file(home / "logs", LOG_LEVELS[options.log_level])
+    _log_to_file(home / "logs", LOG_LEVELS[options.log_level or config.log_level], config.log_format or "text")
     for word in options.unknown:
         log.info("Not known here, and ignored: %s", word.partition("=")[0])
     for warning in config.warnings:
         log.warning("%s", warning)
     from holdfast import event_loop
+    from holdfast.app import wants_redis
+    from holdfast.cli.monitoring import traced
+    from holdfast.cli.opening import WITHOUT_REDIS
 
-    return event_loop.run(_Process(options, environ, config).serve(service))
+    if wants_redis(config):
+        log.warning("%s", WITHOUT_REDIS)
+    with traced("holdfast-copilot", environ):
+        return event_loop.run(_Process(options, environ, config).serve(service))
 
 
 class _Process:
@@ -295,6 +306,7 @@ class _Process:
 
     async def serve(self, service: ServiceMaker) -> int:
         from holdfast.app import Runtime
+        from holdfast.observing.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
         from holdfast.server.copilot.listener import Listener, take_standard_streams
 
@@ -302,8 +314,12 @@ class _Process:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
         async with Runtime(
-            config=self._config, model=_demo(self._config), environ=_with_token(self._options, self._environ)
+            config=self._config,
+            model=_demo(self._config),
+            environ=_with_token(self._options, self._environ),
+            role="copilot",
         ) as self._runtime:
+            hide_in_logs(self._runtime.shell.desk.redaction.text)
             self._service = service(self._runtime, self._options, self._environ)
             terms = Terms(behind=self._service.connected, version=__version__, shut_down=self._shut_down)
             self._listener = Listener(terms)

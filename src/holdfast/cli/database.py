@@ -1,47 +1,88 @@
-"""`holdfast db`: a backup, and what the database holds."""
+"""`holdfast db`: what the database holds, a backup of it, and its migrations. Passwords are never shown."""
 
-import contextlib
+import sys
 from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.finding import all_rows
-from holdfast.cli.opening import opened
+from holdfast.cli.errors import WORLD
+from holdfast.cli.surveying import migrate as run_migrations
+from holdfast.cli.surveying import surveyed, write_backup
 from holdfast.cli.terminal import neutral
 from holdfast.config import Config
-from holdfast.store.sqlite.connections import connect
+from holdfast.store.survey import Contents, Survey
 
 
 async def back_up(config: Config, file: Path) -> None:
-    async with opened(config, work=False) as runtime:
-        await runtime.store.backup(file)
+    if config.is_postgres:
+        _say(f"Dumping {config.database_shown}.")
+    await write_backup(config, file, so_far=lambda size: _say(f"{size:,} bytes so far."))
     print(f"Backed up to {neutral(str(file))} ({_bytes(file):,} bytes).")
 
 
+async def migrate(config: Config, *, only_check: bool) -> int:
+    """Safe to repeat. Each migration is all or nothing: one that is cut off is run again by whoever comes next."""
+    where = neutral(config.database_shown)
+    before = (await surveyed(config, with_contents=False)).schema
+    if not before.pending:
+        print(f"Nothing to migrate: {where} is at schema {before.version}, as this release is.")
+        return 0
+    if only_check:
+        print(f"To be run on {where}: {', '.join(before.pending)}.")
+        return WORLD
+    await run_migrations(config)
+    after = (await surveyed(config, with_contents=False)).schema
+    done = [name for name in before.pending if name not in after.pending]
+    print(f"Ran {', '.join(done)}.")
+    print(f"{where} was at schema {before.version}, and is at {after.version} now.")
+    return 0
+
+
 async def show_status(config: Config, *, as_json: bool) -> None:
-    async with opened(config, work=False) as runtime:
-        rows = [row async for row in all_rows(runtime)]
-    path = config.database_path
-    found = {
-        "path": str(path),
-        "bytes": _bytes(path) + _bytes(path.with_name(path.name + "-wal")),
-        "schema_version": schema_version(path),
-        "sessions": len(rows),
-        "unfinished_sessions": sum(row.status != "idle" for row in rows),
-        "waiting_requests": sum(row.open_requests for row in rows),
-    }
+    found = _told(config, await surveyed(config, with_contents=True))
     if as_json:
         print(msgspec.json.encode(found).decode())
         return
     for name, value in found.items():
-        shown = f"{value:,}" if isinstance(value, int) else neutral(str(value))
-        print(f"{name.replace('_', ' '):20} {shown}")
+        print(f"{name.replace('_', ' '):24} {neutral(_shown(value))}")
+
+
+def _told(config: Config, survey: Survey) -> dict[str, object]:
+    contents = survey.contents or Contents()
+    return {
+        "kind": "postgresql" if config.is_postgres else "sqlite",
+        "path": config.database_shown,
+        "server_version": survey.server.version,
+        "schema_version": survey.schema.version,
+        "pending_migrations": survey.schema.pending,
+        "sessions": contents.sessions,
+        "unfinished_sessions": contents.unfinished_sessions,
+        "events": contents.events,
+        "bytes": contents.bytes,
+        "backlog": survey.work.backlog,
+        "oldest_waiting_seconds": survey.work.oldest_waiting_seconds,
+        "waiting_requests": survey.work.waiting_requests,
+    }
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | ():
+            return "none"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.1f}"
+        case tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
 
 
 def _bytes(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
+    return file.stat().st_size
 
 
-def schema_version(path: Path) -> int:
-    with contextlib.closing(connect(path, read_only=True)) as db:
-        return int(db.execute("PRAGMA user_version").fetchone()[0])
+def _say(line: str) -> None:
+    """How it goes, beside what it comes to."""
+    print(f"holdfast: {neutral(line)}", file=sys.stderr, flush=True)

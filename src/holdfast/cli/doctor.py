@@ -38,7 +38,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def examine(config: Config, *, as_json: bool) -> int:
     """The exit status: 1 if anything is not well."""
-    findings = [await _looked(name, config, look) for name, look in LOOKS.items()]
+    looks = {name: look for name, look in LOOKS.items() if not (config.is_postgres and name in OF_THE_FILE)}
+    findings = [await _looked(name, config, look) for name, look in looks.items()]
     color = wants_color(is_terminal=sys.stdout.isatty())
     for finding in findings:
         print(msgspec.json.encode(finding).decode() if as_json else _line(finding, color=color))
@@ -79,7 +80,7 @@ async def _sqlite(config: Config) -> Finding:
 
 
 async def _data_dir(config: Config) -> Finding:
-    folder = config.database_path.parent
+    folder = config.data_dir if config.is_postgres else config.database_path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = folder.stat().st_mode & 0o777
     writable = os.access(folder, os.W_OK | os.X_OK)
@@ -109,10 +110,10 @@ def _kind_of_file_system(path: Path) -> str | None:
 
 
 async def _database(config: Config) -> Finding:
-    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False) as runtime:
+    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
         count = len(await runtime.sessions(limit=200))
     many = f"{count}{'+' if count == 200 else ''}"
-    return Finding(name="Database", ok=True, found=f"{config.database_path} opens (sessions: {many})")
+    return Finding(name="Database", ok=True, found=f"{config.database_shown} opens (sessions: {many})")
 
 
 async def _integrity(config: Config) -> Finding:
@@ -145,6 +146,17 @@ async def _locks(config: Config) -> Finding:
         else "don't keep others out",
         advice="Put the database on a local disk: --data-dir.",
     )
+
+
+async def _redis(config: Config) -> Finding:
+    """Without one, hints go through the database: no fault on one machine, and on many they only take longer."""
+    if config.redis is None:
+        needed = "many machines hear of each other sooner with one" if config.is_postgres else "one machine needs none"
+        return Finding(name="Redis", ok=True, found=f"not set ({needed})")
+    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
+        is_up = await runtime.redis_answers()
+    advice = "Check HOLDFAST_REDIS, and that it runs. Until then hints go through the database."
+    return Finding(name="Redis", ok=is_up, found="answers" if is_up else "does not answer", advice=advice)
 
 
 async def _sandbox(config: Config) -> Finding:
@@ -193,6 +205,9 @@ async def _asked_for_models(name: str, url: str, key: str) -> Finding:
     return Finding(name="Model", ok=ok, found=f"{name}: {url} answers with {status}", advice="Try again later.")
 
 
+OF_THE_FILE: Final = frozenset({"SQLite", "File system", "Integrity", "Locks"})
+"""What there is to look at only where the database is a file."""
+
 LOOKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
     "Python": _python,
     "SQLite": _sqlite,
@@ -201,6 +216,7 @@ LOOKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
     "Database": _database,
     "Integrity": _integrity,
     "Locks": _locks,
+    "Redis": _redis,
     "Sandbox": _sandbox,
     "Model": _model,
 }

@@ -2,7 +2,6 @@
 
 import io
 import logging
-import logging.handlers
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,15 +10,22 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import event_loop
-from holdfast.app import Runtime
+from holdfast.app import Runtime, wants_redis
 from holdfast.cli.errors import Refusal, report
 from holdfast.config import Config, load
+from holdfast.observing.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, lines
 
 LOG_BYTES: Final = 2_000_000
 LOG_FILES: Final = 3
 """A process that runs for a year leaves no more than this many files behind."""
 
 DEBUG: Final = "HOLDFAST_DEBUG"
+
+WITHOUT_REDIS: Final = (
+    "There is no Redis (HOLDFAST_REDIS): processes hear of each other through the database, which takes them longer."
+)
+
+log = logging.getLogger(__name__)
 
 
 def settings(options: dict[str, object]) -> Config:
@@ -67,7 +73,8 @@ async def _awaited(work: Callable[[], Awaitable[int | None]]) -> int | None:
 async def opened(config: Config, *, work: bool, grace_seconds: float = 0) -> AsyncIterator[Runtime]:
     """A runtime on the configured database. With `work` it runs whatever waits to be run there."""
     log_to_file(config)
-    async with Runtime(config=config, work=work) as runtime:
+    async with Runtime(config=config, work=work, role="command") as runtime:
+        hide_in_logs(runtime.shell.desk.redaction.text)
         try:
             yield runtime
         finally:
@@ -77,17 +84,36 @@ async def opened(config: Config, *, work: bool, grace_seconds: float = 0) -> Asy
 def log_to_file(config: Config) -> None:
     """Write the log beside the database. A place that can't be written is no reason not to run."""
     root = logging.getLogger()
-    if any(isinstance(handler, logging.handlers.RotatingFileHandler) for handler in root.handlers):
+    if any(isinstance(handler, RotatingFile) for handler in root.handlers):
         return
     path = config.data_dir / "holdfast.log"
     try:
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        handler = logging.handlers.RotatingFileHandler(
-            path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8"
-        )
+        handler = RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
     except OSError:
         return
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    _add(handler, config, config.log_format or "text")
+
+
+def warn_without_redis(config: Config) -> None:
+    """A cluster works without Redis. Whoever starts one should know what it costs."""
+    if wants_redis(config):
+        log.warning("%s", WITHOUT_REDIS)
+        print(f"holdfast: {WITHOUT_REDIS}", file=sys.stderr)
+
+
+def log_of_server(config: Config) -> None:
+    """Write the log of a process that people and programs watch where its settings say."""
+    if config.log_to == "file":
+        log_to_file(config)
+    else:
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        _add(logging.StreamHandler(), config, config.log_format or ("text" if is_terminal else "json"))
+
+
+def _add(handler: logging.Handler, config: Config, kind: LogFormat) -> None:
+    handler.setFormatter(lines(kind))
+    root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(logging.DEBUG if os.environ.get(DEBUG) == "1" else logging.INFO)
+    root.setLevel(logging.DEBUG if os.environ.get(DEBUG) == "1" else LEVELS[config.log_level])

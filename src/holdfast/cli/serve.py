@@ -9,28 +9,29 @@ import errno
 import ipaddress
 import os
 import shlex
-import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.app import Runtime
+from holdfast.cli.ending import heed_signals
 from holdfast.cli.errors import USAGE, WORLD, Refusal
-from holdfast.cli.opening import log_to_file
+from holdfast.cli.monitoring import metrics_of, monitored, traced
+from holdfast.cli.opening import log_of_server, warn_without_redis
 from holdfast.config import Config
+from holdfast.observing.logs import hide_in_logs
 from holdfast.server.http.app import application
 from holdfast.server.http.gate import LOOPBACK_NAMES, Names
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.keys import KeyRing
 from holdfast.server.http.listener import Listener, bind
-from holdfast.server.http.metrics import Metrics
 from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.service import Offered, Service, Settings
-from holdfast.server.http.start_token import StartToken, new_token, remove_token, write_token
+from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.version import __version__
 
@@ -46,39 +47,42 @@ RUN_COMMANDS: Final = frozenset(found.name for found in (*HOLDFAST_SHELL, *COPIL
 """Tools that can do whatever the server's user can, unless they run in a sandbox."""
 
 
-def refuse_redis(given: str | None, environ: Mapping[str, str]) -> None:
-    """Its address may hold a password: it is not repeated."""
-    if given or environ.get("HOLDFAST_REDIS", "").strip():
-        source = "--redis" if given else "HOLDFAST_REDIS"
-        raise Refusal(
-            "config_invalid",
-            f"{source} is set, but this release runs on one machine and has no use for Redis. Leave it out.",
-        )
-
-
-async def serve(config: Config) -> int:
-    """Until somebody ends it."""
-    is_local = _is_loopback(config.host)
-    if config.auth == "none" and not is_local:
+async def serve(config: Config, *, works: bool = True) -> int:
+    """Until somebody ends it. Unless it `works`, sessions are run by other processes on the same database."""
+    if config.auth == "none" and not _is_loopback(config.host):
         raise Refusal(
             "config_invalid",
             f"--auth none is for this machine only, and {config.host} is open to others. Make keys with `holdfast keys "
             "create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
-    log_to_file(config)
+    log_of_server(config)
+    warn_without_redis(config)
     bound = _bound(config)
+    stopping = heed_signals()
+    with traced("holdfast-serve"):
+        await _serve(config, bound, stopping, works=works)
+    return 0
+
+
+async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, *, works: bool) -> None:
     port = int(bound.getsockname()[1])
-    stopping = _heed_signals()
-    async with Runtime(config=config, model=_demo(config)) as runtime, _let_in(config, runtime, port) as identities:
+    opened = Runtime(config=config, model=_demo(config), work=works, role="serve")
+    async with opened as runtime, _let_in(config, runtime, port) as identities, AsyncExitStack() as shown:
+        hide_in_logs(runtime.shell.desk.redaction.text)
         service = _service(config, runtime, identities)
-        listener = Listener(application(service, _names(config, is_local=is_local)))
+        listener = Listener(application(service, _names(config, is_local=_is_loopback(config.host))))
+        monitor = monitored(config, runtime, page=service.figures, is_draining=lambda: service.is_draining)
+        metrics_port = await shown.enter_async_context(monitor)
         await listener.listen(bound)
         _say_hello(config, port, identities)
+        if metrics_port is not None:
+            _say(f"Figures are on port {metrics_port}: /metrics, /healthz, /readyz.")
+        if not works:
+            _say("Sessions are run by other processes: start `holdfast worker` on the same database.")
         importing = asyncio.create_task(_import_models())
         await stopping.wait()
         importing.cancel()
         await _drain(config, runtime, service, listener)
-    return 0
 
 
 # Who may come in, and under which names
@@ -89,10 +93,12 @@ async def _let_in(config: Config, runtime: Runtime, port: int) -> AsyncIterator[
     if config.auth == "keys":
         yield KeyRing(runtime.store, runtime.clock)
         return
-    path, token = _token_file(config, port), new_token()
+    path = _token_file(config, port)
+    token = token_for(path)
+    runtime.shell.desk.redaction.learn((token,))
     write_token(path, token)
     try:
-        yield StartToken(runtime.owner, token, cookie_name=f"holdfast_{port}")
+        yield StartToken(runtime.owner, token)
     finally:
         remove_token(path, token)
 
@@ -120,11 +126,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _service(config: Config, runtime: Runtime, identities: Identities) -> Service:
-    metrics = Metrics(runtime.clock)
-    runtime.operations.live.watch(metrics.hear)
-
     async def models() -> tuple[Offered, ...]:
-        names = dict.fromkeys((config.model, "demo"))
+        names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
         return tuple(Offered(name=name, is_default=name == config.model) for name in names)
 
     return Service(
@@ -135,6 +138,9 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> Servic
         bounds=config.bounds,
         settings=Settings(
             model=config.model,
+            model_advanced=config.model_advanced,
+            thinking=config.thinking,
+            titles=config.titles,
             tools=HOLDFAST_TOOLS,
             known_tools=runtime.tool_names,
             directory=str(Path.cwd()) if config.auth == "none" else None,
@@ -147,10 +153,11 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> Servic
         identities=identities,
         policies=Policies(user=_user_policy(config)),
         credentials=runtime.credentials,
-        metrics=metrics,
-        gauges=lambda: _gauges(runtime),
+        metrics=metrics_of(runtime),
+        observer=runtime.observer,
         models=models,
         check_model=lambda name: _check_model(config, name),
+        redis_state=lambda: runtime.redis_state,
     )
 
 
@@ -166,19 +173,12 @@ def _user_policy(config: Config) -> Policy:
     """What sessions may ask for that are not an admin's."""
     harmless = tuple(name for name in HOLDFAST_TOOLS if config.sandbox != "none" or name not in RUN_COMMANDS)
     return Policy(
-        models=config.user_models or (config.model,),
+        models=config.user_models or tuple(filter(None, (config.model, config.model_advanced))),
         tools=config.user_tools or harmless,
         directories=config.user_directories,
         rules=config.user_rules,
         providers=False,
     )
-
-
-def _gauges(runtime: Runtime) -> Mapping[str, tuple[str, float]]:
-    return {
-        "holdfast_sessions_held": ("Sessions that this process runs.", float(runtime.worker.holding)),
-        "holdfast_lease_losses_total": ("Sessions that were taken from it.", float(runtime.worker.lost_leases)),
-    }
 
 
 def _demo(config: Config) -> "Model | None":
@@ -210,20 +210,6 @@ def _bound(config: Config) -> socket.socket:
         ) from None
 
 
-def _heed_signals() -> asyncio.Event:
-    """Set by the first signal. The second does not wait for anything: what was acknowledged is on disk."""
-    stopping = asyncio.Event()
-
-    def heed(number: int) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, heed, number)
-    return stopping
-
-
 async def _drain(config: Config, runtime: Runtime, service: Service, listener: Listener) -> None:
     service.is_draining = True
     listener.stop_accepting()
@@ -238,10 +224,10 @@ async def _drain(config: Config, runtime: Runtime, service: Service, listener: L
 def _say_hello(config: Config, port: int, identities: Identities) -> None:
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{port}"
-    _say(f"Holdfast {__version__} serves {url} with the model {config.model}. Sessions are in {config.database_path}.")
+    _say(f"Holdfast {__version__} serves {url} with the model {config.model}. Sessions are in {config.database_shown}.")
     if isinstance(identities, StartToken):
         token = _token_file(config, port).read_text("ascii").strip()
-        _say(f"Open   {url}/?token={token}")
+        _say(f"Open   {url}/#token={token}")
         setting = f"TOKEN=$(cat {shlex.quote(str(_token_file(config, port)))})"
     else:
         _say("Make a key with `holdfast keys create --name NAME --owner OWNER`.")

@@ -51,6 +51,19 @@ PROGRESS: tuple[type[Body], ...] = (
 """Only the holder of the session's lease appends these, under its fence."""
 
 
+SHOWN: tuple[type[Body], ...] = (
+    session.SessionError,
+    session.SessionInfo,
+    turn.TurnEnded,
+    message.AssistantMessage,
+    request.PermissionRequested,
+    request.ExternalToolRequested,
+    request.UserInputRequested,
+)
+"""What tells the owner of a session something: an answer, a question, a line for people, how a turn ended. What people
+sent is not among it, nor what tools gave."""
+
+
 class Unknown(Body, frozen=True, tag="holdfast.unknown"):
     """An event that a newer release wrote. It keeps its place in the log and changes nothing."""
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
-from holdfast.events.message import Image
+from holdfast.events.message import Image, PageContext
 from holdfast.events.request import Decision
 from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolError
@@ -28,6 +28,9 @@ class Message(Payload, frozen=True, tag="message"):
     images: tuple[Image, ...] = ()
     attachments: tuple[dict[str, Any], ...] = ()
     agent_mode: str = ""
+    context: PageContext | None = None
+    model: str | None = None
+    thinking: int | None = None
     rewinds_to: Position | None = None
     """It is sent in place of what was said after that: the unit that starts its turn takes the rest back."""
 

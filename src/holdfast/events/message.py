@@ -18,8 +18,10 @@ class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     text: str
 
 
-class ReasoningBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="reasoning"):
+class ReasoningBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="reasoning"):
     text: str
+    duration_ms: int = 0
+    """From its first piece to what came after it; 0 where nobody measured, as of a message that was cut."""
 
 
 class ToolCallBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool_call"):
@@ -40,6 +42,17 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     data: bytes
 
 
+class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Where the person was who wrote a message. The model is told; people are not shown it in the conversation."""
+
+    url: str = ""
+    content: str = ""
+
+    def as_text(self) -> str:
+        lines = [f"[Page URL: {self.url}]"] if self.url else []
+        return "\n".join([*lines, "[Page content]", self.content] if self.content else lines)
+
+
 class UserMessage(Body, frozen=True, tag="user.message"):
     """What a person typed. `added` is what the model gets before it (date, files, context); readers never see it."""
 
@@ -55,6 +68,10 @@ class UserMessage(Body, frozen=True, tag="user.message"):
     """What was attached, as the client described it, without its bytes; what the model gets of it is in `added` and
     `images`."""
     agent_mode: str = ""
+    model: str | None = None
+    """Whom its turn asks from here on, instead of the session's model."""
+    thinking: int | None = None
+    """How long the model may think in its turn from here on, instead of what the session says."""
 
 
 class AssistantMessage(Body, frozen=True, tag="assistant.message"):

@@ -61,6 +61,8 @@ class SessionStarted(Body, frozen=True, tag="session.start"):
     process: str = ""
     """The process that the client was attached to."""
     client_name: str = ""
+    wants_title: bool = False
+    """A model is to make its title of the first message; until then, or without, it is the first words."""
     parent: SessionId | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     attached_process: str | UnsetType = UNSET
     """The process that a client has attached to."""
     reasoning_effort: str | UnsetType | None = UNSET
+    thinking: int | UnsetType | None = UNSET
+    """How many tokens the model may think for before it answers; 0 is off, and None is its own habit."""
     provider: Provider | UnsetType | None = UNSET
     stream: bool | UnsetType = UNSET
     """Whether the model is asked to stream."""
@@ -128,6 +132,8 @@ class TitleChanged(Body, frozen=True, tag="session.title_changed"):
     title: str
     chosen: bool = False
     """Somebody gave this name, so that none that is made up replaces it."""
+    by_model: bool = False
+    """A model made it of the first message, in place of that message's first words."""
 
 
 class ModelChanged(Body, frozen=True, tag="session.model_change"):

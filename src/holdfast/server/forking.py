@@ -14,7 +14,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Inputs, end_early, tasks_of_another
 from holdfast.session.fold import fold
 from holdfast.session.state import State
-from holdfast.store.store import Committed, NewSession, Unit
+from holdfast.store.store import Committed, NewSession, Row, Unit
 
 NO_SNAPSHOT = -1
 
@@ -37,7 +37,7 @@ async def fork_session(
         key=Key(source.owner, made),
         fence=None,
         events=tuple(event.at(Position(0)) for event in events),
-        creates=_row(state, source),
+        creates=_row(state, source, loaded.row),
         title=title,
         status="idle",
     )
@@ -59,7 +59,7 @@ def events_before(events: tuple[Event, ...], event_id: str | None) -> tuple[Even
 def _of_the_fork(event: Event, made: SessionId, source: Key) -> tuple[int, Body]:
     body = event.body
     if isinstance(body, SessionStarted):
-        body = msgspec.structs.replace(body, session_id=made, parent=source.session, process="")
+        body = msgspec.structs.replace(body, session_id=made, parent=source.session, process="", wants_title=False)
     return event.time, body
 
 
@@ -83,5 +83,12 @@ def _closing(events: list[Event], new_id: Callable[[], str]) -> list[Event]:
     ]
 
 
-def _row(state: State, source: Key) -> NewSession:
-    return NewSession(tools=state.tools or (), model=state.model, parent=source.session, created_at=state.started_at)
+def _row(state: State, source: Key, of: Row) -> NewSession:
+    return NewSession(
+        host=of.host,  # Its working directory is that of the source, and so is where that lies.
+        tools=state.tools or (),
+        model=state.model,
+        parent=source.session,
+        metadata=of.metadata,
+        created_at=state.started_at,
+    )

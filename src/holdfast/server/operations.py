@@ -6,8 +6,9 @@ A surface never talks to a worker: it puts into the inbox, and whoever holds the
 import itertools
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, TurnId, random_id
 from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, StopCause, ToolAnswer
-from holdfast.events.message import Image, UserMessage
+from holdfast.events.message import Image, PageContext, UserMessage
 from holdfast.events.request import Decision, PermissionKind, RequestKind
 from holdfast.events.session import (
     ClientTool,
@@ -31,7 +32,7 @@ from holdfast.events.session import (
     TitleChanged,
 )
 from holdfast.events.tool import ToolError
-from holdfast.live.live import Advanced, Changed, Live
+from holdfast.live.live import Advanced, Changed, Live, Lost, Subscription
 from holdfast.models.choice import OWN_MODEL, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
@@ -39,6 +40,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, fold, restore
 from holdfast.session.permissions import BadRule, check_rule
 from holdfast.session.state import State
+from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
 from holdfast.store.store import (
     Accepted,
@@ -78,6 +80,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     dry_run: bool = False
     title: str | None = None
+    wants_title: bool = False
+    """A model makes one of the first message, unless the session is given one, or belongs to another."""
     parent: SessionId | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     conventions: Conventions = "holdfast"
@@ -86,6 +90,17 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Its client gave it a token of its own to ask the model with."""
     settings: SettingsChanged | None = None
     """Whatever else a surface lets a client choose."""
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was taken out of the queue, with all that was sent with it."""
+
+    message_id: MessageId
+    text: str
+    context: PageContext | None = None
+    mode: str = ""
+    model: str | None = None
+    thinking: int | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +114,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool = False
     while_running: bool = False
     """A turn was unfinished when it was accepted."""
+    waits_for_slot: bool = False
+    """Its turn starts when others of the same owner have ended."""
     returned: tuple[str, ...] = ()
     """Texts that `interrupt` took out of the queue."""
+    returned_messages: tuple[Returned, ...] = ()
+    """The same, with all that was sent with them."""
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +134,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     stop_id: str
     outcome: Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
     returned: tuple[str, ...] = ()
+    returned_messages: tuple[Returned, ...] = ()
 
 
 class Operations:
@@ -130,6 +150,7 @@ class Operations:
         node: str,
         host: str | None,
         producer: str,
+        shared_directories: Sequence[str] = (),
         new_id: Callable[[], str] = random_id,
     ) -> None:
         self.store = store
@@ -138,8 +159,15 @@ class Operations:
         self._bounds = bounds
         self._node = node
         self._host = host
+        self._shared = tuple(shared_directories)
         self._producer = producer
         self._new_id = new_id
+
+    def _is_only_here(self, directory: str | None) -> bool:
+        """Whether a session that works in that folder can go on nowhere else."""
+        if not directory:
+            return False
+        return not any(Path(directory).is_relative_to(shared) for shared in self._shared)
 
     # Sessions
 
@@ -166,6 +194,7 @@ class Operations:
             client_tools=options.client_tools,
             allow=options.allow,
             dry_run=options.dry_run,
+            wants_title=options.wants_title and not options.title and options.parent is None,
             parent=options.parent,
             metadata=options.metadata,
             conventions=options.conventions,
@@ -178,10 +207,11 @@ class Operations:
         if options.title:
             bodies.append(TitleChanged(title=options.title, chosen=True))
         new = NewSession(
-            host=self._host if options.working_directory else None,
+            host=self._host if self._is_only_here(options.working_directory) else None,
             tools=options.tools or (),
             model=row_model(options.model, _provider_in(options.settings), own_token=options.own_token),
             parent=options.parent,
+            metadata=options.metadata,
             created_at=self._clock.now_ms(),
         )
         unit = Unit(key=key, fence=None, events=self._events(bodies), creates=new, title=options.title)
@@ -203,15 +233,41 @@ class Operations:
             raise self._not_found(key)
         return found
 
-    async def sessions(self, owner: Owner, *, limit: int = 50, after: str | None = None, text: str = "") -> Page:
-        return await self.store.rows(owner, limit=max(1, min(limit, 200)), after=after, text=text)
+    async def sessions(
+        self, owner: Owner, *, limit: int = 50, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        return await self.store.rows(owner, limit=max(1, min(limit, 200)), after=after, text=text, pinned=pinned)
 
     async def delete(self, key: Key) -> None:
         """Remove all of a session. What it cost stays on the books; its id is not used again."""
         if not await self.store.delete(key):
             raise self._not_found(key)
         self.live.publish(key, Changed())
-        self.live.lose_all()
+        self.live.publish(key, Lost())
+
+    async def see(self, key: Key, position: Position) -> Position:
+        """Its owner has seen it up to there, or further. How far now."""
+        seen = await self.store.see(key, position)
+        if seen is None:
+            raise self._not_found(key)
+        return seen
+
+    async def annotate(
+        self, key: Key, *, pinned: bool | None = None, metadata: Mapping[str, str | None] | None = None
+    ) -> None:
+        """Pin it or not, and merge into its metadata: a value is set, None takes the entry out, the others stay. All of
+        it or nothing; and the session is no newer for it."""
+        refused = await self.store.annotate(
+            key,
+            pinned=pinned,
+            metadata=metadata,
+            max_entries=self._bounds.max_metadata_entries,
+            max_characters=self._bounds.max_metadata_characters,
+        )
+        if refused is not None and refused.code == "session_not_found":
+            raise self._not_found(key)
+        if refused is not None:
+            raise Invalid(refused.code, refused.message)
 
     async def rename(self, key: Key, title: str, *, chosen: bool = True) -> None:
         """Give it a name. One that nobody chose, but that was made up for it, may be replaced by the next."""
@@ -271,12 +327,19 @@ class Operations:
         attachments: tuple[dict[str, Any], ...] = (),
         agent_mode: str = "",
         model_text: str = "",
+        context: PageContext | None = None,
+        model: str | None = None,
+        thinking: int | None = None,
     ) -> Sent:
-        """Accept a message. The same id again gives the same receipt, and never a second run."""
+        """Accept a message. The same id again gives the same receipt, and never a second run. `model` and `thinking`
+        (tokens, 0 is off) are for its turn alone."""
         made = MessageId(self._new_id()) if message_id is None else message_id
         self._check_id("message", made)
         self._check_text(text)
-        self._check_size("What is added to a message", added, self._bounds.max_instructions_characters)
+        page = context.as_text() if context else ""
+        self._check_size("What is added to a message", added + page, self._bounds.max_instructions_characters)
+        if model is not None:
+            self._check_model(model)
         self._check_images(images)
         self._check_size("What the model is told", model_text, self._bounds.max_message_characters)
         item = inbox.Message(
@@ -289,6 +352,9 @@ class Operations:
             images=images,
             attachments=attachments,
             agent_mode=agent_mode,
+            context=context,
+            model=model,
+            thinking=thinking,
         )
         accepted = await self._put(
             key,
@@ -298,6 +364,17 @@ class Operations:
             stop_first=f"stop:before:{made}" if delivery == "interrupt" else None,
         )
         return _sent(made, accepted)
+
+    async def check_turns(self, key: Key, message_id: MessageId) -> None:
+        """Raises what `send` would, if the message starts a turn too many: for what is to be stored before it. Whoever
+        sends it again is not refused."""
+        limit = self.store.limits.in_flight_of(key.owner)
+        row = await self.store.row(key) if limit is not None else None
+        if limit is None or (row is not None and (row.status != "idle" or row.parent is not None)):
+            return
+        turns = await self.store.turns(key.owner)
+        if turns.in_flight >= limit and await self.store.receipt(key, f"message:{message_id}") is None:
+            raise Conflict("too_many_turns", turns.refusal())
 
     async def send_instead(self, key: Key, said: UserMessage, *, replaces: Position, kept: Position) -> Sent:
         """Take back what was said after `kept` and have this message answered in its place: accepted as one, and done
@@ -316,6 +393,8 @@ class Operations:
             images=said.images,
             attachments=said.attachments,
             agent_mode=said.agent_mode,
+            model=said.model,
+            thinking=said.thinking,
             rewinds_to=kept,
         )
         for attempt in itertools.count():
@@ -379,6 +458,7 @@ class Operations:
             stop_id=made,
             outcome=msgspec.convert(said, _STOP_OUTCOME),
             returned=_texts(accepted.removed),
+            returned_messages=_returned(accepted.removed),
         )
 
     async def rewind(self, key: Key, kept: Position, *, rewind_id: str | None = None) -> None:
@@ -416,6 +496,16 @@ class Operations:
         content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
+    async def grant(self, key: Key, place: str, rules: tuple[str, ...]) -> None:
+        """Allow for all sessions that its owner starts in that place later (the empty one is everywhere), and for this
+        one as long as it works there. Safe to repeat; a crash in between leaves this one to ask again."""
+        self._check_rules(rules)
+        await self.store.grant(key.owner, place, rules)
+        state = await self.state(key)
+        held = tuple(sorted({*state.place_rules, *rules}))
+        if place in ("", state.working_directory or "") and set(held) != set(state.place_rules):
+            await self.record(key, SettingsChanged(place_rules=held))
+
     async def answer_tool(
         self,
         key: Key,
@@ -449,8 +539,8 @@ class Operations:
 
     # Reading
 
-    def read(self, key: Key, cursor: Cursor | None = None) -> Reader:
-        return Reader(self.store, self.live, key, cursor)
+    def read(self, key: Key, cursor: Cursor | None = None, *, heard_since: Subscription | None = None) -> Reader:
+        return Reader(self.store, self.live, key, cursor, heard_since=heard_since)
 
     async def usage(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self.store.ledger(owner, session)
@@ -531,7 +621,7 @@ class Operations:
                 raise self._not_found(key)
             kind = NotFound if outcome.code == "request_not_found" else Conflict
             raise kind(outcome.code, outcome.message)
-        self.live.publish(key, Changed(tail=outcome.item.sequence))
+        self.live.publish(key, Changed(tail=outcome.item.sequence, queue=bool(outcome.removed)))
         return outcome
 
     async def _record(self, key: Key, *bodies: Body, title: str | None = None, model: str | None = None) -> Event:
@@ -607,8 +697,9 @@ class Operations:
         if options.model is not None:
             self._check_model(options.model)
         self._check_size("A system message", options.system_message or "", self._bounds.max_instructions_characters)
-        noted = "".join((*options.metadata, *options.metadata.values()))
-        self._check_size("Metadata", noted, self._bounds.max_metadata_characters)
+        entries, characters = self._bounds.max_metadata_entries, self._bounds.max_metadata_characters
+        if refused := too_large(options.metadata, max_entries=entries, max_characters=characters):
+            raise Invalid(refused.code, refused.message)
 
     def _check_model(self, model: str) -> None:
         limit = self._bounds.max_name_characters
@@ -652,12 +743,30 @@ def _sent(message_id: MessageId, accepted: Accepted) -> Sent:
         delivery=accepted.item.outcome,
         duplicate=accepted.duplicate,
         while_running=accepted.item.while_running,
+        waits_for_slot=accepted.waits_for_slot,
         returned=_texts(accepted.removed),
+        returned_messages=_returned(accepted.removed),
     )
 
 
 def _texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
     return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
+
+
+def _returned(items: tuple[InboxItem, ...]) -> tuple[Returned, ...]:
+    return tuple(returned(item.item) for item in items if isinstance(item.item, inbox.Message))
+
+
+def returned(sent: inbox.Message) -> Returned:
+    """A message as its sender gets it back."""
+    return Returned(
+        message_id=sent.message_id,
+        text=sent.text,
+        context=sent.context,
+        mode=sent.agent_mode,
+        model=sent.model,
+        thinking=sent.thinking,
+    )
 
 
 def _provider_in(settings: SettingsChanged | None) -> Provider | None:

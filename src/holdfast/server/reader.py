@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock
-from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress, Subscription
 from holdfast.server.errors import NotFound
 from holdfast.store.store import CaughtUp, Cursor, Segment, Store
 
@@ -23,7 +23,18 @@ queue is no longer what it was."""
 class Reader:
     """One reading of one session. `cursor` may be kept, and read on from later, on any process."""
 
-    def __init__(self, store: Store, live: Live, key: Key, cursor: Cursor | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        key: Key,
+        cursor: Cursor | None = None,
+        *,
+        heard_since: Subscription | None = None,
+    ) -> None:
+        """With `heard_since`, a subscription that was there before anything could be said behind the cursor, `batches`
+        need not look into the store before it listens."""
+        self._heard_since = heard_since
         self._store = store
         self._live = live
         self._key = key
@@ -67,14 +78,15 @@ class Reader:
     async def batches(self) -> AsyncGenerator[list[Reading], None]:
         """As `follow`, but what came together is given together: whoever sends it on can do so at once. The cursor is
         behind all of the batch that was given last."""
-        subscription = self._live.subscribe(self._key)
+        subscription = self._heard_since or self._live.subscribe(self._key)
         try:
-            readings: list[Reading] | None = None
+            readings: list[Reading] | None = None if self._heard_since is None else []
             while True:
                 while readings is None:
                     caught = await self._catch_up()
                     yield list(self._from_store(caught))
                     readings = None if caught.more else [Changed()]
+                    del caught  # A page of the log is not kept while its reader waits for more.
                 if readings:
                     yield readings
                 readings = self._from_hint(await subscription.next())

@@ -1,7 +1,7 @@
 """What a surface may do with the tasks of sessions. Each verb is the same whoever asks: the model's tools use the desk
 that these stand on."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -86,7 +86,16 @@ class TaskOperations:
         except CommandsError as error:
             raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
 
-    async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncIterator[Chunk]:
+    async def size(self, key: Key, task_id: str) -> int:
+        """How many bytes it has written by now."""
+        try:
+            return await self.desk.size(await self.desk.find(key, task_id))
+        except TaskError as error:
+            raise _refused(error) from error
+        except CommandsError as error:
+            raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
+
+    async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncGenerator[Chunk, None]:
         """What it wrote and writes, until it ends."""
         try:
             row = await self.desk.find(key, task_id)

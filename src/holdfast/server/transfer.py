@@ -62,11 +62,13 @@ async def import_session(operations: Operations, owner: Owner, data: bytes) -> S
     bodies = [(event.time, _harmless(_body(event), session_id)) for event in exported.events]
     events = _legal(_placed(bodies))
     events += _closing(events)
+    started = events[0].body
+    assert isinstance(started, SessionStarted), "a document that begins otherwise was refused"
     unit = Unit(
         key=Key(owner, session_id),
         fence=None,
         events=tuple(event.at(Position(0)) for event in events),
-        creates=NewSession(created_at=events[0].time),
+        creates=NewSession(created_at=events[0].time, metadata=started.metadata),
         title=exported.title[:200],
         status="idle",
     )

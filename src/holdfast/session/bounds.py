@@ -16,6 +16,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """A system message, or what is added to a message for the model: both are sent with every call."""
     max_metadata_characters: int = 16_000
     """What a program notes about a session, names and values together; it is no store of its own."""
+    max_metadata_entries: int = 64
+    """How many of them there are."""
     max_attachment_bytes: int = 10_000_000
     """The pictures of one message together; they are sent with every later call."""
     max_waiting_messages: int = 10

@@ -755,11 +755,18 @@ def _user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message
         content=sent.text,
         delivery=delivery,
         model_text=sent.model_text,
-        added=sent.added,
+        added=_added(sent),
         images=sent.images,
         attachments=sent.attachments,
         agent_mode=sent.agent_mode,
+        model=sent.model,
+        thinking=sent.thinking,
     )
+
+
+def _added(sent: Message) -> str:
+    page = sent.context.as_text() if sent.context else ""
+    return f"{sent.added}\n\n{page}" if sent.added and page else sent.added or page
 
 
 def _turn_ended(inputs: Inputs, current: Turn, reason: turn.EndReason) -> turn.TurnEnded:

@@ -73,7 +73,7 @@ def _take(state: State, body: Body, event: Event) -> None:
         case session.SessionStarted():
             _session_started(state, body)
         case session.TitleChanged():
-            state.title, state.title_chosen = body.title, body.chosen
+            state.title, state.title_chosen, state.title_by_model = body.title, body.chosen, body.by_model
         case session.ModelChanged():
             state.model = body.new_model
         case session.ModeChanged():
@@ -91,6 +91,7 @@ def _take(state: State, body: Body, event: Event) -> None:
         case turn.TurnStarted():
             state.no_worker_noted = False
             state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
+            state.turns += 1
             state.woken_turns = state.woken_turns + 1 if body.woken else 0
         case turn.TurnEnded():
             state.turn = None
@@ -104,7 +105,7 @@ def _take(state: State, body: Body, event: Event) -> None:
             state.woken_turns = 0
             state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images))
             if state.turn:
-                state.turn.message_ids.append(body.message_id)
+                _joined(state.turn, body)
         case message.Noted():
             state.history.append(Note(event.position, body.text))
             if state.turn:
@@ -126,9 +127,16 @@ def _session_started(state: State, body: session.SessionStarted) -> None:
     state.dry_run = body.dry_run
     state.conventions = body.conventions
     state.client_name = body.client_name
+    state.wants_title = body.wants_title
     state.attached_process = body.process
     state.started_at = body.start_time
     state.allow = list(body.allow)
+
+
+def _joined(current: Turn, body: message.UserMessage) -> None:
+    current.message_ids.append(body.message_id)
+    current.model = body.model or current.model
+    current.thinking = current.thinking if body.thinking is None else body.thinking
 
 
 def _settings_changed(state: State, body: session.SettingsChanged) -> None:

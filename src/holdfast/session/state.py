@@ -194,6 +194,9 @@ class Turn(msgspec.Struct):
     message_id: MessageId = MessageId("")
     message_ids: list[MessageId] = []
     """What people sent that is in it."""
+    model: str | None = None
+    """What a message in it chose instead of the session's model."""
+    thinking: int | None = None
     failure: Failure | None = None
     failures_since_answer: int = 0
     notes: list[Literal["interrupted", "empty answer", "repeated call", "last round"]] = []
@@ -210,6 +213,9 @@ class State(msgspec.Struct):
     title: str = ""
     title_chosen: bool = False
     """Somebody gave that name: none that is made up replaces it."""
+    title_by_model: bool = False
+    wants_title: bool = False
+    """A model is to make a title of the first message."""
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
@@ -221,6 +227,8 @@ class State(msgspec.Struct):
     mode: Mode = "interactive"
     provider: Provider | None = None
     reasoning_effort: str | None = None
+    thinking: int | None = None
+    """Tokens that the model may think for; 0 is off, None its own habit."""
     stream: bool = True
     client_name: str = ""
     attached_process: str = ""
@@ -230,12 +238,22 @@ class State(msgspec.Struct):
     place_rules: tuple[str, ...] = ()
     history: list[HistoryItem] = []
     turn: Turn | None = None
+    turns: int = 0
+    """How many were started."""
     no_worker_noted: bool = False
     """A message waits and nobody can run the session; its readers were told."""
     requests: dict[RequestId, OpenRequest] = {}
     tasks: dict[TaskId, RunningTask] = {}
     woken_turns: int = 0
     """How many turns in a row were started by tasks since a person wrote."""
+
+    def model_now(self) -> str | None:
+        """Whom the next call asks: as the turn has it, or else the session."""
+        return (self.turn.model if self.turn else None) or self.model
+
+    def thinking_now(self) -> int | None:
+        chosen = self.turn.thinking if self.turn else None
+        return self.thinking if chosen is None else chosen
 
     def reply(self) -> Reply | None:
         """The message of the step whose tools are running."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.testing import invariants, supervising, victim
+from holdfast.testing import invariants, postgres_trials, supervising, victim
 from holdfast.testing.evidence import collect
 from holdfast.testing.journal import Died, Passed, read
 from holdfast.testing.scenario import Scenario
@@ -63,6 +63,8 @@ class Playing:
     def _kill(self, stage: int, aims: tuple[str, ...], *, is_hasty: bool = False) -> None:
         """One process after the other, until one comes to its end."""
         for number in range(MAX_PROCESSES):
+            if self.processes and not is_hasty:
+                postgres_trials.end_leases(self.folder)
             aim = aims[number] if number < len(aims) else ""
             status = self._wait(self._start(stage, aim, is_hasty=is_hasty), aim)
             if not self._was_killed(status):
@@ -85,7 +87,9 @@ class Playing:
     def _pair(self, stage: int, aims: tuple[str, ...]) -> None:
         """Two at the same time, each with a client that asks for the same things under the same ids."""
         aim = aims[0] if aims else ""
-        pids = (self._start(stage, aim), self._start(stage, ""))
+        # Where a death shows only when the lease is over, the one that is left should not have to wait for long.
+        is_hasty = bool(aim) and self.trial.database != "sqlite"
+        pids = (self._start(stage, aim, is_hasty=is_hasty), self._start(stage, "", is_hasty=is_hasty))
         statuses = [self._wait(pid, aim) for pid, aim in zip(pids, (aim, ""), strict=True)]
         for status in statuses:
             if not self._was_killed(status):
@@ -137,9 +141,12 @@ class Playing:
             self.failure = f"a process ended with status {status}"
 
 
-def run(trial: Trial, scratch: Path, *, keeps: bool = False) -> Result:
-    """Play a trial in a folder of its own, which is removed afterwards."""
+def run(trial: Trial, scratch: Path, *, keeps: bool = False, url: str = "") -> Result:
+    """Play a trial in a folder of its own, which is removed afterwards. With a `url`, on the PostgreSQL there."""
     folder = Path(tempfile.mkdtemp(prefix=f"{trial.scenario}-", dir=scratch))
+    if url:
+        trial = msgspec.structs.replace(trial, database="postgresql")
+        postgres_trials.prepare(folder, url)
     try:
         playing = Playing(trial, folder)
         playing.play()
@@ -175,19 +182,19 @@ def _points(passed: Sequence[Passed]) -> tuple[Point, ...]:
 
 class Jobs:
     """Processes that play trials side by side. Made before there is any thread, as they and their children are forks
-    of this one."""
+    of this one. With `urls`, each plays on the PostgreSQL at one of them."""
 
-    def __init__(self, count: int, scratch: Path) -> None:
+    def __init__(self, count: int, scratch: Path, urls: Sequence[str] = ()) -> None:
         gc.freeze()
         self._sockets: list[socket.socket] = []
         self._pids: list[int] = []
-        for _ in range(count):
+        for number in range(count):
             ours, theirs = socket.socketpair()
             pid = os.fork()
             if pid == 0:
                 for other in (*self._sockets, ours):
                     other.close()
-                _serve(theirs, scratch)
+                _serve(theirs, scratch, urls[number] if urls else "")
             theirs.close()
             self._sockets.append(ours)
             self._pids.append(pid)
@@ -227,12 +234,12 @@ def _result_from(job: socket.socket) -> Result:
     return msgspec.json.decode(data, type=Result)
 
 
-def _serve(job: socket.socket, scratch: Path) -> None:
+def _serve(job: socket.socket, scratch: Path, url: str) -> None:
     """The whole life of a job: one trial after the other, until the campaign hangs up."""
     status = 0
     try:
         while data := _receive(job):
-            _send(job, run(msgspec.json.decode(data, type=Trial), scratch))
+            _send(job, run(msgspec.json.decode(data, type=Trial), scratch, url=url))
     except BaseException:
         traceback.print_exc()
         status = 1

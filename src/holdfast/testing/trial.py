@@ -8,6 +8,8 @@ import msgspec
 
 Kind = Literal["calm", "kill", "freeze", "pair"]
 
+Database = Literal["sqlite", "postgresql"]
+
 _SPEC = re.compile(r"(calm|kill|freeze|pair)@(\d+)/(.*)")
 
 
@@ -27,6 +29,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     aims: tuple[str, ...] = ()
     seed: int = 0
     defect: str = ""
+    database: Database = "sqlite"
 
     @property
     def spec(self) -> str:
@@ -36,6 +39,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     def command(self) -> str:
         """What to type to see it again."""
         planted = f" --defect '{self.defect}'" if self.defect else ""
+        planted += f" --database {self.database}" if self.database != "sqlite" else ""
         return (
             f"python -m holdfast.testing.campaign --scenario {self.scenario} --seed {self.seed}"
             f" --replay '{self.spec}'{planted}"
@@ -71,14 +75,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """How long the longest process of a calm trial lived."""
 
 
-def parse(scenario: str, spec: str, *, seed: int = 0, defect: str = "") -> Trial:
+def parse(scenario: str, spec: str, *, seed: int = 0, defect: str = "", database: Database = "sqlite") -> Trial:
     """The trial that a line describes; raises `ValueError` if it describes none."""
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise ValueError(f"{spec!r} is not a trial, such as kill@0/put:message:after#1|*#3")
     kind, stage, aims = found.groups()
     wanted = tuple(aim for aim in aims.split("|") if aim)
-    return msgspec.convert(
-        {"scenario": scenario, "kind": kind, "stage": int(stage), "aims": wanted, "seed": seed, "defect": defect},
-        Trial,
-    )
+    told = {"scenario": scenario, "kind": kind, "stage": int(stage), "aims": wanted}
+    return msgspec.convert({**told, "seed": seed, "defect": defect, "database": database}, Trial)

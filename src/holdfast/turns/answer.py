@@ -16,10 +16,12 @@ from holdfast.store.store import Segment
 
 
 class _OpenBlock:
-    __slots__ = ("fresh", "is_whole", "kind", "name", "pieces", "tool_call_id", "written")
+    __slots__ = ("began", "ended", "fresh", "is_whole", "kind", "name", "pieces", "tool_call_id", "written")
 
-    def __init__(self, kind: BlockKind, tool_call_id: str = "", name: str = "") -> None:
+    def __init__(self, kind: BlockKind, tool_call_id: str = "", name: str = "", *, began: float = 0.0) -> None:
         self.kind: BlockKind = kind
+        self.began = began
+        self.ended: float | None = None
         self.tool_call_id = tool_call_id
         self.name = name
         self.pieces: list[str] = []
@@ -32,13 +34,16 @@ class _OpenBlock:
 class Answer:
     """One model call's answer so far. Text, reasoning and tool calls keep the order in which they came."""
 
-    def __init__(self, message_id: MessageId, attempt: int, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, message_id: MessageId, attempt: int, new_id: Callable[[], str], monotonic: Callable[[], float]
+    ) -> None:
         self.message_id = message_id
         self.attempt = attempt
         self.usage: TokenUsage | None = None
         self.finish_reason = ""
         self.characters = 0
         self._new_id = new_id
+        self._monotonic = monotonic
         self._blocks: list[_OpenBlock] = []
         self._calls: dict[int, _OpenBlock] = {}
         self._at = 0
@@ -58,6 +63,7 @@ class Answer:
                     self.usage = chunk
                 case Finished(reason=reason):
                     self.finish_reason = reason
+                    self._close_reasoning()
 
     def take_segments(self) -> list[Segment]:
         """What came since the last time, to be committed."""
@@ -113,13 +119,20 @@ class Answer:
     def _open(self, block: _OpenBlock) -> _OpenBlock:
         if self._blocks:
             self._blocks[-1].is_whole = _is_complete(self._blocks[-1])
+            self._close_reasoning()
         self._blocks.append(block)
         return block
 
     def _tail(self, kind: BlockKind) -> _OpenBlock:
         if not self._blocks or self._blocks[-1].kind != kind:
-            return self._open(_OpenBlock(kind))
+            began = self._monotonic() if kind == "reasoning" else 0.0
+            return self._open(_OpenBlock(kind, began=began))
         return self._blocks[-1]
+
+    def _close_reasoning(self) -> None:
+        last = self._blocks[-1] if self._blocks else None
+        if last is not None and last.kind == "reasoning" and last.ended is None:
+            last.ended = self._monotonic()
 
     def _call(self, chunk: ToolCallDelta) -> _OpenBlock:
         block = self._calls.get(chunk.index)
@@ -153,12 +166,16 @@ def _is_complete(block: _OpenBlock) -> bool:
     return True
 
 
+def _passed_ms(block: _OpenBlock) -> int:
+    return 0 if block.ended is None else max(0, round((block.ended - block.began) * 1000))
+
+
 def _closed(block: _OpenBlock) -> Block:
     text = "".join(block.pieces)
     match block.kind:
         case "text":
             return TextBlock(text=text)
         case "reasoning":
-            return ReasoningBlock(text=text)
+            return ReasoningBlock(text=text, duration_ms=_passed_ms(block))
         case "tool_call":
             return ToolCallBlock(tool_call_id=ToolCallId(block.tool_call_id), name=block.name, arguments=text)

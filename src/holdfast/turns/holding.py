@@ -18,6 +18,7 @@ from holdfast.events.ids import EventId, Key, MessageId, Position, ToolCallId, T
 from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
+from holdfast.observing.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold, restore
@@ -68,6 +69,7 @@ class Holding:
         lease: Lease,
         loaded: Loaded,
         shell: Shell | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.store = store
         self.live = live
@@ -83,16 +85,24 @@ class Holding:
         self.state = _state_of(loaded)
         self.inbox: tuple[InboxItem, ...] = loaded.inbox
         self.woken = asyncio.Event()
+        self.others_changed = asyncio.Event()
+        """Another session of the same owner may want to run."""
         self.call_in_flight: tuple[MessageId, int] | None = None
         """The message and the attempt of the model call that is being made, and has not been recorded."""
         self.to_background: dict[ToolCallId, asyncio.Event] = {}
         """For each running call: somebody wants what it started to go on in the background."""
+        self.has_spoken = asyncio.Event()
+        """Something of an answer was shown, or will not be."""
         self._row_says = (loaded.row.status, loaded.row.turn_id)
         self._tail_seen = loaded.row.inbox_tail
         self._inbox_stale = False
         self._refreshing = asyncio.Lock()
+        self._writes = 0
+        self._is_written = asyncio.Event()
+        self._failed: BaseException | None = None
         self._segments: list[Segment] = list(loaded.segments)
         self._snapshot_at = loaded.snapshot.position if loaded.snapshot else Position(0)
+        self.observed = (observer or Observer(clock)).held(self.key, lease.fence, self.redacted)
 
     @property
     def key(self) -> Key:
@@ -129,6 +139,14 @@ class Holding:
         if tail is None or tail > self._tail_seen:
             self.wake()
 
+    async def is_in_the_way(self) -> bool:
+        """Whether a turn of the same owner would run at once if this session were not held."""
+        limit = self.store.limits.running_of(self.key.owner)
+        if limit is None:
+            return False
+        turns = await self.store.turns(self.key.owner)
+        return turns.queued > 0 and turns.slots >= limit
+
     async def refresh_inbox(self) -> None:
         """Read the inbox again if anything may have changed in it. The loop and the model call both do: whoever comes
         second waits for the first, or it would decide on what was there before."""
@@ -156,7 +174,7 @@ class Holding:
 
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
-        return await to_the_end(self._commit(append, opens_task, changes_task))
+        return await to_the_end(self._writing(self._commit(append, opens_task, changes_task)))
 
     async def _commit(self, append: Append, opens_task: TaskRow | None, changes_task: TaskChange | None) -> bool:
         events = tuple(self._event(body) for body in append.events)
@@ -165,16 +183,19 @@ class Holding:
         if opens_task is not None or changes_task is not None:
             opens, changes = (opens_task,) if opens_task else (), (changes_task,) if changes_task else ()
             unit = msgspec.structs.replace(unit, opens_tasks=opens, changes_tasks=changes)
+        started = self.clock.monotonic()
         outcome = await self.store.commit(unit)
         if not self._committed(outcome):
             fold(await self.store.events_after(self.key, self.state.head, limit=MISSED_EVENTS), self.state)
             return False
         assert isinstance(outcome, Committed)
+        self.observed.committed(unit, name_of=self._tool_of, seconds=self.clock.monotonic() - started)
         self._row_says = says
         if unit.snapshot is not None:
             self._snapshot_at = unit.snapshot.position
         if append.drops_segments:
             self._segments.clear()
+            self.has_spoken.set()
         promoted = {promotion.sequence for promotion in append.promotes}
         self.inbox = tuple(item for item in self.inbox if item.sequence not in promoted)
         await self._fold_in(events, outcome.head)
@@ -184,13 +205,45 @@ class Holding:
             self.shell.look()
         return True
 
+    async def until_written(self) -> None:
+        """Wait for all that was handed to the store, and raise if one of it failed. Whoever ends a turn must know: a
+        piece of a message, or the result of a call, that is written behind its end would be taken for the next one's."""
+        while self._writes:
+            self._is_written.clear()
+            await self._is_written.wait()
+        if self._failed is not None:
+            raise self._failed
+
+    async def _writing(self, write: Coroutine[Any, Any, T]) -> T:
+        """After a write whose outcome is unknown the state may be behind the log: nothing more is decided on it, also
+        when whoever wrote was cancelled and so hears of nothing."""
+        if self._failed is not None:
+            write.close()
+            raise self._failed
+        self._writes += 1
+        try:
+            return await write
+        except BaseException as error:
+            self._failed = error
+            raise
+        finally:
+            self._writes -= 1
+            if not self._writes:
+                self._is_written.set()
+
     async def commit_segments(self, segments: list[Segment]) -> None:
         """Make a piece of the message in flight durable, and then show it. Not to be cancelled, see `commit`."""
+        await self._writing(self._commit_segments(segments))
+
+    async def _commit_segments(self, segments: list[Segment]) -> None:
+        started = self.clock.monotonic()
         outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
         self._committed(outcome)
         assert isinstance(outcome, Committed)
         self._show(segments, outcome.head)
+        self.observed.shown(segments[0].message_id, self.clock.monotonic() - started)
         self._segments.extend(segments)
+        self.has_spoken.set()
 
     def _show(self, segments: list[Segment], head: Position) -> None:
         last = self._segments[-1] if self._segments else None
@@ -218,6 +271,12 @@ class Holding:
             apply(self.state, event)
         if placed:
             self._publish(Advanced(placed))
+
+    def _tool_of(self, tool_call_id: ToolCallId) -> str:
+        """The tool that a call asked for, as far as the state knows."""
+        reply = self.state.reply()
+        call = reply.call(tool_call_id) if reply is not None else None
+        return call.name if call is not None else ""
 
     def _publish(self, hint: Hint) -> None:
         self.live.publish(self.key, hint)
@@ -312,7 +371,7 @@ class Holding:
         return LedgerEntry(
             message_id=message_id,
             attempt=attempt,
-            model=self.state.model or "",
+            model=self.state.model_now() or "",
             input_tokens=None,
             output_tokens=None,
             cache_read_tokens=None,

@@ -34,6 +34,7 @@ from holdfast.tools.registry import Registry
 from holdfast.turns.errors import ModelUnusableHere
 from holdfast.turns.holding import Holding
 from holdfast.turns.model_call import call_model
+from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
 from holdfast.turns.waiting import Activities, linger
 
@@ -58,6 +59,8 @@ class Loop:
         registry: Registry,
         instructions: str = "",
         stream: bool = True,
+        titles: Titles | None = None,
+        lingering: set[Holding] | None = None,
     ) -> None:
         self.holding = holding
         self.draining = False
@@ -69,6 +72,8 @@ class Loop:
         self._registry = registry
         self._instructions = instructions
         self._stream = stream
+        self._titles = titles
+        self._lingering = set() if lingering is None else lingering
         self._activities = Activities(holding.woken)
         self._facts: dict[ToolCallId, CallFacts] = {}
 
@@ -82,6 +87,7 @@ class Loop:
                 pass
         finally:
             await self._activities.cancel()
+            self.holding.has_spoken.set()
             if self._credentials is not None and self.holding.state.turn is None:
                 self._credentials.turn_ended(self.holding.key)
 
@@ -93,9 +99,12 @@ class Loop:
             case Append() as written:
                 if await self.holding.commit(written):
                     self._takeover = None
+                    if self.holding.state.turn is None:
+                        self._claims = 0  # Whatever was wrong with that turn is not the fault of the next.
             case Interrupt():
                 self.holding.is_interrupting = True
                 await self._activities.cancel()
+                await self.holding.until_written()
                 self.holding.is_interrupting = False
             case GoToBackground(tool_call_id=tool_call_id):
                 self.holding.to_background[tool_call_id].set()
@@ -104,7 +113,7 @@ class Loop:
             case Release(for_another=True):
                 return await self._let_go("for_another")
             case Release():
-                await linger(self.holding, stay=bool(self.holding.state.requests) and not self.draining)
+                await self._linger()
                 return not self.holding.woken.is_set() and await self._let_go("done")
             case CallModel() | RunTools() if self.draining and not self._activities.running:
                 return await self._let_go("handed_over")
@@ -114,6 +123,13 @@ class Loop:
                 for tool_call in calls:
                     self._start_tool(tool_call)
         return False
+
+    async def _linger(self) -> None:
+        self._lingering.add(self.holding)
+        try:
+            await linger(self.holding, stay=bool(self.holding.state.requests) and not self.draining)
+        finally:
+            self._lingering.discard(self.holding)
 
     def _inputs(self) -> Inputs:
         holding = self.holding
@@ -147,13 +163,23 @@ class Loop:
             tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
             stream=self._stream and state.stream,
             reasoning_effort=state.reasoning_effort,
+            thinking=state.thinking_now(),
             headers=self._headers(),
         )
         self._start(MODEL, call_model(self.holding, call, model, request))
+        self._consider_title()
+
+    def _consider_title(self) -> None:
+        """Once for each claim: a model that fails is not asked again at every step."""
+        titles, self._titles = self._titles, None
+        if titles is not None:
+            state = self.holding.state
+            own = ModelChoice(key=self.holding.key, name=state.model, provider=state.provider)
+            titles.consider(self.holding.key, state, lambda: self._models(own), self.holding.has_spoken)
 
     async def _model(self) -> Model:
         state = self.holding.state
-        choice = ModelChoice(key=self.holding.key, name=state.model, provider=state.provider)
+        choice = ModelChoice(key=self.holding.key, name=state.model_now(), provider=state.provider)
         try:
             return await self._models(choice)
         except SecretsUnknown as error:

@@ -6,7 +6,7 @@ A crash at any moment leaves segments that the next holder seals, or nothing at 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from holdfast.events import message, tool
 from holdfast.events.body import Body
@@ -22,10 +22,10 @@ async def call_model(holding: Holding, call: CallModel, model: Model, request: M
     if call.delay_seconds:
         await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
     started = holding.clock.now_ms()
-    answer = Answer(call.message_id, call.attempt, holding.new_id)
+    answer = Answer(call.message_id, call.attempt, holding.new_id, holding.clock.monotonic)
     holding.call_in_flight = (call.message_id, call.attempt)
     try:
-        await _receive(holding, answer, model, request)
+        await _observed(holding, answer, model, request)
     except ModelError as error:
         holding.call_in_flight = None
         await _failed(holding, call, error)
@@ -34,12 +34,31 @@ async def call_model(holding: Holding, call: CallModel, model: Model, request: M
         await _record(holding, answer, model.name, max(0, holding.clock.now_ms() - started))
 
 
-async def _receive(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
+async def _observed(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
+    turn = holding.observed.span
+    if turn is None:
+        return await _receive(holding, answer, model, request)
+    span = turn.model_call(
+        model.name, message_id=answer.message_id, attempt=answer.attempt, stream=request.stream, sent=request.messages
+    )
+    started = holding.clock.monotonic()
+    with span:
+        await _receive(holding, answer, model, request, lambda: span.first_chunk(holding.clock.monotonic() - started))
+        span.answered(answer.finish_reason, answer.usage, answer.blocks)
+
+
+async def _receive(
+    holding: Holding, answer: Answer, model: Model, request: ModelRequest, began: Callable[[], None] | None = None
+) -> None:
+    """`began` is called once, when the first of the answer is here."""
     writer = SegmentWriter(holding, answer)
     stream = _whatever_it_raises(model, request)
     try:
         async for chunks in stream:
             answer.take(chunks)
+            if began is not None:
+                began()
+                began = None
             if writer.has_shown or answer.finish_reason:
                 writer.write_soon()
             else:

@@ -21,6 +21,7 @@ from holdfast.events.session import ClientTool
 from holdfast.events.task import TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
+from holdfast.observing.activity import begin_tool_call
 from holdfast.session.decide import Append, CallFacts, preview
 from holdfast.session.state import Call, Reply, State
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
@@ -123,8 +124,9 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
     await holding.commit(Append(events=[attempted]), opens_task=command)
     started = holding.clock.now_ms()
     context = _context(holding, call, attempt, permitted, command)
+    begin_tool_call(call.tool_call_id)
     try:
-        result = await _outcome(tool.name, tool.run(arguments, context), _limit(holding, tool))
+        result = await _observed(holding, call, attempt, tool, tool.run(arguments, context))
     finally:
         context.cancel()
         holding.to_background.pop(call.tool_call_id, None)
@@ -132,6 +134,18 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
         raise asyncio.CancelledError  # It ended all the same, but the stop has closed the call, or is about to.
     duration = max(0, holding.clock.now_ms() - started)
     await _complete(holding, call.tool_call_id, result, duration, command=command)
+
+
+async def _observed(holding: Holding, call: Call, attempt: int, tool: Tool, work: Awaitable[Any]) -> "Outcome":
+    """What came of it; as a span, too, where somebody keeps those."""
+    turn = holding.observed.span
+    if turn is None:
+        return await _outcome(tool.name, work, _limit(holding, tool))
+    span = turn.tool_call(tool.name, tool_call_id=call.tool_call_id, attempt=attempt, arguments=call.arguments)
+    with span:
+        result = await _outcome(tool.name, work, _limit(holding, tool))
+        span.ended(result.error, result.content)
+        return result
 
 
 def _limit(holding: Holding, tool: Tool) -> float | None:

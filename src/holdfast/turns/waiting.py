@@ -57,13 +57,22 @@ class Activities:
 
 
 async def linger(holding: Holding, *, stay: bool) -> None:
-    """Before a session is let go of to wait for people: stay a moment, in case the answer comes at once."""
+    """Before a session is let go of to wait for people: stay a moment, in case the answer comes at once. But not where
+    it takes up the slot that another turn waits for."""
     if not stay:
         return
     waking = asyncio.create_task(holding.woken.wait())
     pause = asyncio.create_task(holding.clock.sleep(holding.bounds.linger_seconds))
     try:
-        await asyncio.wait((waking, pause), return_when=asyncio.FIRST_COMPLETED)
+        while not (waking.done() or pause.done()):
+            holding.others_changed.clear()
+            if await holding.is_in_the_way():
+                return
+            others = asyncio.create_task(holding.others_changed.wait())
+            try:
+                await asyncio.wait((waking, pause, others), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                others.cancel()
     finally:
         waking.cancel()
         pause.cancel()

@@ -11,10 +11,12 @@ from typing import Self
 import msgspec
 
 from holdfast.events.ids import Key, random_id
-from holdfast.live.live import Live, Lost
+from holdfast.live.live import Changed, Live, Lost
 from holdfast.models.credentials import Credentials
+from holdfast.observing.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION
+from holdfast.session.state import Phase
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import Claim, ReleaseKind, Store
@@ -23,6 +25,7 @@ from holdfast.tools.registry import Registry
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
 from holdfast.turns.loop import Loop, Models
+from holdfast.turns.titles import Titles
 from holdfast.workers.lease_keeper import LeaseKeeper
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,7 @@ class Worker:
         credentials: Credentials | None = None,
         shell: Shell | None = None,
         instructions: str = "",
+        observer: Observer | None = None,
         new_id: Callable[[], str] = random_id,
     ) -> None:
         self._store = store
@@ -72,11 +76,17 @@ class Worker:
         self._credentials = credentials
         self._shell = shell
         self._instructions = instructions
+        self._observer = observer or Observer(clock)
         self._new_id = new_id
+        self._titles = Titles(store=store, live=live, clock=clock, new_id=new_id)
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._loops: dict[Key, Loop] = {}
+        self._lingering: set[Holding] = set()
+        """Those that only wait for somebody, and are about to be let go of."""
         self._owed: dict[Key, tuple[Claim, ReleaseKind]] = {}
         """What the store could not take back. Its leases last as long as this process renews, so it is tried again."""
+        self._is_unsure_until: float | None = None
+        """Until then a claim may come to light whose outcome was never heard; None: there is none."""
         self._wanted = asyncio.Event()
         self._lost_keys: set[Key] = set()
         self._is_claiming = False
@@ -114,11 +124,12 @@ class Worker:
 
     async def stop(self, *, grace_seconds: float) -> None:
         """Stop claiming; let each session come to the end of its step, but no longer than this; then let go of all."""
-        if self._draining:
-            return
+        if self._draining or not self._duties:
+            return  # Ended before, or never begun.
         self._draining = True
         self._stop_hearing()
         self._duties[0].cancel()
+        await self._titles.stop()
         for loop in self._loops.values():
             loop.draining = True
             loop.holding.wake()
@@ -135,9 +146,17 @@ class Worker:
         """How many sessions are in memory."""
         return len(self._running)
 
+    @property
+    def turns_running(self) -> int:
+        """How many of them are in a turn that does not wait for somebody."""
+        return sum(loop.holding.state.phase not in (Phase.IDLE, Phase.WAITING) for loop in self._loops.values())
+
     # Claiming
 
     def _heard(self, key: Key | None, tail: int | None) -> None:
+        for holding in sorted(self._lingering, key=lambda held: held.key):
+            if key is None or key.owner == holding.key.owner:
+                holding.others_changed.set()
         if key is not None and key in self._loops:
             self._loops[key].holding.heard_tail(tail)
         elif key is not None and (self._is_claiming or key in self._running):
@@ -150,10 +169,13 @@ class Worker:
             self._wanted.clear()
             try:
                 await self._give_back_owed()
+                await self._give_back_unheard()
                 await self._claim()
             except StoreError as error:
+                self._is_unsure_until = self._clock.monotonic() + self._pace.lease_ttl_seconds
                 log.warning("could not claim: %s", error.message)
             except Exception:
+                self._is_unsure_until = self._clock.monotonic() + self._pace.lease_ttl_seconds
                 log.exception("could not claim")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.claim_every_seconds):
@@ -205,8 +227,7 @@ class Worker:
     async def _hearing_others(self) -> None:
         """Notice what other processes commit to the same store, while a session is held or read here."""
         async for _ in self._store.changes(wanted=self._anyone):
-            self._live.lose_all()
-            if self._loops:
+            if self._live.others_wrote() and self._loops:
                 await self.keeper.listen()
 
     def _anyone(self) -> bool:
@@ -221,11 +242,10 @@ class Worker:
             await self._run(claim)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
-            if error.model in self._unusable_models:
-                await self._clock.sleep(self._pace.claim_every_seconds)
+            pause = self._pace.claim_every_seconds if error.model in self._unusable_models else 0
             if error.model is not None:
                 self._unusable_models.add(error.model)
-            await self._give_back(claim, "handed_over")
+            await self._give_back_after(pause, claim, "handed_over")
         except LeaseLost:
             self.lost_leases += 1
             log.info("lost session %s", key.session)
@@ -241,9 +261,22 @@ class Worker:
             log.exception("session %s was dropped, it will be claimed again", key.session)
             await self._give_back_later(claim)
         else:
+            await self._pass_on(key)
             return
+        finally:
+            if self._draining:
+                self._live.publish(key, Changed())  # Another process may go on with it at once.
         self._live.publish(key, Lost())  # Its last write may be on disk though nobody here was told.
         self._wanted.set()
+
+    async def _pass_on(self, key: Key) -> None:
+        """The slot that was just freed is for the owner's next turn, here or wherever there is room for it."""
+        if self._store.limits.running_of(key.owner) is None:
+            return
+        self._wanted.set()
+        with contextlib.suppress(StoreError):
+            if (await self._store.turns(key.owner)).queued:
+                self._live.publish(key, Changed())
 
     async def _run(self, claim: Claim) -> None:
         key = claim.lease.key
@@ -259,6 +292,7 @@ class Worker:
             lease=claim.lease,
             loaded=loaded,
             shell=self._shell,
+            observer=self._observer,
         )
         loop = Loop(
             holding,
@@ -268,17 +302,24 @@ class Worker:
             credentials=self._credentials,
             registry=self._registry,
             instructions=self._instructions,
+            titles=self._titles,
+            lingering=self._lingering,
         )
         loop.draining = self._draining
         self._loops[key] = loop
         self.keeper.holdings[key] = holding
         if key in self._heard_early:
             holding.heard_tail(self._heard_early.pop(key))
+        state = holding.state
+        found = holding.observed.resume(state.turn.turn_id if state.turn else None, waits=state.phase is Phase.WAITING)
         try:
-            await loop.run()
+            with found:
+                await loop.run()
         finally:
-            self._loops.pop(key, None)
-            self.keeper.holdings.pop(key, None)
+            if self._loops.get(key) is loop:  # Not when it was lost, and claimed anew meanwhile.
+                del self._loops[key]
+            if self.keeper.holdings.get(key) is holding:
+                del self.keeper.holdings[key]
             if holding.woken.is_set():
                 # Put while it was being let go of: the wake-up went to this loop, which heeds it no more.
                 self._wanted.set()
@@ -287,8 +328,14 @@ class Worker:
         """After a pause, so that a disk that is full or a bug is not met again a thousand times a second."""
         beyond = claim.claims_without_progress - self._bounds.max_claims_without_progress - 1
         doublings = max(0, min(beyond, MAX_DOUBLINGS))
-        await self._clock.sleep(self._pace.claim_every_seconds * 2**doublings)
-        await self._give_back(claim, "failed")
+        await self._give_back_after(self._pace.claim_every_seconds * 2**doublings, claim, "failed")
+
+    async def _give_back_after(self, seconds: float, claim: Claim, how: ReleaseKind) -> None:
+        """Whoever is cancelled meanwhile gives it back at once: its lease lasts as long as this process lives."""
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            await self._give_back(claim, how)
 
     async def _give_back(self, claim: Claim, how: ReleaseKind) -> None:
         """Let another process, or a later try, have it at once."""
@@ -296,11 +343,26 @@ class Worker:
             await self._store.release(claim.lease, seen_tail=-1, how=how)
         except StoreError:
             self._owed[claim.lease.key] = (claim, how)
+        except asyncio.CancelledError:
+            self._owed[claim.lease.key] = (claim, how)  # Perhaps it took place. Asking again does no harm.
+            raise
 
     async def _give_back_owed(self) -> None:
         owed, self._owed = self._owed, {}
         for claim, how in owed.values():
             await self._give_back(claim, how)
+
+    async def _give_back_unheard(self) -> None:
+        """A claim of which nothing was heard may have taken place, now or a moment later: what is held in this process's
+        name and not run here, nobody else would run for as long as this process lives."""
+        if self._is_unsure_until is None:
+            return
+        is_last_look = self._clock.monotonic() >= self._is_unsure_until
+        for lease in await self._store.held():
+            if lease.key not in self._running and lease.key not in self._owed:
+                await self._store.release(lease, seen_tail=-1, how="handed_over")
+        if is_last_look:
+            self._is_unsure_until = None
 
     def _lost(self, key: Key | None) -> None:
         for held, task in list(self._running.items()):

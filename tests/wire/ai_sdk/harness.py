@@ -25,7 +25,12 @@ from tests.wire.copilot.harness import Hold, Model, calls, calls_all, patience, 
 
 __all__ = ["Answer", "Hold", "Home", "Model", "Server", "Talk", "calls", "calls_all", "patience", "says"]
 
-QUICK = {"HOLDFAST_BACKOFF_SECONDS": "0", "HOLDFAST_MAX_BACKOFF_SECONDS": "0", "HOLDFAST_CLAIM_EVERY_SECONDS": "0.1"}
+QUICK = {
+    "HOLDFAST_BACKOFF_SECONDS": "0",
+    "HOLDFAST_MAX_BACKOFF_SECONDS": "0",
+    "HOLDFAST_CLAIM_EVERY_SECONDS": "0.1",
+    "HOLDFAST_TITLES": "words",
+}
 """A server that never pauses between tries; what it promises is the same."""
 
 STREAM = "text/event-stream"

@@ -87,7 +87,12 @@ async def test_an_edit_stops_the_turn_that_runs_and_gives_back_what_waits(talk: 
     await (await talk.send("I wait", "user-2", delivery="enqueue")).rest()
     edited = await talk.edit("Run for less")
     told = await edited.rest()
-    assert told[0] == {"type": "data-returned", "data": {"texts": ["I wait"]}, "transient": True}
+    waited = {"messageId": "user-2", "text": "I wait"}
+    assert told[0] == {
+        "type": "data-returned",
+        "data": {"texts": ["I wait"], "messages": [waited]},
+        "transient": True,
+    }
     assert edited.text == "Done."
     await running.rest()
     assert running.types[-1] == "abort"

@@ -68,7 +68,8 @@ async def test_a_message_that_is_taken_out_before_its_turn_comes_back(runtime: R
     told = told_of(runtime, session, "user-1", sent.item_key, head)
     await runtime.operations.remove_queued(session.key, MessageId("user-1"))
     assert await told.until_over() == ["data-returned"]
-    assert plain(told.chunks[0])["data"] == {"texts": ["I wait"]}
+    waited = {"messageId": "user-1", "text": "I wait"}
+    assert plain(told.chunks[0])["data"] == {"texts": ["I wait"], "messages": [waited]}
 
 
 async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: Runtime) -> None:

@@ -15,6 +15,8 @@ export interface Heard {
 }
 
 const SILENCE_MS = 25_000;
+/** After so long without a byte a line is not trusted by who comes back to it: the server speaks every ten seconds. */
+const DOUBTFUL_MS = 12_000;
 const LONGEST_PAUSE_MS = 8_000;
 
 export class Following {
@@ -22,6 +24,7 @@ export class Following {
   private attempt = new AbortController();
   private wake: () => void = () => {};
   private failures = 0;
+  private heardAt = Date.now();
 
   constructor(
     private readonly server: Server,
@@ -29,7 +32,7 @@ export class Following {
     private cursor: string,
     private readonly heard: Heard,
   ) {
-    addEventListener("online", this.hurry);
+    addEventListener("online", this.again);
     document.addEventListener("visibilitychange", this.hurryIfSeen);
     void this.run();
   }
@@ -38,12 +41,19 @@ export class Following {
     this.ended.abort();
     this.attempt.abort();
     this.wake();
-    removeEventListener("online", this.hurry);
+    removeEventListener("online", this.again);
     document.removeEventListener("visibilitychange", this.hurryIfSeen);
   }
 
-  /** Try now: the network came back, or the person did. */
+  /** Try now: the person came back, or wants it so. */
   readonly hurry = (): void => {
+    if (Date.now() - this.heardAt > DOUBTFUL_MS) this.attempt.abort();
+    this.wake();
+  };
+
+  /** The network came back, perhaps another one: nobody may be behind the line that there was, and nothing says so. */
+  private readonly again = (): void => {
+    this.attempt.abort();
     this.wake();
   };
 
@@ -87,6 +97,7 @@ export class Following {
         const { done, value } = await body.read();
         if (done) return;
         watch.touch();
+        this.heardAt = Date.now();
         if (!isLive) {
           isLive = true;
           this.failures = 0;

@@ -2,8 +2,8 @@
 
 import type {
   EventPage,
+  ModelView,
   Overview,
-  QueuedView,
   RequestView,
   SessionDetail,
   SessionView,
@@ -30,7 +30,8 @@ export class ServerError extends Error {
 
 export interface Answer {
   answer_id?: string;
-  decision?: "approve" | "approve_for_session" | "deny";
+  decision?: "approve" | "approve_for_session" | "approve_always" | "deny";
+  everywhere?: boolean;
   feedback?: string;
   rules?: string[];
   answer?: string;
@@ -87,7 +88,7 @@ export class Server {
 
   // Sessions
 
-  sessions(query: { q?: string; cursor?: string; limit?: number }): Promise<{ sessions: SessionView[]; next: string | null }> {
+  sessions(query: { q?: string; cursor?: string; limit?: number; pinned?: boolean }): Promise<{ sessions: SessionView[]; next: string | null }> {
     const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
     const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
     return this.json("GET", `/v1/sessions?${search}`);
@@ -103,6 +104,11 @@ export class Server {
 
   change(id: string, changes: Record<string, unknown>): Promise<SessionView> {
     return this.json("PATCH", at(id), changes);
+  }
+
+  /** The person has seen it up to there. It never goes back. */
+  see(id: string, position: number): Promise<{ position: number; unread: boolean }> {
+    return this.json("POST", `${at(id)}/seen`, { position });
   }
 
   remove(id: string): Promise<void> {
@@ -125,8 +131,8 @@ export class Server {
     return this.json("GET", "/v1/overview");
   }
 
-  models(): Promise<Record<string, unknown>> {
-    return this.json("GET", "/v1/models");
+  async models(): Promise<ModelView[]> {
+    return (await this.json<{ models: ModelView[] }>("GET", "/v1/models")).models;
   }
 
   events(id: string, after: number, limit: number): Promise<EventPage> {
@@ -151,9 +157,9 @@ export class Server {
     return this.accepted(id, { messages: [message], trigger: "submit-message", messageId });
   }
 
-  /** Have a turn's answer made again. */
-  regenerate(id: string, turnId: string): Promise<void> {
-    const message = { id: turnId, role: "assistant", parts: [] };
+  /** Have a message answered again, in place of what that turn said. */
+  regenerate(id: string, messageId: string, turnId: string): Promise<void> {
+    const message = { id: messageId, role: "user", parts: [] };
     return this.accepted(id, { messages: [message], trigger: "regenerate-message", messageId: turnId });
   }
 
@@ -163,8 +169,9 @@ export class Server {
     await response.body?.cancel();
   }
 
-  stop(id: string, stopId: string): Promise<{ outcome?: string; returned?: QueuedView[] }> {
-    return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId });
+  /** Stop the turn. What waits comes back, or is kept and starts the next turn at once. */
+  stop(id: string, stopId: string, { keepQueued = false } = {}): Promise<{ outcome: string; returned: string[] }> {
+    return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId, keep_queued: keepQueued });
   }
 
   editQueued(id: string, messageId: string, text: string): Promise<unknown> {
@@ -195,6 +202,11 @@ export class Server {
 
   taskOutput(id: string, taskId: string, offset: number): Promise<TaskOutput> {
     return this.json("GET", `${at(id)}/tasks/${encodeURIComponent(taskId)}/output?offset=${offset}`);
+  }
+
+  /** Let the turn go on without the command that it waits for. */
+  toBackground(id: string, taskId: string): Promise<unknown> {
+    return this.json("POST", `${at(id)}/tasks/${encodeURIComponent(taskId)}/background`, {});
   }
 
   kill(id: string, taskId: string): Promise<unknown> {

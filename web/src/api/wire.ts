@@ -17,6 +17,12 @@ export interface SessionView {
   metadata?: Record<string, string>;
 }
 
+/** A model that a session, or a message, may name. */
+export interface ModelView {
+  name: string;
+  is_default: boolean;
+}
+
 export interface SessionSettings {
   model: string | null;
   system_message: string | null;
@@ -26,6 +32,7 @@ export interface SessionSettings {
   allow: string[];
   dry_run: boolean;
   mode: string;
+  thinking: number | null;
 }
 
 export interface SessionDetail {
@@ -51,6 +58,8 @@ export interface TaskView {
   detail: string;
   started_at: number;
   ended_at: number | null;
+  /** Until its end, or until it was asked for. */
+  duration_ms: number;
   tool_call_id: string;
 }
 

@@ -18,6 +18,7 @@ export interface Notice {
 }
 
 const LIST_PAGE = 50;
+const LONGEST_PAGE = 200;
 const LOOK_EVERY_MS = 3_000;
 
 export class App {
@@ -62,6 +63,9 @@ export class App {
   );
   private noticeCount = 0;
   private lookingSince = 0;
+  private listed = "";
+  private heardState = "";
+  private wanted = LIST_PAGE;
 
   start(): void {
     this.takeTokenFromLink();
@@ -83,7 +87,7 @@ export class App {
   private takeTokenFromLink(): void {
     const found = /^#token=([^&]+)/.exec(location.hash);
     if (!found?.[1]) return;
-    this.signIn(decodeURIComponent(found[1]));
+    this.signIn(decoded(found[1]));
     history.replaceState(null, "", location.pathname);
   }
 
@@ -118,7 +122,7 @@ export class App {
     if (location.hash.startsWith("#token=")) this.takeTokenFromLink();
     const found = /^#\/s\/([^/]+)/.exec(location.hash);
     this.listIsOpen.value = false;
-    if (found?.[1]) void this.openSession(decodeURIComponent(found[1]));
+    if (found?.[1]) void this.openSession(decoded(found[1]));
     else {
       this.closeSession();
       this.place.value = { kind: location.hash === "#/overview" ? "overview" : "start" };
@@ -183,23 +187,24 @@ export class App {
     const known = new Set(session.queue.value.map((message) => message.message_id));
     for (const item of session.conversation.items) if (item.kind === "user") known.add(item.messageId);
     this.outbox.value?.seen(known);
-    const row = this.sessions.value.find((found) => found.id === session.id);
-    const isRunning = session.conversation.turn !== null;
-    if (row && (row.status === "running" || row.status === "waiting") !== isRunning) void this.look();
+    // The list is looked at when a turn starts, waits, goes on or ends, and not with every word.
+    const state = `${session.id} ${session.conversation.turn?.state ?? "idle"}`;
+    if (state !== this.heardState && session.loaded.value) void this.look();
+    this.heardState = state;
   }
 
   // Sending
 
   /** A message to the session that is open, or to a new one. */
-  send(text: string, delivery: "steer" | "enqueue" | "interrupt" = "steer"): void {
+  send(text: string, delivery: "steer" | "enqueue" | "interrupt" = "steer", options: Record<string, unknown> = {}): void {
     const open = this.open.value;
     if (open && this.outbox.value) {
-      this.outbox.value.add(text, { delivery });
+      this.outbox.value.add(text, { delivery, options });
       return;
     }
     const id = newId();
     const outbox = this.newOutbox(id);
-    outbox.add(text, { creates: this.newOptions.value });
+    outbox.add(text, { creates: this.newOptions.value, options });
     const session = new OpenSession(this.server, id, (opened) => this.heard(opened));
     batch(() => {
       this.open.value = session;
@@ -218,13 +223,14 @@ export class App {
     try {
       const q = this.search.value.trim();
       const [page, overview] = await Promise.all([
-        this.server.sessions({ q, limit: Math.max(LIST_PAGE, Math.min(200, this.sessions.value.length)) }),
+        this.server.sessions({ q, limit: Math.min(LONGEST_PAGE, this.wanted) }),
         this.server.overview(),
       ]);
       if (asked !== this.lookingSince) return;
+      const pinned = page.next !== null && !q ? (await this.server.sessions({ pinned: true, limit: LIST_PAGE })).sessions : [];
+      if (asked !== this.lookingSince) return;
       batch(() => {
-        this.sessions.value = page.sessions;
-        this.more.value = page.next;
+        this.list(page, pinned, q);
         this.overview.value = overview;
         this.reachable.value = true;
       });
@@ -233,12 +239,24 @@ export class App {
     }
   }
 
+  /** The newest as they are now. Pinned ones from further back, and what was asked for beyond a page, stay in it. */
+  private list(page: { sessions: SessionView[]; next: string | null }, pinned: SessionView[], q: string): void {
+    const known = new Set(page.sessions.map((session) => session.id));
+    if (q !== this.listed) this.wanted = LIST_PAGE;
+    const isPart = q === this.listed && this.wanted > LONGEST_PAGE && page.next !== null;
+    const older = isPart ? this.sessions.value.filter((session) => !known.has(session.id) && !session.pinned) : [];
+    this.sessions.value = [...page.sessions, ...pinned.filter((session) => !known.has(session.id)), ...older];
+    if (!isPart) this.more.value = page.next;
+    this.listed = q;
+  }
+
   async showMore(): Promise<void> {
     if (this.more.value === null) return;
     const page = await this.server.sessions({ q: this.search.value.trim(), cursor: this.more.value, limit: LIST_PAGE });
     const known = new Set(this.sessions.value.map((session) => session.id));
     this.sessions.value = [...this.sessions.value, ...page.sessions.filter((session) => !known.has(session.id))];
     this.more.value = page.next;
+    this.wanted += LIST_PAGE;
   }
 
   put(view: SessionView): void {
@@ -275,5 +293,14 @@ export class App {
       this.tell(error instanceof Error ? error.message : String(error), "error");
       return undefined;
     }
+  }
+}
+
+/** A part of an address as it was meant; one that was mangled on its way is taken as it stands. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
   }
 }

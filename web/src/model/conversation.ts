@@ -13,6 +13,8 @@ export interface TextBlock {
 export interface ReasoningBlock {
   kind: "reasoning";
   text: string;
+  /** 0 while it is being thought, and of what was cut. */
+  durationMs: number;
 }
 
 export interface CallBlock {
@@ -320,7 +322,7 @@ export class Conversation {
   private finished(event: LogEvent): void {
     const { data } = event;
     const item = this.message(data.messageId, null, 0);
-    item.blocks = (data.blocks as Record<string, string>[]).map(blockOf);
+    item.blocks = (data.blocks as LogEvent["data"][]).map(blockOf);
     item.state = data.interrupted ? "interrupted" : "whole";
     item.model = data.model ?? "";
     item.durationMs = data.durationMs ?? 0;
@@ -587,14 +589,29 @@ function emptyBlock(delta: Delta): Block {
   if (delta.kind === "tool_call") {
     return { kind: "tool_call", callId: delta.tool_call_id, name: delta.name, arguments: "" };
   }
-  return { kind: delta.kind, text: "" };
+  return delta.kind === "reasoning" ? { kind: "reasoning", text: "", durationMs: 0 } : { kind: "text", text: "" };
 }
 
-function blockOf(data: Record<string, string>): Block {
+function blockOf(data: LogEvent["data"]): Block {
   if (data.type === "tool_call") {
     return { kind: "tool_call", callId: data.toolCallId ?? "", name: data.name ?? "", arguments: data.arguments ?? "" };
   }
-  return { kind: data.type === "reasoning" ? "reasoning" : "text", text: data.text ?? "" };
+  if (data.type === "reasoning") return { kind: "reasoning", text: data.text ?? "", durationMs: data.durationMs ?? 0 };
+  return { kind: "text", text: data.text ?? "" };
+}
+
+/** What all calls of a turn used together. A figure that one of them does not know is not known. */
+export function usageOf(items: Item[], turnId: string): Usage | null {
+  const used = items.flatMap((item) => (item.kind === "assistant" && item.turnId === turnId && item.usage ? [item.usage] : []));
+  const sum = (name: keyof Usage): number | null =>
+    used.reduce<number | null>((total, usage) => (total === null || usage[name] === null ? null : total + usage[name]), 0);
+  if (used.length === 0) return null;
+  return {
+    inputTokens: sum("inputTokens"),
+    outputTokens: sum("outputTokens"),
+    reasoningTokens: sum("reasoningTokens"),
+    costMicrodollars: sum("costMicrodollars"),
+  };
 }
 
 function endOf(error: string | undefined): CallStatus {

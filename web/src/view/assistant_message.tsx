@@ -18,7 +18,7 @@ export function AssistantMessage({ item, session }: { item: AssistantItem; sessi
       {text && item.state !== "streaming" && (
         <footer class="under">
           <CopyButton text={text} label="Copy answer" />
-          {item.model && <span class="aside">{item.model}</span>}
+          {item.model && item.model !== session.conversation.model && <span class="aside">{item.model}</span>}
         </footer>
       )}
     </article>
@@ -38,7 +38,7 @@ function BlockView({
 }) {
   if (!block) return null;
   if (block.kind === "text") return block.text ? <Markdown text={block.text} /> : null;
-  if (block.kind === "reasoning") return <Reasoning text={block.text} isLive={isLast && item.state === "streaming"} />;
+  if (block.kind === "reasoning") return <Reasoning text={block.text} durationMs={block.durationMs} isLive={isLast && item.state === "streaming"} />;
   const call = session.conversation.calls.get(block.callId);
   return call ? <ToolCard call={call} session={session} /> : null;
 }

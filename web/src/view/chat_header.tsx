@@ -16,7 +16,9 @@ export function ChatHeader({ session }: { session: OpenSession | null }) {
         <Icon name="menu" />
         {app.attention.value > 0 && <span class="badge">{app.attention.value}</span>}
       </button>
-      <h1>{title}</h1>
+      <h1 dir="auto" title={title}>
+        {title}
+      </h1>
       {model && <span class="aside only-wide">{model}</span>}
       {session && (
         <>
@@ -32,9 +34,8 @@ function PanelButton({ panel, icon, label }: { panel: Panel; icon: IconName; lab
   const app = useApp();
   const isOpen = app.panel.value === panel;
   return (
-    <button type="button" class="quiet" aria-pressed={isOpen} title={label} onClick={() => (app.panel.value = isOpen ? "none" : panel)}>
+    <button type="button" class="quiet" aria-pressed={isOpen} aria-label={label} title={label} onClick={() => (app.panel.value = isOpen ? "none" : panel)}>
       <Icon name={icon} /> <span class="only-wide">{label}</span>
-      <span class="hidden only-narrow">{label}</span>
     </button>
   );
 }

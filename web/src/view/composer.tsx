@@ -1,62 +1,72 @@
 /** The box to write in. Enter sends, or joins the running turn; Esc stops; what was refused comes back into it. */
 
 import { useSignalEffect } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { newId } from "../api/server.ts";
 import { keep, kept } from "../model/kept.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
+import { chosenFor, keepChosen, ModelPicker, type Chosen } from "./model_picker.tsx";
 import { QueueChips } from "./queue_chips.tsx";
+import { focusRequest } from "./shortcuts.ts";
 
 const TALLEST_PX = 240;
 
 export function Composer({ session }: { session: OpenSession | null }) {
   const app = useApp();
-  const draft = `draft.${session?.id ?? "new"}`;
-  const [text, setText] = useState(() => kept(draft, ""));
+  const name = session?.id ?? "new";
+  const [text, setText] = useState(() => kept(`draft.${name}`, ""));
+  const [chosen, setChosen] = useState<Chosen>(() => chosenFor(name));
   const [refusal, setRefusal] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
   session?.drawn.value;
-  const isBusy = session !== null && session.conversation.turn !== null;
-  const isRunning = isBusy && session.conversation.turn?.state === "running";
+  const turn = session?.conversation.turn ?? null;
+  const toBox = (back: string): void => setText((now) => (now.trim() ? `${back}\n\n${now}` : back));
 
   useSignalEffect(() => {
     const back = app.givenBack.value;
     if (!back || (session && back.sessionId !== session.id)) return;
     app.givenBack.value = null;
-    setText((now) => (now.trim() ? `${back.text}\n\n${now}` : back.text));
+    toBox(back.text);
     setRefusal(back.reason);
   });
-  useEffect(() => keep(draft, text), [draft, text]);
+  // At once, not after the next frame: by then one may be elsewhere.
+  useLayoutEffect(() => keep(`draft.${name}`, text), [name, text]);
   useEffect(() => fit(box.current), [text]);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) box.current?.focus();
   }, []);
 
+  const choose = (wanted: Chosen): void => {
+    setChosen(wanted);
+    keepChosen(name, wanted);
+  };
   const send = (delivery: "steer" | "enqueue" | "interrupt" = "steer"): void => {
     const wanted = text.trim();
     if (!wanted) return;
     setText("");
-    keep(draft, null);
+    keep(`draft.${name}`, null);
     setRefusal("");
-    app.send(wanted, delivery);
+    app.send(wanted, delivery, { ...chosen });
+    // A session that this message makes goes on with what was chosen for it.
+    if (!session && app.open.value) keepChosen(app.open.value.id, chosen);
     box.current?.focus();
   };
   const stop = async (): Promise<void> => {
     if (!session) return;
     const done = await app.attempt(() => app.server.stop(session.id, newId()));
-    const returned = (done?.returned ?? []).map((message) => message.text);
-    if (returned.length) setText((now) => [...returned, now].filter((part) => part.trim()).join("\n\n"));
+    if (done?.returned.length) toBox(done.returned.join("\n\n"));
   };
   const pressed = (event: KeyboardEvent): void => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       send(event.altKey ? "enqueue" : event.ctrlKey || event.metaKey ? "interrupt" : "steer");
-    } else if (event.key === "Escape" && isBusy) {
+    } else if (event.key === "Escape" && turn !== null) {
       event.preventDefault();
       void stop();
-    }
+    } else if (event.key === "ArrowUp" && text === "" && focusRequest()) event.preventDefault();
   };
 
   return (
@@ -67,7 +77,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
         send();
       }}
     >
-      {session && <QueueChips session={session} toBox={(queued) => setText((now) => (now.trim() ? `${queued}\n\n${now}` : queued))} />}
+      {session && <QueueChips session={session} toBox={toBox} />}
       {refusal && (
         <p class="problem" role="alert">
           {refusal}
@@ -75,19 +85,20 @@ export function Composer({ session }: { session: OpenSession | null }) {
       )}
       <div class="composer-box">
         <label class="hidden" for="composer">
-          {isRunning ? "Say something to the running turn" : "Message"}
+          {turn?.state === "running" ? "Say something to the running turn" : "Message"}
         </label>
         <textarea
           id="composer"
           ref={box}
           rows={1}
+          dir="auto"
           value={text}
           enterkeyhint="send"
-          placeholder={isRunning ? "Add to what it is doing …" : "What should be done?"}
+          placeholder={turn ? "Add to what it is doing …" : "What should be done?"}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={pressed}
         />
-        {isBusy && !text.trim() ? (
+        {turn !== null && !text.trim() ? (
           <button type="button" class="round" aria-label="Stop" title="Stop (Esc)" onClick={() => void stop()}>
             <Icon name="stop" />
           </button>
@@ -97,11 +108,22 @@ export function Composer({ session }: { session: OpenSession | null }) {
           </button>
         )}
       </div>
-      <p class="keys" aria-hidden="true">
-        {isRunning ? "Enter joins this turn · Alt+Enter waits for the next · Esc stops" : "Enter sends · Shift+Enter for a new line"}
-      </p>
+      <div class="composer-foot">
+        <ModelPicker chosen={chosen} choose={choose} />
+        <p class="keys" aria-hidden="true">
+          {hint(session, text)}
+        </p>
+      </div>
     </form>
   );
+}
+
+/** The keys that matter right now. */
+function hint(session: OpenSession | null, text: string): string {
+  const turn = session?.conversation.turn;
+  if (!turn) return "Enter sends · Shift+Enter for a new line";
+  if (turn.state === "waiting" && !text && session?.conversation.openRequests.length) return "↑ to what is asked · Esc stops";
+  return "Enter joins this turn · Alt+Enter waits for the next · Esc stops";
 }
 
 function fit(box: HTMLTextAreaElement | null): void {

@@ -10,7 +10,9 @@ export function ConnectionLine({ session }: { session: OpenSession | null }) {
     <div class="line" role="status" aria-live="polite">
       {line === "broken" && (
         <>
-          <span class="pulse" aria-hidden="true" /> Reconnecting. The work goes on; nothing is lost.{" "}
+          <span class="pulse" aria-hidden="true" /> <span>
+            Reconnecting. <span class="only-wide">The work goes on; </span>nothing is lost.
+          </span>
           <button type="button" class="link" onClick={() => session?.hurry()}>
             Try now
           </button>

@@ -7,7 +7,7 @@ import { AssistantMessage } from "./assistant_message.tsx";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
 import { UserMessage } from "./user_message.tsx";
-import { duration, exactly } from "./words.ts";
+import { TurnFigures } from "./turn_figures.tsx";
 
 interface Props {
   item: Item;
@@ -35,8 +35,16 @@ export const ItemView = memo(
   (before, after) => before.item === after.item && before.version === after.version && before.session === after.session,
 );
 
-function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession }) {
+/** Has the message that a turn answers answered again. A turn that a task started has none, and neither has one of long ago. */
+function useAgain(item: ErrorItem | EndItem, session: OpenSession): (() => void) | null {
   const app = useApp();
+  const asked = session.conversation.items.find((found) => found.kind === "user" && found.turnId === item.turnId);
+  if (asked?.kind !== "user") return null;
+  return () => void app.attempt(() => app.server.regenerate(session.id, asked.messageId, item.turnId));
+}
+
+function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession }) {
+  const again = useAgain(item, session);
   return (
     <div class="problem-card" role="alert">
       <Icon name="warning" />
@@ -44,13 +52,11 @@ function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession })
         <p>{item.message}</p>
         <p class="aside">{item.code}</p>
       </div>
-      <button
-        type="button"
-        onClick={() => void app.attempt(() => app.server.regenerate(session.id, item.turnId))}
-        title="Have the answer made again"
-      >
-        <Icon name="retry" /> Try again
-      </button>
+      {again && (
+        <button type="button" onClick={again} title="Have the answer made again">
+          <Icon name="retry" /> Try again
+        </button>
+      )}
     </div>
   );
 }
@@ -58,14 +64,16 @@ function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession })
 function EndLine({ item, session }: { item: EndItem; session: OpenSession }) {
   const app = useApp();
   const words = { completed: "", stopped: "Stopped", error: "", interrupted: "Interrupted" }[item.reason];
-  const again = (): void => void app.attempt(() => app.server.regenerate(session.id, item.turnId));
+  const again = useAgain(item, session);
   return (
     <footer class="end">
       {words && <strong>{words}</strong>}
-      <span title={exactly(item.time)}>{duration(item.durationMs)}</span>
-      <button type="button" class="quiet" title="Answer again" aria-label="Answer again" onClick={again}>
-        <Icon name="retry" />
-      </button>
+      <TurnFigures item={item} session={session} />
+      {again && (
+        <button type="button" class="quiet" title="Answer again" aria-label="Answer again" onClick={again}>
+          <Icon name="retry" />
+        </button>
+      )}
       <button
         type="button"
         class="quiet"

@@ -6,7 +6,10 @@ import { memo } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { GrowingMarkdown } from "../markdown/blocks.ts";
 import { highlighted } from "../markdown/highlighting.ts";
+import { shownHtml } from "../markdown/raw_html.ts";
 import { Icon } from "./icons.tsx";
+
+marked.use({ renderer: { html: ({ text }) => shownHtml(text) } });
 
 export function Markdown({ text }: { text: string }) {
   const growing = useRef<GrowingMarkdown>(null);
@@ -24,13 +27,14 @@ const Block = memo(
   function Block({ token }: { raw: string; token: Token }) {
     if (token.type === "space") return null;
     if (token.type === "code") return <Code text={(token as Tokens.Code).text} language={(token as Tokens.Code).lang ?? ""} />;
-    const html = cleaned(marked.parser([token], { gfm: true }));
+    const html = cleaned(marked.parser([token]));
     return <div class={token.type === "table" ? "wide" : undefined} dangerouslySetInnerHTML={{ __html: html }} />;
   },
   (before, after) => before.raw === after.raw,
 );
 
-/** What a model writes is not trusted: no scripts, no forms, no pictures from elsewhere, links open apart. */
+/** What a model writes is not trusted: no scripts, no forms, no pictures from elsewhere, links open apart.
+    Its HTML was made text before, so that nothing hostile is even parsed. */
 function cleaned(html: string): string {
   return DOMPurify.sanitize(html, {
     FORBID_TAGS: ["style", "form", "input", "button", "img", "svg", "math", "video", "audio", "iframe"],

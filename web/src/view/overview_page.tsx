@@ -1,13 +1,19 @@
 /** All that runs and all that waits for somebody, at a glance. */
 
+import { useEffect, useState } from "preact/hooks";
+import type { RequestView, SessionView } from "../api/wire.ts";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
-import { moment } from "./words.ts";
+import { count, exactly, moment } from "./words.ts";
+
+/** What is asked is looked up for so many sessions at most. */
+const MOST_ASKED = 20;
 
 export function OverviewPage() {
   const app = useApp();
   const overview = app.overview.value;
   const counts = overview?.counts;
+  const asked = useAsked(overview?.items ?? []);
   const figures = [
     ["Need an answer", counts?.needs_attention],
     ["Running", counts?.running],
@@ -34,19 +40,69 @@ export function OverviewPage() {
         </dl>
         <ul class="cards">
           {overview?.items.map((session) => (
-            <li key={session.id}>
-              <a href={`#/s/${encodeURIComponent(session.id)}`}>
-                <span class={`dot ${session.status}`} role="img" aria-label={session.status} />
-                <span class="row-title">{session.title || "New session"}</span>
-                <span class="aside">
-                  {session.status === "waiting" ? "waits for an answer" : session.status} · {moment(session.updated_at)}
-                </span>
-              </a>
-            </li>
+            <Card key={session.id} session={session} asked={asked.get(session.id)?.requests ?? []} />
           ))}
         </ul>
         {overview && overview.items.length === 0 && <p class="aside">Nothing yet. Start a session, and it shows up here.</p>}
       </div>
     </section>
   );
+}
+
+function Card({ session, asked }: { session: SessionView; asked: RequestView[] }) {
+  const first = asked[0];
+  const place = `#/s/${encodeURIComponent(session.id)}`;
+  return (
+    <li>
+      <a class={session.status === "waiting" ? "card waiting" : "card"} href={first ? `${place}/${encodeURIComponent(first.id)}` : place}>
+        <span class={`dot ${session.status}`} role="img" aria-label={session.status} />
+        <span class="card-words">
+          <span class={session.unread ? "row-title unread" : "row-title"} dir="auto">
+            {session.unread && <span class="hidden">Unread: </span>}
+            {session.title || "New session"}
+          </span>
+          {first && (
+            <span class="card-asked" dir="auto">
+              {first.title}
+              {asked.length > 1 && ` · and ${asked.length - 1} more`}
+            </span>
+          )}
+        </span>
+        <span class="aside card-state">
+          {session.status === "waiting" ? (
+            session.pending_requests > 1 ? `${count(session.pending_requests, "answer")} wanted` : "waits for an answer"
+          ) : (
+            session.status
+          )}{" "}
+          · <time title={exactly(session.updated_at)}>{moment(session.updated_at)}</time>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+type AskedOf = Map<string, { head: number; requests: RequestView[] }>;
+
+/** What the sessions ask, looked up once for each state that they are in. */
+function useAsked(sessions: SessionView[]): AskedOf {
+  const app = useApp();
+  const [asked, setAsked] = useState<AskedOf>(() => new Map());
+  useEffect(() => {
+    const waiting = sessions.filter((session) => session.pending_requests > 0).slice(0, MOST_ASKED);
+    const changed = waiting.filter((session) => asked.get(session.id)?.head !== session.head);
+    const isOld = [...asked.keys()].some((id) => !waiting.some((session) => session.id === id));
+    if (changed.length === 0 && !isOld) return;
+    let isWanted = true;
+    void Promise.all(
+      changed.map(async (session) => [session, await app.server.requests(session.id).catch(() => [])] as const),
+    ).then((found) => {
+      if (!isWanted) return;
+      const kept = waiting.flatMap((session) => (asked.has(session.id) ? [[session.id, asked.get(session.id)!] as const] : []));
+      setAsked(new Map([...kept, ...found.map(([session, requests]) => [session.id, { head: session.head, requests }] as const)]));
+    });
+    return () => {
+      isWanted = false;
+    };
+  }, [sessions]);
+  return asked;
 }

@@ -3,8 +3,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { App } from "../model/app.ts";
 import { useApp } from "./context.ts";
-import { exported, forked } from "./session_menu.tsx";
+import { notifying, toggleNotifying } from "./attention.ts";
+import { actionsFor, chooseImport } from "./session_menu.tsx";
 import { SHORTCUTS } from "./shortcuts.ts";
+import { theme, THEMES, type Theme } from "./theme.ts";
 
 interface Action {
   label: string;
@@ -22,18 +24,21 @@ export function Palette() {
     box.current?.showModal();
     return () => before?.focus();
   }, []);
+  useEffect(() => document.getElementById(`palette-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
   const close = (): void => {
     app.paletteIsOpen.value = false;
   };
   const found = actionsOf(app).filter((action) => action.label.toLowerCase().includes(text.trim().toLowerCase()));
   const run = (action: Action | undefined): void => {
+    if (!action) return;
     close();
-    action?.run();
+    // Once the focus is back where it was: what is done now may move it.
+    setTimeout(action.run);
   };
   const pressed = (event: KeyboardEvent): void => {
     if (event.key === "ArrowDown") setAt(Math.min(found.length - 1, at + 1));
     else if (event.key === "ArrowUp") setAt(Math.max(0, at - 1));
-    else if (event.key === "Enter") run(found[at]);
+    else if (event.key === "Enter" && !event.isComposing) run(found[at]);
     else return;
     event.preventDefault();
   };
@@ -61,27 +66,38 @@ export function Palette() {
         {found.map((action, index) => (
           <li key={action.label + index} id={`palette-${index}`} role="option" aria-selected={index === at} onClick={() => run(action)}>
             <span>{action.label}</span>
-            <kbd>{action.keys}</kbd>
+            {action.keys && <kbd>{action.keys}</kbd>}
           </li>
         ))}
+        {found.length === 0 && <li aria-disabled="true">Nothing is called that.</li>}
       </ul>
     </dialog>
   );
 }
 
 function actionsOf(app: App): Action[] {
-  const general = SHORTCUTS.map(({ label, shown, run }) => ({ label, keys: shown, run: () => run(app) }));
+  const general = SHORTCUTS.filter(({ key }) => key !== "k").map(({ label, shown, run }) => ({ label, keys: shown, run: () => run(app) }));
   const current = app.current.value;
-  const here: Action[] = current
-    ? [
-        { label: "Fork this session", keys: "", run: () => void forked(app, current) },
-        { label: "Export this session", keys: "", run: () => void exported(app, current) },
-      ]
-    : [];
+  const here = current ? actionsFor(app, current).map(({ label, run }) => ({ label: `${label} this session`, keys: "", run })) : [];
   const sessions = app.sessions.value.map((session) => ({
     label: `Open: ${session.title || "New session"}`,
     keys: "",
     run: () => app.go({ kind: "session", id: session.id }),
   }));
-  return [...general, ...here, { label: "Sign out", keys: "", run: () => app.signOut() }, ...sessions];
+  return [...general, ...here, ...settingsOf(app), ...sessions];
+}
+
+function settingsOf(app: App): Action[] {
+  const colours = (Object.keys(THEMES) as Theme[]).map((name) => ({
+    label: `Colours: ${THEMES[name].toLowerCase()}`,
+    keys: theme.value === name ? "now" : "",
+    run: () => void (theme.value = name),
+  }));
+  const notify = { on: "Stop notifying me", off: "Notify me when something needs me", blocked: "", unsupported: "" }[notifying.value];
+  return [
+    { label: "Import a session", keys: "", run: () => chooseImport(app) },
+    ...(notify ? [{ label: notify, keys: "", run: () => void toggleNotifying() }] : []),
+    ...colours,
+    { label: "Sign out", keys: "", run: () => app.signOut() },
+  ];
 }

@@ -1,99 +1,161 @@
 /** Messages that wait for their turn: each can be changed, moved, taken back, or sent at once. */
 
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { newId } from "../api/server.ts";
 import type { QueuedView } from "../api/wire.ts";
+import type { Turn } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
-import { Icon } from "./icons.tsx";
+import { Icon, type IconName } from "./icons.tsx";
 
 export function QueueChips({ session, toBox }: { session: OpenSession; toBox: (text: string) => void }) {
   const queue = session.queue.value;
+  const moved = useRef<{ messageId: string; button: string } | null>(null);
+  const list = useRef<HTMLOListElement>(null);
+  useLayoutEffect(() => {
+    // Who moves a message by its buttons goes on with the same one, wherever it stands now.
+    if (!moved.current) return;
+    const chip = list.current?.querySelector(`[data-message="${CSS.escape(moved.current.messageId)}"]`);
+    const button = chip?.querySelector<HTMLElement>(`[aria-label="${moved.current.button}"]`) ?? chip?.querySelector<HTMLElement>("button");
+    moved.current = null;
+    button?.focus();
+  }, [queue]);
   if (queue.length === 0) return null;
   return (
-    <ol class="queue" aria-label="Messages that wait">
+    <ol class="queue" aria-label="Messages that wait" ref={list}>
       {queue.map((message, index) => (
-        <Chip key={message.message_id} message={message} index={index} session={session} toBox={toBox} />
+        <Chip
+          key={message.message_id}
+          message={message}
+          index={index}
+          session={session}
+          toBox={toBox}
+          willMove={(button) => (moved.current = { messageId: message.message_id, button })}
+        />
       ))}
     </ol>
   );
 }
 
-function Chip({
-  message,
-  index,
-  session,
-  toBox,
-}: {
+interface Props {
   message: QueuedView;
   index: number;
   session: OpenSession;
   toBox: (text: string) => void;
-}) {
+  willMove: (button: string) => void;
+}
+
+function Chip({ message, index, session, toBox, willMove }: Props) {
   const app = useApp();
   const [isEditing, setEditing] = useState(false);
-  const [text, setText] = useState(message.text);
+  session.drawn.value;
   const ids = session.queue.value.map((found) => found.message_id);
-  const take = (): Promise<unknown> => app.attempt(() => app.server.removeQueued(session.id, message.message_id));
-  const moveUp = (): void => {
-    const order = [...ids];
-    order.splice(index - 1, 2, ids[index]!, ids[index - 1]!);
-    void app.attempt(() => app.server.reorderQueue(session.id, order));
+  const move = (to: number, button: string): void => {
+    if (to < 0 || to >= ids.length) return;
+    willMove(button);
+    void app.attempt(() => app.server.reorderQueue(session.id, reordered(ids, index, to)));
+  };
+  const takeBack = async (): Promise<void> => {
+    // Only what was really taken out goes into the box: a message that has just joined stands in the conversation.
+    const isOut = await app.attempt(async () => {
+      await app.server.removeQueued(session.id, message.message_id);
+      return true;
+    });
+    if (isOut) toBox(message.text);
   };
   const sendNow = async (): Promise<void> => {
-    await take();
-    app.outbox.value?.add(message.text, { delivery: "interrupt" });
+    // It never leaves the server: it is put first, and the turn before it is stopped. If that fails, it still waits.
+    await app.attempt(async () => {
+      if (index > 0) await app.server.reorderQueue(session.id, reordered(ids, index, 0));
+      await app.server.stop(session.id, newId(), { keepQueued: true });
+    });
   };
-  if (isEditing) {
-    return (
-      <li class="chip">
-        <form
-          class="row"
-          onSubmit={(event) => {
-            event.preventDefault();
-            setEditing(false);
-            void app.attempt(() => app.server.editQueued(session.id, message.message_id, text));
-          }}
-        >
-          <label class="hidden" for={`queued-${message.message_id}`}>
-            Change the message
-          </label>
-          <input
-            id={`queued-${message.message_id}`}
-            value={text}
-            ref={(box) => box?.focus()}
-            onInput={(event) => setText(event.currentTarget.value)}
-          />
-          <button type="submit" class="quiet" aria-label="Save">
-            <Icon name="check" />
-          </button>
-        </form>
-      </li>
-    );
-  }
+  const pressed = (event: KeyboardEvent): void => {
+    if (!event.altKey || (event.key !== "ArrowUp" && event.key !== "ArrowDown")) return;
+    event.preventDefault();
+    if (event.key === "ArrowUp") move(index - 1, UP);
+    else move(index + 1, DOWN);
+  };
+  if (isEditing) return <Editing message={message} session={session} done={() => setEditing(false)} />;
   return (
-    <li class="chip">
-      <span class="chip-text">{message.text}</span>
-      <span class="aside">{message.delivery === "steer" ? "joins at the next step" : "next turn"}</span>
-      {index > 0 && (
-        <button type="button" class="quiet" aria-label="Move up" title="Move up" onClick={moveUp}>
-          <Icon name="down" class="flipped" />
-        </button>
-      )}
-      <button type="button" class="quiet" aria-label="Edit" title="Edit" onClick={() => setEditing(true)}>
-        <Icon name="edit" />
-      </button>
-      <button type="button" class="quiet" aria-label="Stop the turn and send this now" title="Stop the turn and send this now" onClick={() => void sendNow()}>
-        <Icon name="send" />
-      </button>
-      <button
-        type="button"
-        class="quiet"
-        aria-label="Take back"
-        title="Take back into the box"
-        onClick={() => void take().then(() => toBox(message.text))}
-      >
-        <Icon name="close" />
-      </button>
+    <li class="chip" data-message={message.message_id} onKeyDown={pressed}>
+      <p class="chip-text" dir="auto">
+        {message.text}
+      </p>
+      <span class="aside">{whenOf(message, session.conversation.turn)}</span>
+      <div class="chip-buttons">
+        {index > 0 && <ChipButton icon="chevron" turned="upward" label={UP} run={() => move(index - 1, UP)} />}
+        {index < ids.length - 1 && <ChipButton icon="chevron" turned="open" label={DOWN} run={() => move(index + 1, DOWN)} />}
+        <ChipButton icon="edit" label="Edit" run={() => setEditing(true)} />
+        {session.conversation.turn && <ChipButton icon="send" label="Stop the turn and send this now" run={() => void sendNow()} />}
+        <ChipButton icon="close" label="Take back into the box" run={() => void takeBack()} />
+      </div>
     </li>
   );
+}
+
+const UP = "Move up";
+const DOWN = "Move down";
+
+function ChipButton({ icon, label, run, turned = "" }: { icon: IconName; label: string; run: () => void; turned?: string }) {
+  return (
+    <button type="button" class="quiet" aria-label={label} title={label} onClick={run}>
+      <Icon name={icon} class={turned} />
+    </button>
+  );
+}
+
+function Editing({ message, session, done }: { message: QueuedView; session: OpenSession; done: () => void }) {
+  const app = useApp();
+  const [text, setText] = useState(message.text);
+  const box = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => box.current?.focus(), []);
+  const save = async (): Promise<void> => {
+    if (text.trim() === "") return;
+    const isSaved = await app.attempt(async () => {
+      await app.server.editQueued(session.id, message.message_id, text);
+      return true;
+    });
+    if (isSaved) done();
+  };
+  const pressed = (event: KeyboardEvent): void => {
+    if (event.key === "Escape") done();
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) void save();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <li class="chip" data-message={message.message_id}>
+      <label class="hidden" for={`queued-${message.message_id}`}>
+        Change the message
+      </label>
+      <textarea
+        id={`queued-${message.message_id}`}
+        ref={box}
+        dir="auto"
+        rows={Math.min(8, text.split("\n").length)}
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={pressed}
+      />
+      <div class="chip-buttons">
+        <ChipButton icon="check" label="Save" run={() => void save()} />
+        <ChipButton icon="close" label="Leave it as it was" run={done} />
+      </div>
+    </li>
+  );
+}
+
+/** When it will be read. */
+export function whenOf(message: Pick<QueuedView, "delivery">, turn: Turn | null): string {
+  if (turn === null) return "waits for its turn";
+  if (message.delivery !== "steer") return "next turn";
+  return turn.state === "waiting" ? "joins when it goes on" : "joins at the next step";
+}
+
+export function reordered(ids: string[], from: number, to: number): string[] {
+  const order = ids.filter((_, index) => index !== from);
+  order.splice(to, 0, ids[from]!);
+  return order;
 }

@@ -1,168 +1,392 @@
 /** Something that waits for a person: a permission, a question, or a tool that nobody runs yet. The first answer counts. */
 
-import { useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { newId, ServerError, type Answer } from "../api/server.ts";
 import type { Asked } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
-import { Code } from "./markdown.tsx";
+import { Icon } from "./icons.tsx";
+import { LongCode } from "./long_code.tsx";
+import { meaningOf, pretty } from "./tool_words.ts";
+
+interface Props {
+  asked: Asked;
+  session: OpenSession;
+}
+
+type Give = (answer: Answer) => Promise<void>;
+
+const TRIES = 5;
+/** Keys are not heard right after the focus came by itself: they were meant for something else. */
+const DEAF_MS = 700;
 
 /** Gives an answer, once: the same id goes along when it has to be sent again. */
-function useAnswer(asked: Asked, session: OpenSession): [boolean, (answer: Answer) => Promise<void>] {
+function useAnswer(asked: Asked, session: OpenSession): [boolean, Give] {
   const app = useApp();
   const [isSent, setSent] = useState(false);
   const [answerId] = useState(newId);
   const give = async (answer: Answer): Promise<void> => {
     setSent(true);
-    try {
-      await app.server.answer(session.id, asked.requestId, { ...answer, answer_id: answerId });
-    } catch (error) {
-      setSent(false);
-      const isSettled = error instanceof ServerError && error.status === 409;
-      app.tell(isSettled ? "It was answered elsewhere." : (error as Error).message, isSettled ? "plain" : "error");
+    for (let tries = 1; ; tries += 1) {
+      try {
+        await app.server.answer(session.id, asked.requestId, { ...answer, answer_id: answerId });
+        return;
+      } catch (error) {
+        const refused = error instanceof ServerError ? error : new ServerError(0, "failed", String(error));
+        if (refused.isPassing && tries < TRIES) {
+          await new Promise((resolve) => setTimeout(resolve, 300 * 2 ** tries));
+          continue;
+        }
+        setSent(false);
+        if (refused.status === 409) app.tell("It was answered elsewhere.");
+        else app.tell(refused.message, "error");
+        return;
+      }
     }
   };
   return [isSent, give];
 }
 
-export function RequestCard({ asked, session }: { asked: Asked; session: OpenSession }) {
+export function RequestCard({ asked, session }: Props) {
   if (asked.kind === "permission") return <Permission asked={asked} session={session} />;
   if (asked.kind === "question") return <Question asked={asked} session={session} />;
   return <ClientTool asked={asked} session={session} />;
 }
 
-function Permission({ asked, session }: { asked: Asked; session: OpenSession }) {
-  const [isSent, give] = useAnswer(asked, session);
-  const [isDenying, setDenying] = useState(false);
-  const [reason, setReason] = useState("");
-  const words: Record<string, string> = { read: "read", write: "write to", shell: "run", "custom-tool": "use" };
-  const title = `May it ${words[asked.permissionKind] ?? "use"} this?`;
-  const diff = typeof asked.details.diff === "string" ? asked.details.diff : "";
+/** The frame of what is asked. It takes the focus when it appears, unless the focus is where something could be written. */
+function Card({
+  asked,
+  title,
+  keys = () => false,
+  children,
+}: {
+  asked: Asked;
+  title: ComponentChildren;
+  keys?: (key: string) => boolean;
+  children: ComponentChildren;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const deafUntil = useRef(0);
+  useEffect(() => {
+    const isMeant = location.hash.endsWith(`/${encodeURIComponent(asked.requestId)}`);
+    if (!isMeant && !isFree(document.activeElement)) return;
+    deafUntil.current = performance.now() + DEAF_MS;
+    box.current?.focus({ preventScroll: true });
+    box.current?.scrollIntoView({ block: "nearest" });
+  }, []);
+  const hasFocus = useRef(false);
+  useEffect(
+    () => () => {
+      // The answered card goes: whoever was in it goes on to the next one, or to the box.
+      if (hasFocus.current) setTimeout(() => isFree(document.activeElement) && goOn());
+    },
+    [],
+  );
+  const pressed = (event: KeyboardEvent): void => {
+    const isWriting = (event.target as HTMLElement).matches("input, textarea");
+    if (isWriting || event.ctrlKey || event.metaKey || event.altKey || performance.now() < deafUntil.current) return;
+    if (!keys(event.key.toLowerCase())) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
   return (
-    <div class="request" role="group" aria-label={`${title} ${asked.subject}`}>
-      <h3>{title}</h3>
-      <Code text={asked.subject} language={asked.permissionKind === "shell" ? "bash" : ""} />
-      {diff && <Code text={diff} language="diff" />}
-      {isDenying ? (
-        <form
-          class="deny"
-          onSubmit={(event) => {
-            event.preventDefault();
-            void give({ decision: "deny", feedback: reason });
-          }}
-        >
-          <label for={`reason-${asked.requestId}`}>What should it do instead? (may be left empty)</label>
-          <input
-            id={`reason-${asked.requestId}`}
-            value={reason}
-            ref={(box) => box?.focus()}
-            onInput={(event) => setReason(event.currentTarget.value)}
-          />
-          <div class="buttons">
-            <button type="button" onClick={() => setDenying(false)}>
-              Back
-            </button>
-            <button type="submit" class="danger" disabled={isSent}>
-              Deny
-            </button>
-          </div>
-        </form>
-      ) : (
-        <div class="buttons">
-          <button type="button" class="primary" disabled={isSent} onClick={() => void give({ decision: "approve" })}>
-            Allow once
-          </button>
-          <button
-            type="button"
-            disabled={isSent}
-            title={asked.rule}
-            onClick={() => void give({ decision: "approve_for_session" })}
-          >
-            Allow for this session
-          </button>
-          <button type="button" disabled={isSent} onClick={() => setDenying(true)}>
-            Deny …
-          </button>
-        </div>
-      )}
-      {asked.rule && (
-        <p class="aside">
-          For this session means: <code>{asked.rule}</code>
-        </p>
-      )}
+    <div
+      class="request"
+      role="group"
+      tabIndex={-1}
+      ref={box}
+      aria-labelledby={`asked-${asked.requestId}`}
+      data-request={asked.requestId}
+      onKeyDown={pressed}
+      onFocusIn={() => (hasFocus.current = true)}
+      onFocusOut={(event) => (hasFocus.current = event.relatedTarget === null)}
+    >
+      <h3 id={`asked-${asked.requestId}`}>{title}</h3>
+      {children}
     </div>
   );
 }
 
-function Question({ asked, session }: { asked: Asked; session: OpenSession }) {
+function isFree(active: Element | null): boolean {
+  if (document.querySelector("dialog[open]")) return false;
+  return active === null || active === document.body || active.matches(".thread");
+}
+
+function goOn(): void {
+  const next = document.querySelector<HTMLElement>(".request");
+  if (next) next.focus();
+  else if (matchMedia("(pointer: fine)").matches) document.getElementById("composer")?.focus();
+}
+
+/** What fits into the question itself. */
+const SHORT = 160;
+
+const VERBS: Record<string, string> = { read: "read", write: "write to", shell: "run", "custom-tool": "use" };
+
+function Permission({ asked, session }: Props) {
+  const [isSent, give] = useAnswer(asked, session);
+  const [step, setStep] = useState<"choose" | "deny" | "always">("choose");
+  const { diff, warning, intention, canOfferSessionApproval } = asked.details;
+  const offersMore = asked.rule !== "" && canOfferSessionApproval !== false;
+  const once = (): void => void give({ decision: "approve" });
+  const forSession = (): void => void give({ decision: "approve_for_session" });
+  const keys = (key: string): boolean => {
+    if (isSent || step !== "choose") return false;
+    if (key === "a") once();
+    else if (key === "s" && offersMore) forSession();
+    else if (key === "d") setStep("deny");
+    else return false;
+    return true;
+  };
+  const verb = VERBS[asked.permissionKind] ?? "use";
+  const isShort = asked.permissionKind !== "shell" && asked.subject.length <= SHORT && !asked.subject.includes("\n");
+  const title = isShort ? (
+    <>
+      May it {verb} <code dir="auto">{asked.subject}</code>?
+    </>
+  ) : (
+    `May it ${verb} this?`
+  );
+  return (
+    <Card asked={asked} title={title} keys={keys}>
+      {typeof intention === "string" && asked.permissionKind === "shell" && <p dir="auto">{intention}</p>}
+      {!isShort && <LongCode text={asked.subject} language={asked.permissionKind === "shell" ? "bash" : ""} />}
+      {typeof warning === "string" && (
+        <p class="warning">
+          <Icon name="warning" /> {warning}
+        </p>
+      )}
+      {typeof diff === "string" && diff && <LongCode text={diff} language="diff" />}
+      {step === "deny" && <Denying asked={asked} isSent={isSent} give={give} back={() => setStep("choose")} />}
+      {step === "always" && <Always asked={asked} session={session} isSent={isSent} give={give} back={() => setStep("choose")} />}
+      {step === "choose" && (
+        <>
+          <div class="buttons">
+            <button type="button" class="primary" disabled={isSent} aria-keyshortcuts="a" title="Allow once (A)" onClick={once}>
+              Allow once
+            </button>
+            {offersMore && (
+              <>
+                <button
+                  type="button"
+                  disabled={isSent}
+                  aria-keyshortcuts="s"
+                  aria-describedby={`means-${asked.requestId}`}
+                  title="Allow for this session (S)"
+                  onClick={forSession}
+                >
+                  Allow for this session
+                </button>
+                <button type="button" disabled={isSent} onClick={() => setStep("always")}>
+                  Always …
+                </button>
+              </>
+            )}
+            <button type="button" disabled={isSent} aria-keyshortcuts="d" title="Deny (D)" onClick={() => setStep("deny")}>
+              Deny …
+            </button>
+          </div>
+          {offersMore && (
+            <p class="aside" id={`means-${asked.requestId}`}>
+              For this session means: it may {meaningOf(asked)} without asking again.
+            </p>
+          )}
+        </>
+      )}
+    </Card>
+  );
+}
+
+function Denying({ asked, isSent, give, back }: { asked: Asked; isSent: boolean; give: Give; back: () => void }) {
+  const [reason, setReason] = useState("");
+  return (
+    <form
+      class="deny"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void give({ decision: "deny", feedback: reason.trim() });
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") back();
+      }}
+    >
+      <label for={`reason-${asked.requestId}`}>What should it do instead? (may be left empty)</label>
+      <input
+        id={`reason-${asked.requestId}`}
+        dir="auto"
+        autocomplete="off"
+        value={reason}
+        ref={focusOnce}
+        onInput={(event) => setReason(event.currentTarget.value)}
+      />
+      <div class="buttons">
+        <button type="submit" class="danger" disabled={isSent}>
+          Deny
+        </button>
+        <button type="button" onClick={back}>
+          Back
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** What always means, in words, before it is given: it also holds in sessions that are yet to come. */
+function Always({ asked, session, isSent, give, back }: Props & { isSent: boolean; give: Give; back: () => void }) {
+  const app = useApp();
+  const directory = session.conversation.workingDirectory ?? app.settings.value?.working_directory;
+  const may = meaningOf(asked);
+  return (
+    <div class="always" onKeyDown={(event) => event.key === "Escape" && back()}>
+      <p>From now on, in this session and in those that you start later, it may {may} without asking.</p>
+      <div class="buttons">
+        {directory && (
+          <button type="button" disabled={isSent} ref={focusOnce} onClick={() => void give({ decision: "approve_always" })}>
+            Always in <code>{directory}</code>
+          </button>
+        )}
+        <button
+          type="button"
+          disabled={isSent}
+          ref={directory ? null : focusOnce}
+          onClick={() => void give({ decision: "approve_always", everywhere: true })}
+        >
+          Always, wherever a session works
+        </button>
+        <button type="button" onClick={back}>
+          Back
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function focusOnce(element: HTMLElement | null): void {
+  element?.focus();
+}
+
+function Question({ asked, session }: Props) {
   const [isSent, give] = useAnswer(asked, session);
   const [text, setText] = useState("");
+  const choose = (choice: string): void => void give({ answer: choice, was_freeform: false });
+  const answer = (): void => {
+    if (text.trim()) void give({ answer: text.trim(), was_freeform: true });
+  };
+  const keys = (key: string): boolean => {
+    const choice = asked.choices[Number(key) - 1];
+    if (isSent || choice === undefined) return false;
+    choose(choice);
+    return true;
+  };
   return (
-    <div class="request" role="group" aria-label={`Question: ${asked.question}`}>
-      <h3>{asked.question}</h3>
+    <Card asked={asked} title={<span dir="auto">{asked.question}</span>} keys={keys}>
       {asked.choices.length > 0 && (
-        <div class="buttons">
-          {asked.choices.map((choice) => (
-            <button key={choice} type="button" disabled={isSent} onClick={() => void give({ answer: choice, was_freeform: false })}>
-              {choice}
-            </button>
+        <ol class="choices">
+          {asked.choices.map((choice, index) => (
+            <li key={choice}>
+              <button
+                type="button"
+                disabled={isSent}
+                aria-keyshortcuts={index < 9 ? String(index + 1) : undefined}
+                onClick={() => choose(choice)}
+              >
+                <kbd aria-hidden="true">{index + 1}</kbd> <span dir="auto">{choice}</span>
+              </button>
+            </li>
           ))}
-        </div>
+        </ol>
       )}
-      {asked.allowFreeform && (
-        <form
-          class="row"
-          onSubmit={(event) => {
-            event.preventDefault();
-            void give({ answer: text, was_freeform: true });
-          }}
+      {(asked.allowFreeform || asked.choices.length === 0) && (
+        <Writing
+          id={`answer-${asked.requestId}`}
+          label={asked.choices.length ? "Or in your own words" : "Your answer"}
+          text={text}
+          setText={setText}
+          send={answer}
         >
-          <label class="hidden" for={`answer-${asked.requestId}`}>
-            Your answer
-          </label>
-          <input
-            id={`answer-${asked.requestId}`}
-            value={text}
-            placeholder="Your answer"
-            onInput={(event) => setText(event.currentTarget.value)}
-          />
           <button type="submit" class="primary" disabled={isSent || text.trim() === ""}>
             Answer
           </button>
-        </form>
+        </Writing>
       )}
-    </div>
+    </Card>
   );
 }
 
-function ClientTool({ asked, session }: { asked: Asked; session: OpenSession }) {
+function ClientTool({ asked, session }: Props) {
   const [isSent, give] = useAnswer(asked, session);
   const [text, setText] = useState("");
+  const title = (
+    <>
+      This waits for a program that runs <code>{asked.toolName}</code>
+    </>
+  );
   return (
-    <div class="request" role="group" aria-label={`Waits for a client that runs ${asked.toolName}`}>
-      <h3>
-        This waits for a program that runs <code>{asked.toolName}</code>
-      </h3>
+    <Card asked={asked} title={title}>
       <p class="aside">It goes on by itself when one is there. You may also say yourself what it should have given.</p>
-      <Code text={asked.arguments} language="json" />
-      <form
-        class="row"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void give({ content: text, success: true });
-        }}
+      <LongCode text={pretty(asked.arguments)} language="json" />
+      <Writing
+        id={`result-${asked.requestId}`}
+        label="The result"
+        text={text}
+        setText={setText}
+        send={() => void give({ content: text, success: true })}
       >
-        <label class="hidden" for={`result-${asked.requestId}`}>
-          The result
-        </label>
-        <input id={`result-${asked.requestId}`} value={text} placeholder="The result" onInput={(event) => setText(event.currentTarget.value)} />
-        <button type="submit" disabled={isSent}>
-          Give it
+        <button type="submit" class="primary" disabled={isSent}>
+          Give this result
         </button>
-        <button type="button" disabled={isSent} onClick={() => void give({ content: "Nobody can run it.", success: false })}>
-          Fail it
+        <button
+          type="button"
+          disabled={isSent}
+          title="The model is told that it failed, with what is written here"
+          onClick={() => void give({ content: text.trim() || "Nobody can run it.", success: false })}
+        >
+          Let it fail
         </button>
-      </form>
-    </div>
+      </Writing>
+    </Card>
+  );
+}
+
+/** A few lines of text, and what is done with them. Enter sends, Shift+Enter is a new line. */
+function Writing({
+  id,
+  label,
+  text,
+  setText,
+  send,
+  children,
+}: {
+  id: string;
+  label: string;
+  text: string;
+  setText: (text: string) => void;
+  send: () => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <form
+      class="writing"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <label for={id}>{label}</label>
+      <textarea
+        id={id}
+        dir="auto"
+        rows={Math.min(8, Math.max(1, text.split("\n").length))}
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+          event.preventDefault();
+          send();
+        }}
+      />
+      <div class="buttons">{children}</div>
+    </form>
   );
 }

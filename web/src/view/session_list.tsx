@@ -1,11 +1,14 @@
-/** The sessions: what runs, what waits for somebody, and everything that was. */
+/** The sessions: what runs, what waits for somebody, and everything that was. Below them, how the page behaves. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SessionView } from "../api/wire.ts";
+import { notifying, toggleNotifying, type Notifying } from "./attention.ts";
 import { useApp } from "./context.ts";
-import { Icon } from "./icons.tsx";
-import { SessionMenu } from "./session_menu.tsx";
-import { exactly, moment } from "./words.ts";
+import { dialog } from "./dialogs.tsx";
+import { Icon, type IconName } from "./icons.tsx";
+import { chooseImport, renaming, SessionMenu } from "./session_menu.tsx";
+import { nextTheme, theme, THEMES } from "./theme.ts";
+import { count, exactly, moment } from "./words.ts";
 
 const STATUS_WORDS = { idle: "", queued: "queued", running: "running", waiting: "waits for an answer" } as const;
 
@@ -15,7 +18,13 @@ export function SessionList() {
   const pinned = sessions.filter((session) => session.pinned);
   const others = sessions.filter((session) => !session.pinned);
   return (
-    <nav class="list" aria-label="Sessions">
+    <nav
+      class="list"
+      aria-label="Sessions"
+      onKeyDown={(event) => {
+        if (event.key === "Escape") app.listIsOpen.value = false;
+      }}
+    >
       <div class="list-top">
         <button type="button" class="primary wide-button" onClick={() => app.go({ kind: "start" })}>
           <Icon name="plus" /> New session
@@ -25,10 +34,14 @@ export function SessionList() {
         </button>
       </div>
       <Search />
-      <a class={app.place.value.kind === "overview" ? "list-link current" : "list-link"} href="#/overview">
+      <a
+        class={app.place.value.kind === "overview" ? "list-link current" : "list-link"}
+        href="#/overview"
+        aria-current={app.place.value.kind === "overview" ? "page" : undefined}
+      >
         <Icon name="overview" /> Overview
         {app.attention.value > 0 && (
-          <span class="badge" aria-label={`${app.attention.value} wait for an answer`}>
+          <span class="badge" role="img" aria-label={`${count(app.attention.value, "session")} wait for an answer`}>
             {app.attention.value}
           </span>
         )}
@@ -38,11 +51,12 @@ export function SessionList() {
         <Rows title={app.search.value ? "Found" : pinned.length ? "Others" : ""} sessions={others} />
         {sessions.length === 0 && <p class="aside padded">{app.search.value ? "Nothing has that in it." : "What you start is kept here."}</p>}
         {app.more.value !== null && (
-          <button type="button" class="link padded" onClick={() => void app.attempt(() => app.showMore())}>
+          <button type="button" class="wide-button more" onClick={() => void app.attempt(() => app.showMore())}>
             Show more
           </button>
         )}
       </div>
+      <Footer />
     </nav>
   );
 }
@@ -85,33 +99,50 @@ function Rows({ title, sessions }: { title: string; sessions: SessionView[] }) {
 
 function Row({ session }: { session: SessionView }) {
   const app = useApp();
-  const [isRenaming, setRenaming] = useState(false);
   const isCurrent = app.open.value?.id === session.id;
-  const words = STATUS_WORDS[session.status];
+  const isNews = session.unread === true && !isCurrent;
   return (
     <li class={isCurrent ? "row-item current" : "row-item"}>
-      {isRenaming ? (
-        <Renaming session={session} done={() => setRenaming(false)} />
+      {renaming.value === session.id ? (
+        <Renaming session={session} />
       ) : (
-        <a href={`#/s/${encodeURIComponent(session.id)}`} aria-current={isCurrent ? "page" : undefined}>
-          <span class={`dot ${session.status}`} role="img" aria-label={words || "idle"} />
-          <span class={session.unread ? "row-title unread" : "row-title"}>{session.title || "New session"}</span>
-          {session.pending_requests > 0 && <span class="badge">{session.pending_requests}</span>}
+        <a
+          href={`#/s/${encodeURIComponent(session.id)}`}
+          title={session.title}
+          aria-current={isCurrent ? "page" : undefined}
+          onClick={() => (app.listIsOpen.value = false)}
+        >
+          <span class={`dot ${session.status}`} role="img" aria-label={STATUS_WORDS[session.status] || "idle"} />
+          <span class={isNews ? "row-title unread" : "row-title"} dir="auto">
+            {isNews && <span class="hidden">Unread: </span>}
+            {session.title || "New session"}
+          </span>
+          {session.pending_requests > 0 && (
+            <span class="badge" role="img" aria-label={`${count(session.pending_requests, "answer")} wanted`}>
+              {session.pending_requests}
+            </span>
+          )}
           <time title={exactly(session.updated_at)}>{moment(session.updated_at)}</time>
         </a>
       )}
-      <SessionMenu session={session} rename={() => setRenaming(true)} />
+      <SessionMenu session={session} />
     </li>
   );
 }
 
-function Renaming({ session, done }: { session: SessionView; done: () => void }) {
+function Renaming({ session }: { session: SessionView }) {
   const app = useApp();
   const box = useRef<HTMLInputElement>(null);
+  const isDone = useRef(false);
   useEffect(() => box.current?.select(), []);
+  const leave = (): void => {
+    isDone.current = true;
+    renaming.value = null;
+  };
   const save = async (): Promise<void> => {
+    if (isDone.current) return;
     const title = box.current?.value.trim() ?? "";
-    done();
+    leave();
     if (!title || title === session.title) return;
     const changed = await app.attempt(() => app.server.change(session.id, { title }));
     if (changed) app.put(changed);
@@ -130,13 +161,63 @@ function Renaming({ session, done }: { session: SessionView; done: () => void })
       <input
         id={`name-${session.id}`}
         ref={box}
+        dir="auto"
         defaultValue={session.title}
         maxLength={200}
         onBlur={() => void save()}
         onKeyDown={(event) => {
-          if (event.key === "Escape") done();
+          if (event.key !== "Escape") return;
+          event.stopPropagation();
+          leave();
         }}
       />
     </form>
+  );
+}
+
+const NOTIFYING_WORDS: Record<Notifying, string> = {
+  unsupported: "This browser has no notifications",
+  blocked: "The browser blocks notifications of this page",
+  off: "Notify me when something needs me",
+  on: "Notifications are on; turn them off",
+};
+
+function Footer() {
+  const app = useApp();
+  const isPossible = notifying.value === "on" || notifying.value === "off";
+  return (
+    <footer class="list-foot">
+      <FooterButton icon={theme.value} label={`Colours: ${THEMES[theme.value].toLowerCase()}`} run={nextTheme} />
+      <FooterButton
+        icon={notifying.value === "on" ? "bell" : "bell-off"}
+        label={NOTIFYING_WORDS[notifying.value]}
+        isPressed={notifying.value === "on"}
+        isDisabled={!isPossible}
+        run={() => void toggleNotifying()}
+      />
+      <FooterButton icon="bring" label="Import a session" run={() => chooseImport(app)} />
+      <FooterButton icon="keys" label="Keys" run={() => (dialog.value = { kind: "keys" })} />
+      <FooterButton icon="leave" label="Sign out" run={() => app.signOut()} />
+    </footer>
+  );
+}
+
+function FooterButton({
+  icon,
+  label,
+  run,
+  isPressed,
+  isDisabled = false,
+}: {
+  icon: IconName;
+  label: string;
+  run: () => void;
+  isPressed?: boolean;
+  isDisabled?: boolean;
+}) {
+  return (
+    <button type="button" class="quiet" aria-label={label} title={label} aria-pressed={isPressed} disabled={isDisabled} onClick={run}>
+      <Icon name={icon} />
+    </button>
   );
 }

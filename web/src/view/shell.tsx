@@ -11,12 +11,15 @@ import { SignIn } from "./sign_in.tsx";
 import { TasksPanel } from "./tasks_panel.tsx";
 import { TimelinePanel } from "./timeline_panel.tsx";
 import { useAttention } from "./attention.ts";
+import { Dialogs } from "./dialogs.tsx";
+import { useSeen } from "./seen.ts";
 import { useShortcuts } from "./shortcuts.ts";
 
 export function Shell() {
   const app = useApp();
   useShortcuts(app);
   useAttention(app);
+  useSeen(app);
   useSignalEffect(() => {
     document.body.classList.toggle("list-open", app.listIsOpen.value);
   });
@@ -33,6 +36,7 @@ export function Shell() {
         {app.open.value && app.panel.value === "timeline" && <TimelinePanel session={app.open.value} />}
       </div>
       {app.paletteIsOpen.value && <Palette />}
+      <Dialogs />
       <Notices />
     </>
   );

@@ -56,7 +56,6 @@ function Task({ task, session, startsOpen }: { task: TaskView; session: OpenSess
   const app = useApp();
   const [isOpen, setOpen] = useState(startsOpen);
   const isRunning = task.ended_at === null;
-  const took = (task.ended_at ?? Date.now()) - task.started_at;
   return (
     <li class={`task ${task.status}`}>
       <button type="button" class="task-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
@@ -65,14 +64,25 @@ function Task({ task, session, startsOpen }: { task: TaskView; session: OpenSess
       </button>
       <p class="aside" title={exactly(task.started_at)}>
         {task.id} · {task.status}
-        {task.exit_code !== null && ` · exit ${task.exit_code}`} · {duration(took)}
+        {task.exit_code !== null && ` · exit ${task.exit_code}`} · {duration(task.duration_ms)}
         {task.detail && ` · ${task.detail}`}
       </p>
       {isOpen && <Output task={task} session={session} />}
       {isRunning && (
-        <button type="button" class="danger" onClick={() => void app.attempt(() => app.server.kill(session.id, task.id))}>
-          Kill
-        </button>
+        <div class="buttons">
+          <button type="button" class="danger" onClick={() => void app.attempt(() => app.server.kill(session.id, task.id))}>
+            Kill
+          </button>
+          {task.foreground && (
+            <button
+              type="button"
+              title="The turn goes on without it"
+              onClick={() => void app.attempt(() => app.server.toBackground(session.id, task.id))}
+            >
+              To the background
+            </button>
+          )}
+        </div>
       )}
     </li>
   );

@@ -33,10 +33,11 @@ export function Thread({ session }: { session: OpenSession }) {
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     sticks.current = isNear;
     setAtBottom(isNear);
-    if (box.scrollTop < 400 && session.loaded.value) void app.attempt(() => older(session, box));
+    if (box.scrollTop < 400 && session.loaded.value) void app.attempt(() => older(session));
   };
+  const steady = useSteadiness(session, scroller);
   useLayoutEffect(() => {
-    if (sticks.current) toBottom();
+    if (!steady() && sticks.current) toBottom();
   });
   useEffect(() => {
     // What is sent is to be seen, wherever one was reading.
@@ -80,17 +81,37 @@ export function Thread({ session }: { session: OpenSession }) {
 
 let isFetching = false;
 
-/** Fetch what lies before, and stay where one was reading. */
-async function older(session: OpenSession, box: HTMLElement): Promise<void> {
-  if (isFetching || session.firstPosition.value <= 1) return;
+/** Fetch what lies before. */
+async function older(session: OpenSession): Promise<void> {
+  if (isFetching) return;
   isFetching = true;
   try {
-    const fromBottom = box.scrollHeight - box.scrollTop;
     await session.older();
-    requestAnimationFrame(() => requestAnimationFrame(() => (box.scrollTop = box.scrollHeight - fromBottom)));
   } finally {
     isFetching = false;
   }
+}
+
+/** Browsers hold what one reads in its place when something comes above it, but not at the very top, and not all do. */
+const HOLDS_PLACE = CSS.supports("overflow-anchor", "auto");
+
+/** Stay where one is reading when older messages come in above. Gives what is to be called once they are there. */
+function useSteadiness(session: OpenSession, scroller: { current: HTMLElement | null }): () => boolean {
+  const first = session.firstPosition.value;
+  const known = useRef(first);
+  const fromBottom = useRef<number | null>(null);
+  if (first < known.current) {
+    const box = scroller.current;
+    // Measured as late as can be: one may have scrolled on while they were fetched.
+    if (box && (box.scrollTop < 1 || !HOLDS_PLACE)) fromBottom.current = box.scrollHeight - box.scrollTop;
+  }
+  known.current = first;
+  return () => {
+    if (fromBottom.current === null || !scroller.current) return false;
+    scroller.current.scrollTop = scroller.current.scrollHeight - fromBottom.current;
+    fromBottom.current = null;
+    return true;
+  };
 }
 
 interface PartOfThread {
@@ -125,28 +146,51 @@ function Part({
   isLast: boolean;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const [isNear, setNear] = useState(isLast);
+  // What is fetched while one reads is drawn once, and so its height is known; at first only the end is.
+  const [isNear, setNear] = useState(isLast || session.loaded.value);
   const height = useRef(part.items.length * 140);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
     const observer = new IntersectionObserver(
-      ([entry]) => {
+      (entries) => {
+        const entry = entries.at(-1); // Several may have come together: how it is now.
         if (!entry) return;
         if (!entry.isIntersecting) height.current = element.offsetHeight;
         setNear(entry.isIntersecting);
       },
-      { root: scroller.current, rootMargin: "1200px 0px" },
+      { root: scroller.current, rootMargin: "200% 0px" },
     );
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
   const isDrawn = isNear || isLast;
+  useSteadyBottom(box, scroller, isDrawn);
   return (
     <div ref={box} class="part" style={isDrawn ? undefined : { height: `${height.current}px` }}>
       {isDrawn && part.items.map((item) => <ItemView key={item.key} item={item} version={item.version} session={session} />)}
     </div>
   );
+}
+
+/**
+ * A part that one has scrolled into from below before it was drawn gets its real height now: what stands below it stays
+ * where it is. Browsers would hold its top instead, which nobody sees.
+ */
+function useSteadyBottom(part: { current: HTMLElement | null }, scroller: { current: HTMLElement | null }, isDrawn: boolean): void {
+  const wasDrawn = useRef(isDrawn);
+  const bottom = useRef<number | null>(null);
+  if (isDrawn && !wasDrawn.current && part.current && scroller.current) {
+    const at = part.current.getBoundingClientRect();
+    const view = scroller.current.getBoundingClientRect();
+    bottom.current = at.top < view.top && at.bottom > view.top ? at.bottom : null;
+  }
+  wasDrawn.current = isDrawn;
+  useLayoutEffect(() => {
+    if (bottom.current === null || !part.current || !scroller.current) return;
+    scroller.current.scrollTop += part.current.getBoundingClientRect().bottom - bottom.current;
+    bottom.current = null;
+  }, [isDrawn]);
 }
 
 /** A message on its way: shown at once, until it stands in the log or in the queue. */

@@ -1,21 +1,69 @@
-/** One line that says what a call is about. */
+/** One line that says what a call is about, also while its arguments are still being written, and however long they are. */
 
-import type { Call } from "../model/conversation.ts";
+import type { Asked, Call } from "../model/conversation.ts";
 
 const TELLING = ["command", "path", "file_path", "pattern", "query", "url", "question", "task_id", "prompt", "name"];
 
-export function summaryOf(call: Call): string {
-  const given = argumentsOf(call.arguments);
-  const name = TELLING.find((found) => typeof given[found] === "string");
-  const value = name ? String(given[name]) : call.arguments;
-  return value.replace(/\s+/g, " ").trim().slice(0, 200);
+/** A line needs no more: what a call is about stands at the beginning. */
+const LOOKED_AT = 4_000;
+const LONGEST_LINE = 200;
+
+export function summaryOf(call: Pick<Call, "arguments">): string {
+  const beginning = call.arguments.slice(0, LOOKED_AT);
+  const value = TELLING.map((name) => stringIn(beginning, name)).find((found) => found !== null) ?? beginning;
+  return value.replace(/\s+/g, " ").trim().slice(0, LONGEST_LINE);
 }
 
-export function argumentsOf(text: string): Record<string, unknown> {
+/** The string that a name has in a piece of JSON, as far as it is there. */
+function stringIn(json: string, name: string): string | null {
+  const found = new RegExp(`[{,]\\s*"${name}"\\s*:\\s*"((?:[^"\\\\]|\\\\.)*)`).exec(json);
+  if (!found) return null;
+  const raw = found[1]!.replace(/\\(u[\da-f]{0,3})?$/i, "");
   try {
-    const found: unknown = JSON.parse(text || "{}");
-    return typeof found === "object" && found !== null ? (found as Record<string, unknown>) : {};
+    return JSON.parse(`"${raw}"`) as string;
   } catch {
-    return {};
+    return raw;
   }
+}
+
+/** JSON as people read it. What is none, or too long to be worth it, is left as it is. */
+export function pretty(text: string): string {
+  if (text.length > 200_000) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** What allowing something beyond once would let it do, after "it may". */
+export function meaningOf(asked: Pick<Asked, "rule" | "permissionKind" | "toolName">): string {
+  const { rule, permissionKind: kind } = asked;
+  if (kind === "shell" && rule.startsWith("shell(")) return "run this very command";
+  if (kind === "custom-tool") return `use ${asked.toolName}`;
+  if (kind === "read" || kind === "write") {
+    const verb = kind === "read" ? "read" : "write";
+    if (rule === kind) return `${verb} any file in the working directory`;
+    if (rule.startsWith(`${kind}(`)) return kind === "read" ? "read this very path" : "write to this very path";
+  }
+  return `do what the rule ${rule} covers`;
+}
+
+/** How a request was answered, and by whom; the one person of a local server needs no name. */
+export function outcomeOf(asked: Pick<Asked, "kind" | "outcome" | "answeredBy" | "feedback">): string {
+  const by = asked.answeredBy && asked.answeredBy !== "local" ? ` by ${asked.answeredBy}` : "";
+  const said = asked.feedback ? `: “${asked.feedback}”` : "";
+  if (asked.kind === "question") return asked.outcome === "cancelled" ? "Not answered" : `Answered${by}${said}`;
+  if (asked.kind === "client_tool") return asked.outcome === "cancelled" ? "Nobody ran it" : by && `Its result was given${by}`;
+  if (asked.outcome === "approved") return `Allowed once${by}${said}`;
+  if (asked.outcome === "approved-for-session") return `Allowed from now on${by}${said}`;
+  if (asked.outcome === "denied-interactively-by-user") return `Denied${by}${said}`;
+  return asked.outcome.startsWith("denied") ? `Denied: nobody could be asked${said}` : "Not answered";
+}
+
+/** At most so many characters, and no half of one. */
+export function beginningOf(text: string, limit: number): string {
+  if (text.length <= limit) return text;
+  const isHalf = (text.charCodeAt(limit - 1) & 0xfc00) === 0xd800;
+  return text.slice(0, isHalf ? limit - 1 : limit);
 }

@@ -181,6 +181,10 @@ class DataAnsweredElsewhere(Transient, frozen=True, tag="data-answered-elsewhere
     """Requests that somebody else had answered, or that were closed, before these answers came."""
 
 
+class DataTitle(Transient, frozen=True, tag="data-title"):
+    """The session has another title, which somebody gave it or a model made."""
+
+
 class DataToolProgress(Transient, frozen=True, tag="data-tool-progress"):
     """What a running tool says; not kept."""
 

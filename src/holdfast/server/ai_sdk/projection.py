@@ -121,6 +121,8 @@ class Projection:
                 return self._ended(ended)
             case session.SessionError() as error:
                 self._error = error
+            case session.TitleChanged() as named if self.turn_id and (named.chosen or named.by_model):
+                return [chunks.DataTitle({"title": named.title})]
             case body:
                 return self._said(body) or self._tools.take(body)
         return []

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.events.ids import Key, Owner, Position, RequestId, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
+from holdfast.observing.observer import Observer
 from holdfast.server.copilot.client_commands import ClientCommands
 from holdfast.server.copilot.connection import Attached, Connection
 from holdfast.server.copilot.hub import Hub, Member
@@ -70,6 +71,7 @@ class Service:
         settings: Settings,
         models: ModelNames,
         credentials: Credentials,
+        observer: Observer,
     ) -> None:
         self.operations = operations
         self.tasks = tasks
@@ -78,6 +80,7 @@ class Service:
         self.settings = settings
         self.models = models
         self.credentials = credentials
+        self.observer = observer
         self.presence = Presence(operations, operations.store, clock)
         self.connections: set[Connection] = set()
         self.hubs: dict[Key, Hub] = {}

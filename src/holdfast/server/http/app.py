@@ -1,4 +1,4 @@
-"""The application: every route behind the gate."""
+"""The application: every route behind the gate, and every request noted."""
 
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
@@ -10,12 +10,14 @@ from holdfast.server.http import (
     health,
     models,
     overview,
+    page,
     queue,
     requests,
+    sending,
     sessions,
     tasks,
-    welcome,
 )
+from holdfast.server.http.access import Access
 from holdfast.server.http.gate import Gate, Names
 from holdfast.server.http.openapi import openapi_route
 from holdfast.server.http.service import Service
@@ -24,9 +26,10 @@ from holdfast.server.http.service import Service
 def api_routes(service: Service) -> list[Route]:
     """Everything but the schema, which is made of these."""
     return [
-        *welcome.routes(service),
+        *page.routes(),
         *health.routes(service),
         *sessions.routes(service),
+        *sending.routes(service),
         *queue.routes(service),
         *requests.routes(service),
         *events.routes(service),
@@ -42,4 +45,5 @@ def application(service: Service, names: Names) -> ASGIApp:
     """What a web server is given."""
     found = api_routes(service)
     router = Router([*found, openapi_route(found)], redirect_slashes=False)
-    return Gate(router, names=names, identities=service.identities)
+    gate = Gate(router, names=names, identities=service.identities)
+    return Access(gate, clock=service.clock, observer=service.observer, accesses=service.accesses)

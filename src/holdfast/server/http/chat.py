@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, Position, SessionId
+from holdfast.events.ids import Key, MessageId, Position, SessionId
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.turn import TurnStarted
 from holdfast.server.ai_sdk.message import Message, conversation
@@ -109,6 +109,7 @@ class Chat:
         key = Key(identity.owner, SessionId(body.id))
         meant = body.meant()
         if isinstance(meant, Words) and await self._operations.store.row(key) is None:
+            await self._operations.check_turns(key, MessageId(meant.message_id))
             # A crash right after this leaves an empty session, and the client to send again under the same id.
             await self._operations.create_if_missing(identity.owner, self._options(identity, body), key.session)
         return await self._take(request, key, body, meant)
@@ -120,6 +121,7 @@ class Chat:
     async def _take(self, request: Request, key: Key, body: ChatBody, meant: Meant) -> Response:
         asked = ChatRequest(self._service, request, key)
         if body.tools is not None and isinstance(meant, Words):
+            await self._operations.check_turns(key, MessageId(meant.message_id))
             await self._offer(key, body.client_tools())
         return await asked.take(body, meant)
 
@@ -138,6 +140,8 @@ class Chat:
             tools=self._service.policy(identity).chosen_tools(None, settings.tools),
             client_tools=body.client_tools(),
             client_name="http",
+            wants_title=settings.titles == "model",
+            settings=SettingsChanged(thinking=settings.thinking) if settings.thinking is not None else None,
         )
 
     # Reading

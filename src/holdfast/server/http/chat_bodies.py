@@ -10,23 +10,13 @@ from holdfast.events.session import ClientTool
 from holdfast.server.ai_sdk.chunks import DataQueued
 from holdfast.server.ai_sdk.sent import Id, Meant, Trigger, UiMessage, Words, meant
 from holdfast.server.errors import Invalid
+from holdfast.server.http.message_options import MessageOptions
 from holdfast.server.operations import DeliveryChoice
 
 MAX_BODY_BYTES: Final = 8_000_000
 """A client sends its whole conversation each time, of which only the end is looked at."""
 
 MAX_CLIENT_TOOLS: Final = 128
-
-
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the person is who writes: the model is told, people are not shown it."""
-
-    url: Annotated[str, Meta(max_length=2_000)] = ""
-    content: Annotated[str, Meta(max_length=32_000)] = ""
-
-    def as_text(self) -> str:
-        lines = [f"[Page URL: {self.url}]"] if self.url else []
-        return "\n".join([*lines, "[Page content]", self.content] if self.content else lines)
 
 
 class ClientToolGiven(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +28,7 @@ class ClientToolGiven(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON schema."""
 
 
-class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+class ChatBody(MessageOptions, frozen=True, kw_only=True):
     """As the `ai` package sends it (`messages`, `trigger`, `messageId`), or simply a `text`. Whatever else an
     application adds is ignored."""
 
@@ -53,7 +43,6 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     """With `text`: the message's own id. Sent again under it, it is the same message."""
     delivery: DeliveryChoice = "steer"
     """What becomes of a message that comes while a turn runs."""
-    context: Context | None = None
     tools: Annotated[tuple[ClientToolGiven, ...], Meta(max_length=MAX_CLIENT_TOOLS)] | None = None
     """The tools that the client runs, from now on. Left out: those that it has."""
 
@@ -69,9 +58,6 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
             ClientTool(name=found.name, description=found.description, parameters=found.parameters)
             for found in self.tools or ()
         )
-
-    def added(self) -> str:
-        return self.context.as_text() if self.context is not None else ""
 
 
 class ChatQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

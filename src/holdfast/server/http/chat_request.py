@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import UserMessage
+from holdfast.live.live import Subscription
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import Chunk
 from holdfast.server.ai_sdk.projection import Projection
@@ -17,11 +19,21 @@ from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import Conflict, NotFound
 from holdfast.server.http.chat_answers import give
 from holdfast.server.http.chat_bodies import ChatBody, ChatQuery, Queued
-from holdfast.server.http.chat_streams import Told, frames, tell_leg, tell_leg_of_message, tell_whole
+from holdfast.server.http.chat_streams import (
+    Told,
+    frames,
+    returned_chunk,
+    tell_leg,
+    tell_leg_of_message,
+    tell_whole,
+)
 from holdfast.server.http.finding import FoundMessage, find_message, find_turn, turn_taken_back
+from holdfast.server.http.message_options import Chosen, chosen
 from holdfast.server.http.service import Service
+from holdfast.server.http.streams import EventStream
 from holdfast.server.http.wire import answer, nothing, read_query
 from holdfast.server.operations import Sent
+from holdfast.store.store import Row
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 
@@ -45,7 +57,7 @@ class ChatRequest:
             case Words():
                 return await self._send(body, meant)
             case Again():
-                return await self._answer_again(meant)
+                return await self._answer_again(body, meant)
             case Answers():
                 return await self._continue(meant)
 
@@ -62,14 +74,29 @@ class ChatRequest:
     # Words
 
     async def _send(self, body: ChatBody, words: Words) -> Response:
-        head = (await self._operations.session(self._key)).head
+        """Who listens before the message is stored hears all that comes of it, and need not look it up."""
+        hearing = self._operations.live.subscribe(self._key)
+        try:
+            response = await self._sent(body, words, hearing)
+        except BaseException:
+            hearing.close()
+            raise
+        if isinstance(response, EventStream):
+            response.when_over(hearing.close)
+        else:
+            hearing.close()
+        return response
+
+    async def _sent(self, body: ChatBody, words: Words, hearing: Subscription) -> Response:
+        row = await self._operations.session(self._key)
+        head, options = row.head, self._chosen(body, row)
         sent = await self._service.send(
             self._identity,
             self._key,
             words.text,
             message_id=MessageId(words.message_id),
             delivery=body.delivery,
-            added=body.added(),
+            **options.as_arguments(),
         )
         if sent.duplicate and (found := await self._find(sent.message_id)):
             if found.said.content != words.text:
@@ -78,27 +105,34 @@ class ChatRequest:
                 return self._leg_of(found)
         if sent.state in ("removed", "refused"):
             raise Conflict("message_removed", "This message was taken out of the queue. Send it under another id.")
-        if sent.while_running and body.delivery != "interrupt":
+        if sent.waits_for_slot or (sent.while_running and body.delivery != "interrupt"):
             return await self._queued(sent)
-        return self._leg_of_sent(sent, head)
+        is_first = row.status == "idle" and not sent.duplicate
+        return self._leg_of_sent(sent, head, heard_since=hearing if is_first else None)
 
     async def _edit(self, body: ChatBody, words: Words) -> Response:
-        head = (await self._operations.session(self._key)).head
+        row = await self._operations.session(self._key)
         found = await self._find(words.message_id)
         if found is None:
             return await self._edit_queued(body, words)
         if found.is_last and found.said.content == words.text:
             return self._leg_of(found)
-        said = UserMessage(
-            message_id=found.said.message_id,
-            turn_id=found.said.turn_id,
-            content=words.text,
-            delivery="idle",
-            added=body.added() or found.said.added,
-            attachments=found.said.attachments,
-            images=found.said.images,
+        said = _with_options(
+            UserMessage(
+                message_id=found.said.message_id,
+                turn_id=found.said.turn_id,
+                content=words.text,
+                delivery="idle",
+                added=found.said.added,
+                attachments=found.said.attachments,
+                images=found.said.images,
+                agent_mode=found.said.agent_mode,
+                model=found.said.model,
+                thinking=found.said.thinking,
+            ),
+            self._chosen(body, row),
         )
-        return await self._send_instead(said, found, head)
+        return await self._send_instead(said, found, row.head)
 
     async def _edit_queued(self, body: ChatBody, words: Words) -> Response:
         """It waits still; or it was never accepted, and then this is the first that is heard of it."""
@@ -109,22 +143,25 @@ class ChatRequest:
             return await self._send(body, words)
         return await self._queued(sent)
 
-    async def _answer_again(self, again: Again) -> Response:
-        head = (await self._operations.session(self._key)).head
+    async def _answer_again(self, body: ChatBody, again: Again) -> Response:
+        row = await self._operations.session(self._key)
         found = await self._find(again.message_id)
         if found is None:
             raise NotFound("message_not_found", f"There is no message {again.message_id} in this session.")
         is_other = again.answer_id not in (None, found.said.turn_id)
         if is_other and found.is_last and await self._was_instead_of(found) == again.answer_id:
             return self._leg_of(found)  # That is done: this is the same request once more.
-        return await self._send_instead(found.said, found, head)
+        said = _with_options(found.said, self._chosen(body, row))
+        return await self._send_instead(said, found, row.head)
 
     async def _was_instead_of(self, found: FoundMessage) -> str | None:
         return await turn_taken_back(self._store, self._key, found.started)
 
     async def _send_instead(self, said: UserMessage, found: FoundMessage, head: Position) -> Response:
         sent = await self._operations.send_instead(self._key, said, replaces=found.position, kept=found.before)
-        first = [chunks.DataReturned({"texts": list(sent.returned)})] if sent.returned else []
+        if sent.waits_for_slot and not sent.returned:
+            return await self._queued(sent)
+        first = [returned_chunk(sent.returned_messages)] if sent.returned else []
         return self._leg_of_sent(sent, head, first=first)
 
     # Answers
@@ -141,6 +178,9 @@ class ChatRequest:
 
     # What is answered
 
+    def _chosen(self, body: ChatBody, row: Row) -> Chosen:
+        return chosen(self._service, self._identity, body, session_model=row.model)
+
     async def _find(self, message_id: str) -> FoundMessage | None:
         row = await self._operations.session(self._key)
         return await find_message(self._store, self._key, row.head, message_id)
@@ -148,9 +188,18 @@ class ChatRequest:
     def _leg_of(self, found: FoundMessage) -> Response:
         return self._stream(tell_leg(self._operations, self._key, Leg(Projection(self._release)), found.started))
 
-    def _leg_of_sent(self, sent: Sent, head: Position, *, first: Iterable[Chunk] = ()) -> Response:
-        leg = Leg(Projection(self._release))
-        told = tell_leg_of_message(self._operations, self._key, leg, sent.message_id, item_key=sent.item_key, head=head)
+    def _leg_of_sent(
+        self, sent: Sent, head: Position, *, first: Iterable[Chunk] = (), heard_since: Subscription | None = None
+    ) -> Response:
+        told = tell_leg_of_message(
+            self._operations,
+            self._key,
+            Leg(Projection(self._release)),
+            sent.message_id,
+            item_key=sent.item_key,
+            head=head,
+            heard_since=heard_since,
+        )
         return self._stream(told, first=first)
 
     async def _queued(self, sent: Sent) -> Response:
@@ -168,6 +217,17 @@ class ChatRequest:
 
     def _stream(self, told: Told | None, *, first: Iterable[Chunk] = ()) -> Response:
         return self._service.streams.answer(self._identity, frames(told, first=first), headers=HEADERS)
+
+
+def _with_options(said: UserMessage, options: Chosen) -> UserMessage:
+    """A message that is sent once more: what was chosen now counts, and for the rest what was chosen then."""
+    return msgspec.structs.replace(
+        said,
+        added=options.context.as_text() if options.context else said.added,
+        model=options.model or said.model,
+        thinking=said.thinking if options.thinking is None else options.thinking,
+        agent_mode=options.agent_mode or said.agent_mode,
+    )
 
 
 def _names_json(accept: str) -> bool:

@@ -1,11 +1,14 @@
 """What is read of a session, told as the chunks of one answer until the answer's end."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from typing import Any
+
+import msgspec
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import Message
-from holdfast.live.live import Changed
+from holdfast.live.live import Changed, Subscription
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import Chunk
 from holdfast.server.ai_sdk.projection import Projection
@@ -13,8 +16,8 @@ from holdfast.server.ai_sdk.telling import Finding, Leg, Whole
 from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import NotFound
 from holdfast.server.http.finding import find_message
-from holdfast.server.operations import Operations
-from holdfast.server.reader import Reader
+from holdfast.server.operations import Operations, Returned, returned
+from holdfast.server.reader import Reader, Reading
 from holdfast.store.store import Cursor
 
 Told = AsyncGenerator[list[Chunk], None]
@@ -46,18 +49,25 @@ async def tell_leg(operations: Operations, key: Key, leg: Leg, started: Position
 
 
 async def tell_leg_of_message(
-    operations: Operations, key: Key, leg: Leg, message_id: MessageId, *, item_key: str, head: Position
+    operations: Operations,
+    key: Key,
+    leg: Leg,
+    message_id: MessageId,
+    *,
+    item_key: str,
+    head: Position,
+    heard_since: Subscription | None = None,
 ) -> Told:
     """The leg of the turn that a message is in; nothing of that turn was in the log when it ended at `head`."""
     finding = Finding(message_id)
-    async with aclosing(operations.read(key, Cursor(head)).batches()) as batches:
+    async with aclosing(operations.read(key, Cursor(head), heard_since=heard_since).batches()) as batches:
         async for batch in batches:
             found = finding.take(batch)
             if finding.came_late:
                 break
             if finding.is_found:
                 yield leg.take(found)
-            elif Changed in map(type, batch) and (taken_out := await _taken_out(operations, key, item_key)):
+            elif any(map(_may_take_out, batch)) and (taken_out := await _taken_out(operations, key, item_key)):
                 yield [taken_out]
                 return
             if leg.is_over:
@@ -102,13 +112,35 @@ def _read(operations: Operations, key: Key, started: Position) -> Reader:
     return operations.read(key, Cursor(Position(started - 1)))
 
 
+def _may_take_out(reading: Reading) -> bool:
+    """Whether a message that waited may have been taken out since. What was only put took nothing out."""
+    return isinstance(reading, Changed) and (reading.queue or (reading.tail is None and not reading.promoted))
+
+
 async def _taken_out(operations: Operations, key: Key, item_key: str) -> Chunk | None:
     """What its sender is told of a message that was taken out of the queue before its turn came."""
     receipt = await operations.store.receipt(key, item_key)
     if receipt is None or receipt.state in ("accepted", "promoted"):
         return None
-    text = receipt.item.text if isinstance(receipt.item, Message) else ""
-    return chunks.DataReturned({"texts": [text]})
+    return returned_chunk((returned(receipt.item),) if isinstance(receipt.item, Message) else ())
+
+
+def returned_chunk(messages: Sequence[Returned]) -> Chunk:
+    """Messages that were taken out of the queue, for whoever sent them: to be shown, or sent again as they were."""
+    return chunks.DataReturned(
+        {"texts": [found.text for found in messages], "messages": [_as_sent(found) for found in messages]}
+    )
+
+
+def _as_sent(found: Returned) -> dict[str, Any]:
+    given = {
+        "context": msgspec.to_builtins(found.context) if found.context else None,
+        "mode": found.mode or None,
+        "model": found.model,
+        "thinking": found.thinking,
+    }
+    more = {name: value for name, value in given.items() if value is not None}
+    return {"messageId": found.message_id, "text": found.text, **more}
 
 
 async def _waits(operations: Operations, key: Key, telling: Whole) -> bool:

@@ -1,12 +1,15 @@
 """A method at an address: what it takes, what it answers, and who handles it. The schema is made of the same words."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+ROUTE: Final = "holdfast.route"
+"""Where a request's scope says which route it took, as a template without anybody's names in it."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -37,6 +40,7 @@ class EndpointRoute(Route):
         handlers = {endpoint.method: endpoint.handler for endpoint in endpoints}
 
         async def handle(request: Request) -> Response:
+            request.scope[ROUTE] = path
             return await handlers["GET" if request.method == "HEAD" else request.method](request)
 
         super().__init__(path, handle, methods=list(handlers))

@@ -69,8 +69,12 @@ class ApiError(Exception):
 _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "queue_full": 429,
     "too_many_messages": 429,
+    "too_many_turns": 429,
 }
 """Where the kind of the error alone would say too little."""
+
+_RETRY_BY_CODE: Final[Mapping[str, float]] = {"too_many_turns": 5.0}
+"""When it may be worth while to try again. Nobody knows when a turn ends: soon, as turns go."""
 
 _HTTP_CODES: Final[Mapping[int, tuple[str, str]]] = {
     404: ("not_found", "There is nothing at this address."),
@@ -84,7 +88,8 @@ def answer_to(error: BaseException) -> ApiError:
         case ApiError():
             return error
         case OperationError():
-            return ApiError(_STATUS_BY_CODE.get(error.code, _status(error)), error.code, error.message)
+            status, retry = _STATUS_BY_CODE.get(error.code, _status(error)), _RETRY_BY_CODE.get(error.code)
+            return ApiError(status, error.code, error.message, retry_after=retry)
         case ModelNotUsable():
             return ApiError(422, "model_not_usable", error.message)
         case StoreError():

@@ -16,8 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events import codec
+from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.message import UserMessage
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.server.errors import NotFound
 from holdfast.server.http.endpoint import Endpoint, routes_of
@@ -44,7 +46,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the log, as it is kept."""
+    """An event of the log, as it is kept, but for what was added to a message for the model alone."""
 
     position: int
     id: str
@@ -125,6 +127,7 @@ class EventRoutes:
         try:
             async with aclosing(self._operations.read(key, cursor).batches()) as batches:
                 async for batch in batches:
+                    frames = b""
                     for frames in _together(_frames_of(batch, position)):
                         yield frames
                     position = max((found.position for found in batch if isinstance(found, Event)), default=position)
@@ -133,6 +136,7 @@ class EventRoutes:
                         if waiting != queue:
                             yield _queue_frame(waiting)
                         queue = waiting
+                    batch.clear()  # What was told is not kept until more comes.
         except NotFound:
             yield b"event: deleted\ndata: {}\n\n"
 
@@ -174,10 +178,17 @@ def _queue_frame(waiting: tuple[QueuedView, ...]) -> bytes:
 
 
 def event_view(event: Event) -> EventView:
-    name, version, data = codec.encode(event.body)
+    name, version, data = codec.encode(_as_typed(event.body))
     return EventView(
         position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)
     )
+
+
+def _as_typed(body: Body) -> Body:
+    """A message without what was added for the model: readers get what the person wrote."""
+    if isinstance(body, UserMessage) and (body.added or body.model_text):
+        return msgspec.structs.replace(body, added="", model_text="")
+    return body
 
 
 def format_cursor(cursor: Cursor) -> str:

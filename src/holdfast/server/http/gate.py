@@ -17,16 +17,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.http.errors import ApiError, answer_to
-from holdfast.server.http.identity import Identities, Shown
+from holdfast.server.http.identity import Identities
+from holdfast.server.http.page import ASSETS
 from holdfast.server.http.service import IDENTITY
 from holdfast.server.http.streams import ABORT
 
 log = logging.getLogger(__name__)
 
 PUBLIC: Final = frozenset({"/", "/healthz", "/readyz", "/v1/openapi.json"})
-"""What anybody may see who can reach the server: nothing of anybody's."""
-
-SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+"""What anybody may see who can reach the server: nothing of anybody's. The files of the page are, too."""
 
 MAX_HEAD_BYTES: Final = 32_768
 
@@ -84,9 +83,8 @@ class Gate:
             if scope["method"] == "OPTIONS":
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sender.send)
                 return
-        if scope["path"] not in PUBLIC:
-            shown = Shown(bearer=_bearer(headers), cookie=headers.get("cookie", ""))
-            identity = await self._identities.identify(shown, changes=scope["method"] not in SAFE_METHODS)
+        if scope["path"] not in PUBLIC and not scope["path"].startswith(ASSETS):
+            identity = await self._identities.identify(_bearer(headers))
             if identity is None:
                 raise _not_known()
             scope[IDENTITY] = identity

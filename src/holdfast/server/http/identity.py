@@ -18,19 +18,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The API key that they came with, if it was one."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request shows to say who asks."""
-
-    bearer: str = ""
-    cookie: str = ""
-    """The whole header."""
-
-
 class Identities(Protocol):
     """How this server knows people: by its token of this start, or by API keys."""
 
-    async def identify(self, shown: Shown, *, changes: bool) -> Identity | None:
-        """Who this is; None: nobody we know. `changes`: the request is to change something."""
+    async def identify(self, bearer: str) -> Identity | None:
+        """Who shows this; None: nobody we know."""
         ...
 
     async def is_valid(self, identity: Identity) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.events.ids import Owner
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.http.identity import Identity, Role, Shown
+from holdfast.server.http.identity import Identity, Role
 from holdfast.store.clock import Clock
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Store
@@ -68,8 +68,8 @@ class KeyRing:
             raise NotFound("key_not_found", f"There is no key {key_id} that could be revoked.")
         self._trusted.pop(key_id, None)
 
-    async def identify(self, shown: Shown, *, changes: bool) -> Identity | None:
-        parsed = _KEY.fullmatch(shown.bearer)
+    async def identify(self, bearer: str) -> Identity | None:
+        parsed = _KEY.fullmatch(bearer)
         if parsed is None:
             return None
         row = await self._row(parsed["id"])

@@ -55,8 +55,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:
-            if self.rules is not None and not any(_covers(own, rule) for own in self.rules):
+            if not self._may_grant(rule):
                 raise _beyond("rule_not_allowed", f"The rule {rule} grants more than you may grant in advance.")
+
+    def held_rules(self, rules: Sequence[str]) -> tuple[str, ...]:
+        """Of what was granted earlier, what the role goes to: somebody else may have granted it, or in another role."""
+        return tuple(rule for rule in rules if self._may_grant(rule))
+
+    def _may_grant(self, rule: str) -> bool:
+        return self.rules is None or any(_covers(own, rule) for own in self.rules)
 
     def checked_directory(self, directory: str) -> str:
         """The working directory as the one name that everybody gives it. Links are followed before it is judged."""

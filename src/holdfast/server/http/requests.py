@@ -26,6 +26,7 @@ from holdfast.store.store import RequestRow
 DECISIONS: Final[dict[str, Decision]] = {
     "approve": "approved",
     "approve_for_session": "approved-for-session",
+    "approve_always": "approved-for-session",
     "deny": "denied-interactively-by-user",
 }
 
@@ -41,11 +42,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     answer_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     """The same id again gets the same receipt. Any other answer is refused once one was accepted."""
-    decision: Literal["approve", "approve_for_session", "deny"] | UnsetType = UNSET
+    decision: Literal["approve", "approve_for_session", "approve_always", "deny"] | UnsetType = UNSET
+    """`approve_always` holds for this session, and for those that are made later in its working directory."""
+    everywhere: bool = False
+    """With approve_always: in whatever directory they are made."""
     feedback: str = ""
     """With a decision: what the model is told of it."""
     rules: Annotated[tuple[Annotated[str, Meta(max_length=1_000)], ...], Meta(max_length=100)] = ()
-    """With approve_for_session: what is granted, if not the rule that the request names."""
+    """With approve_for_session and approve_always: what is granted, if not the rule that the request names."""
     answer: str | UnsetType = UNSET
     was_freeform: bool = True
     content: str | UnsetType = UNSET
@@ -110,6 +114,8 @@ class RequestRoutes:
     async def _answered(self, identity: Identity, key: Key, request_id: RequestId, given: Answer) -> Answered:
         self._service.policy(identity).check_rules(given.rules)
         match (given.decision, given.answer, given.content):
+            case ("approve_always", UnsetType(), UnsetType()):
+                return await self._approved_always(identity, key, request_id, given)
             case (str(decision), UnsetType(), UnsetType()):
                 return await self._operations.decide_permission(
                     key,
@@ -140,6 +146,31 @@ class RequestRoutes:
                 )
             case _:
                 raise ApiError(422, "invalid", "Give one of `decision`, `answer` and `content`.")
+
+    async def _approved_always(self, identity: Identity, key: Key, request_id: RequestId, given: Answer) -> Answered:
+        place = "" if given.everywhere else (await self._operations.state(key)).working_directory
+        if place is None:
+            raise ApiError(422, "no_directory", "This session works in no directory: say `everywhere`, or not always.")
+        rules = given.rules or await self._rule_of(key, request_id)
+        self._service.policy(identity).check_rules(rules)
+        answered = await self._operations.decide_permission(
+            key,
+            request_id,
+            DECISIONS["approve_always"],
+            feedback=given.feedback,
+            rules=given.rules,
+            answer_id=given.answer_id,
+            answered_by=identity.name,
+        )
+        # Only now: somebody else may have said no. After a crash before this the session has what was allowed, and the
+        # same answer again, under the same id, brings the rest.
+        await self._operations.grant(key, place, rules)
+        return answered
+
+    async def _rule_of(self, key: Key, request_id: RequestId) -> tuple[str, ...]:
+        """What the request asks to be granted, also when it is closed: the same answer may come again."""
+        rule = (await self._details(key, {request_id})).get(request_id, {}).get("rule")
+        return (rule,) if rule else ()
 
 
 def _asked(body: Body) -> tuple[RequestId, dict[str, Any]] | None:

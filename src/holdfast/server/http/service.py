@@ -4,8 +4,8 @@ A route module has a function `routes(service)`. A handler asks the service who 
 reads what was sent, calls one operation and answers; it neither catches errors nor writes to the store.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -13,9 +13,12 @@ from starlette.requests import Request
 from holdfast.events.ids import Key, MessageId, SessionId
 from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
+from holdfast.observing.exposition import single
+from holdfast.observing.observer import Observer
+from holdfast.observing.spans import RequestSpan
 from holdfast.server.errors import NotFound
 from holdfast.server.http.identity import Identities, Identity
-from holdfast.server.http.metrics import Metrics
+from holdfast.server.http.metrics import Accesses, Metrics
 from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.rates import Rates
 from holdfast.server.http.streams import Streams
@@ -28,11 +31,20 @@ from holdfast.store.clock import Clock
 IDENTITY = "holdfast.identity"
 """Where the gate leaves in a request's scope who asks."""
 
+REQUEST_SPAN = "holdfast.span"
+"""Where its span is, if somebody keeps those."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How this process serves HTTP: its bounds, and what a session gets whose maker did not choose."""
 
     model: str
+    model_advanced: str | None = None
+    """The model of the tier `advanced`; None: there is no such tier here."""
+    thinking: int | None = None
+    """What a session is made with whose maker did not say how long the model may think."""
+    titles: Literal["model", "words"] = "words"
+    """What new sessions are called: as a model says, or by the first words of the first message."""
     tools: tuple[str, ...]
     known_tools: tuple[str, ...]
     """All that there are. A session with any other could be run by nobody."""
@@ -71,9 +83,10 @@ class Service:
         policies: Policies,
         credentials: Credentials,
         metrics: Metrics,
-        gauges: Callable[[], Mapping[str, tuple[str, float]]],
+        observer: Observer,
         models: Callable[[], Awaitable[tuple[Offered, ...]]],
         check_model: Callable[[str], None],
+        redis_state: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.operations = operations
         self.tasks = tasks
@@ -85,12 +98,19 @@ class Service:
         self.policies = policies
         self.credentials = credentials
         self.metrics = metrics
-        self.gauges = gauges
+        self.observer = observer
+        self.accesses = Accesses()
         self.models = models
         self._check_model = check_model
+        self.redis_state = redis_state
         self.rates = Rates(clock, per_minute=settings.follow_ups_per_minute)
         self.streams = Streams(clock, per_owner=settings.streams_per_owner, is_valid=identities.is_valid)
         self.is_draining = False
+
+    async def figures(self) -> str:
+        """What this process did and does, for Prometheus."""
+        readers = single("holdfast_readers", "Streams that are open.", len(self.streams))
+        return await self.metrics.page((*readers, *self.accesses.lines()))
 
     # Who asks, and for what
 
@@ -111,7 +131,11 @@ class Service:
     def key(self, request: Request) -> Key:
         """The session that the path names. One of somebody else has another key, and so is found as little as one
         that never was."""
-        return Key(self.identity(request).owner, SessionId(request.path_params["session_id"]))
+        key = Key(self.identity(request).owner, SessionId(request.path_params["session_id"]))
+        span: RequestSpan | None = request.scope.get(REQUEST_SPAN)
+        if span is not None and request.method == "POST":
+            self.observer.asked(key, span.context)
+        return key
 
     # Sending
 

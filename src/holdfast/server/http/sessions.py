@@ -11,13 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events.ids import Key, Position, SessionId, TurnId, random_id
-from holdfast.events.session import ClientTool, Provider, SettingsChanged
+from holdfast.events.session import ClientTool, Mode, ModeChanged, Provider, SettingsChanged
 from holdfast.live.live import Delta
 from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
 from holdfast.server.http.endpoint import Endpoint, routes_of
 from holdfast.server.http.identity import Identity
+from holdfast.server.http.message_options import Thinking, Tier, budget, model_of_tier
 from holdfast.server.http.messages import MessageView, page_of, starts_before
 from holdfast.server.http.service import Service
 from holdfast.server.http.views import SessionSettings, SessionView, session_view, settings_view
@@ -30,6 +31,7 @@ MAX_TOOLS: Final = 128
 
 Id = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
+EntryName = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class ToolGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +72,12 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     allow: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=1_000)], ...], Meta(max_length=100)] = ()
     """Permission rules that are granted from the start, such as `write(docs/*)`."""
     dry_run: bool = False
+    tier: Tier | None = None
+    """A model by what the server offers, instead of a name."""
+    thinking: Thinking | None = None
+    """How long the model may think, unless a message says otherwise."""
     parent: Id | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[EntryName, str] = {}
     provider: ProviderGiven | None = None
 
 
@@ -80,10 +86,12 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cursor: str | None = None
     q: Annotated[str, Meta(max_length=200)] = ""
     """Only sessions with this in the title or in a message."""
+    pinned: bool | None = None
+    """Only those that are pinned, or that are not."""
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest first."""
+    """The newest first, whether pinned or not: who wants the pinned ones first asks for them alone, too."""
 
     sessions: tuple[SessionView, ...]
     next: str | None
@@ -115,6 +123,26 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     title: Name | UnsetType = UNSET
     model: Name | UnsetType = UNSET
+    tier: Tier | UnsetType = UNSET
+    thinking: Thinking | UnsetType | None = UNSET
+    """Null: the model's own habit."""
+    mode: Mode | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    metadata: dict[EntryName, str | None] | UnsetType = UNSET
+    """Merged into what is there: a value is set, null takes the entry out, the others stay."""
+
+
+class SeenUpTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    position: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    """Of the last event that was seen; left out: all that there is."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """It never goes back: what was seen once stays seen."""
+
+    position: int
+    unread: bool
+    """Something came after it."""
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,7 +194,7 @@ class Sessions:
                 method="PATCH",
                 path=one,
                 handler=self.change,
-                summary="Change a session's title or model",
+                summary="Change a session's title, pin, metadata or settings",
                 body=Changes,
                 answers={200: SessionView},
             ),
@@ -176,6 +204,14 @@ class Sessions:
                 handler=self.delete,
                 summary="Delete a session and all of its log",
                 answers={204: None},
+            ),
+            Endpoint(
+                method="POST",
+                path=f"{one}/seen",
+                handler=self.see,
+                summary="Say how far one has seen a session",
+                body=SeenUpTo,
+                answers={200: Seen},
             ),
             Endpoint(
                 method="POST",
@@ -204,8 +240,7 @@ class Sessions:
     async def _options(self, identity: Identity, wanted: NewSession) -> SessionOptions:
         """What was asked for, as far as the role goes, and the server's choice for the rest."""
         policy, settings = self._service.policy(identity), self._service.settings
-        if wanted.model is not None and wanted.provider is None:
-            self._service.check_model(identity, wanted.model)
+        model = self._model(identity, wanted)
         policy.check_rules(wanted.allow)
         for name in wanted.tools or ():
             if name not in settings.known_tools:
@@ -216,7 +251,7 @@ class Sessions:
         if wanted.working_directory is not None:
             directory = policy.checked_directory(wanted.working_directory)
         return SessionOptions(
-            model=wanted.model or (None if wanted.provider else settings.model),
+            model=model or (None if wanted.provider else settings.model),
             system_message=wanted.system_message,
             working_directory=directory,
             tools=policy.chosen_tools(wanted.tools, settings.tools),
@@ -225,14 +260,33 @@ class Sessions:
             dry_run=wanted.dry_run,
             title=wanted.title,
             parent=SessionId(wanted.parent) if wanted.parent is not None else None,
+            wants_title=settings.titles == "model",
             metadata=wanted.metadata,
             client_name="http",
-            settings=self._provider_settings(identity, wanted.provider),
+            settings=await self._settings(identity, wanted, directory),
         )
 
-    def _provider_settings(self, identity: Identity, given: ProviderGiven | None) -> SettingsChanged | None:
-        if given is None:
-            return None
+    def _model(self, identity: Identity, wanted: NewSession) -> str | None:
+        if wanted.tier is not None and (wanted.model is not None or wanted.provider is not None):
+            raise Invalid("invalid", "Give a `tier`, or else a `model` or a `provider`.")
+        model = wanted.model if wanted.tier is None else model_of_tier(self._service, wanted.tier)
+        if model is not None and wanted.provider is None:
+            self._service.check_model(identity, model)
+        return model
+
+    async def _settings(self, identity: Identity, wanted: NewSession, directory: str | None) -> SettingsChanged | None:
+        thinking = self._service.settings.thinking if wanted.thinking is None else budget(wanted.thinking)
+        settings = SettingsChanged()
+        if thinking is not None:
+            settings = msgspec.structs.replace(settings, thinking=thinking)
+        granted = await self._operations.store.granted(identity.owner, directory or "")
+        if held := self._service.policy(identity).held_rules(granted):
+            settings = msgspec.structs.replace(settings, place_rules=held)
+        if wanted.provider is not None:
+            settings = msgspec.structs.replace(settings, provider=self._provider(identity, wanted.provider))
+        return None if settings == SettingsChanged() else settings
+
+    def _provider(self, identity: Identity, given: ProviderGiven) -> Provider:
         self._service.policy(identity).check_provider()
         provider = Provider(
             base_url=given.base_url,
@@ -242,12 +296,14 @@ class Sessions:
             has_secrets=given.api_key is not None,
         )
         check_provider(provider)
-        return SettingsChanged(provider=provider)
+        return provider
 
     async def list_all(self, request: Request) -> Response:
         asked = read_query(request, Listing)
         owner = self._service.identity(request).owner
-        page = await self._operations.sessions(owner, limit=asked.limit, after=asked.cursor, text=asked.q)
+        page = await self._operations.sessions(
+            owner, limit=asked.limit, after=asked.cursor, text=asked.q, pinned=asked.pinned
+        )
         return answer(SessionList(sessions=tuple(session_view(row) for row in page.rows), next=page.next))
 
     async def look(self, request: Request) -> Response:
@@ -277,15 +333,48 @@ class Sessions:
     async def change(self, request: Request) -> Response:
         key = self._service.key(request)
         changes = await read_body(request, Changes, limit=self._service.settings.max_body_bytes)
-        if changes.model is not UNSET:
-            self._service.check_model(self._service.identity(request), changes.model)
+        model = self._changed_model(request, changes)
         await self._operations.session(key)
+        if changes.pinned is not UNSET or changes.metadata is not UNSET:
+            # First, as it alone may be refused. After a crash in between the same again does the rest.
+            await self._operations.annotate(
+                key,
+                pinned=None if changes.pinned is UNSET else changes.pinned,
+                metadata=None if changes.metadata is UNSET else changes.metadata,
+            )
         if changes.title is not UNSET:
             await self._operations.rename(key, changes.title)
-        if changes.model is not UNSET:
-            previous = (await self._operations.state(key)).model
-            await self._operations.change_model(key, changes.model, previous=previous)
+        await self._change_settings(key, changes, model)
         return answer(session_view(await self._operations.session(key)))
+
+    def _changed_model(self, request: Request, changes: Changes) -> str | None:
+        if changes.model is not UNSET and changes.tier is not UNSET:
+            raise Invalid("invalid", "Give a `model` or a `tier`, not both.")
+        model = None if changes.model is UNSET else changes.model
+        if changes.tier is not UNSET:
+            model = model_of_tier(self._service, changes.tier)
+        if model is not None:
+            self._service.check_model(self._service.identity(request), model)
+        return model
+
+    async def _change_settings(self, key: Key, changes: Changes, model: str | None) -> None:
+        if model is not None:
+            previous = (await self._operations.state(key)).model
+            await self._operations.change_model(key, model, previous=previous)
+        if changes.thinking is not UNSET:
+            await self._operations.record(key, SettingsChanged(thinking=budget(changes.thinking)))
+        if changes.mode is not UNSET:
+            previous_mode = (await self._operations.state(key)).mode
+            await self._operations.record(key, ModeChanged(new_mode=changes.mode, previous_mode=previous_mode))
+
+    async def see(self, request: Request) -> Response:
+        key = self._service.key(request)
+        wanted = await read_body(request, SeenUpTo, limit=self._service.settings.max_body_bytes)
+        position = wanted.position
+        if position is None:
+            position = (await self._operations.session(key)).head
+        seen = await self._operations.see(key, Position(position))
+        return answer(Seen(position=seen, unread=(await self._operations.session(key)).is_unread))
 
     async def delete(self, request: Request) -> Response:
         key = self._service.key(request)

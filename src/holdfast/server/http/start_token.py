@@ -1,54 +1,68 @@
 """The token of one start of a local server: whoever has it is the one person that the server is for.
 
 It is in a file that only this user can read, and in the link that `holdfast serve` prints; never in the environment of
-a process that a tool starts. A cookie only ever lets somebody look: browsers send one to every port of a machine, and
-so also to a server that an agent has started there.
+a process that a tool starts. There is no cookie: browsers send those to every port of a machine, and so also to a
+server that an agent has started there.
 """
 
 import hmac
 import os
+import re
 import secrets
-from http.cookies import CookieError, SimpleCookie
+import stat
 from pathlib import Path
+from typing import Final
 
 from holdfast.events.ids import Owner
-from holdfast.server.http.identity import Identity, Shown
+from holdfast.server.http.identity import Identity
+
+TOKEN_BYTES: Final = 32
+
+MAX_TOKEN_BYTES: Final = 100
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+"""What `TOKEN_BYTES` random bytes look like."""
 
 
 class StartToken:
     """Knows one person, by the token."""
 
-    def __init__(self, owner: Owner, token: str, *, cookie_name: str) -> None:
-        self.cookie_name = cookie_name
+    def __init__(self, owner: Owner, token: str) -> None:
         self._token = token
         self._identity = Identity(owner=owner, role="admin", name=owner)
 
     def __repr__(self) -> str:
         return "StartToken(***)"
 
-    async def identify(self, shown: Shown, *, changes: bool) -> Identity | None:
-        if shown.bearer:
-            return self._identity if self._is_token(shown.bearer) else None
-        if changes or not shown.cookie:
-            return None
-        return self._identity if self._is_token(self._from_cookie(shown.cookie)) else None
+    async def identify(self, bearer: str) -> Identity | None:
+        return self._identity if hmac.compare_digest(bearer.encode(), self._token.encode()) else None
+
+    def proof(self, nonce: str) -> str:
+        """For a program that has read the token from its file: only the server that has it too can say this. So it is
+        not shown to whatever else took the port since."""
+        return hmac.new(self._token.encode(), f"holdfast-proof:{nonce}".encode(), "sha256").hexdigest()
 
     async def is_valid(self, identity: Identity) -> bool:
         return True
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
 
-    def _from_cookie(self, header: str) -> str:
-        try:
-            found = SimpleCookie(header).get(self.cookie_name)
-        except CookieError:
-            return ""
-        return found.value if found is not None else ""
+def token_for(path: Path) -> str:
+    """A new one; but a server that was killed left its own behind, and the start after it goes on with that one, so
+    that whoever had a page open need not come in again. A server that ends in peace takes it along."""
+    return _left_behind(path) or secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
+def _left_behind(path: Path) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            return None  # Others could have written or read it.
+        token = file.read(MAX_TOKEN_BYTES).decode("ascii", "replace").strip()
+    return token if _TOKEN.fullmatch(token) else None
 
 
 def write_token(path: Path, token: str) -> None:

@@ -131,12 +131,25 @@ class EventStream(Response):
         self._sent_at = 0.0
         self._is_sending = False
         self._filling: asyncio.Task[None] | None = None
+        self._when_over: Callable[[], None] | None = None
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Call this when it has ended, or failed before it began."""
+        self._when_over = then
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
         self._abort = scope.get("extensions", {}).get(ABORT)
         self._sent_at = self._clock.monotonic()
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._be_open(scope, receive, send)
+        finally:
+            if self._when_over is not None:
+                self._when_over()
+            await self._frames.aclose()
+
+    async def _be_open(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._streams.entered(self)
         try:
             if scope["method"] == "HEAD":
@@ -147,7 +160,6 @@ class EventStream(Response):
             self._streams.left(self)
             if self._filling is not None:
                 self._filling.cancel()
-            await self._frames.aclose()
 
     async def _until_either_ends(self, receive: Receive, send: Send) -> None:
         telling = asyncio.create_task(self._tell(send))
@@ -167,6 +179,7 @@ class EventStream(Response):
             self._is_sending = True
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             self._sent_at, self._is_sending = self._clock.monotonic(), False
+            frame = b""  # What was sent is not kept until more comes.
         await send({"type": "http.response.body", "body": b""})
 
     def is_stalled(self) -> bool:

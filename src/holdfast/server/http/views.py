@@ -1,10 +1,12 @@
 """What clients are shown of sessions, requests, queued messages and tasks. Times are milliseconds since 1970."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.events.inbox import InboxItem, Message
+from holdfast.events.message import PageContext
 from holdfast.events.request import RequestKind
 from holdfast.session.state import State
 from holdfast.store.store import Row, Status
@@ -22,8 +24,17 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that is unfinished."""
     pending_requests: int
     waiting_messages: int
+    unread: bool
+    """It said or asked something since its owner last saw it."""
+    pinned: bool
+    model: str | None
+    """None: the server's choice, or one of a provider of its own."""
+    parent: str | None
+    metadata: Mapping[str, str]
     head: int
     """The position of its last event."""
+    seen: int
+    """The position up to which its owner has seen it."""
     created_at: int
     updated_at: int
 
@@ -39,6 +50,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...]
     dry_run: bool
     mode: str
+    thinking: int | None
+    """Tokens that the model may think for: 0 is off, null its own habit."""
 
 
 class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +61,10 @@ class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     delivery: str
     accepted_at: int
+    context: PageContext | None
+    mode: str
+    model: str | None
+    thinking: int | None
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +83,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """A command that was started for a session."""
 
     id: str
+    session_id: str
     command: str
     description: str
     status: ShownStatus
@@ -75,7 +93,13 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     started_at: int
     ended_at: int | None
+    duration_ms: int
+    """Until its end, or until now."""
     tool_call_id: str
+    working_directory: str
+    output_file: str
+    alias: str
+    """What the model calls it, where it chose a name itself."""
 
 
 def session_view(row: Row) -> SessionView:
@@ -86,7 +110,13 @@ def session_view(row: Row) -> SessionView:
         turn_id=row.turn_id,
         pending_requests=row.open_requests,
         waiting_messages=row.waiting_messages,
+        unread=row.is_unread,
+        pinned=row.pinned,
+        model=row.model or None,
+        parent=row.parent,
+        metadata=row.metadata,
         head=row.head,
+        seen=row.seen,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
@@ -102,6 +132,7 @@ def settings_view(state: State) -> SessionSettings:
         allow=tuple(state.allow),
         dry_run=state.dry_run,
         mode=state.mode,
+        thinking=state.thinking,
     )
 
 
@@ -112,15 +143,20 @@ def queued_views(items: tuple[InboxItem, ...]) -> tuple[QueuedView, ...]:
             text=found.item.text,
             delivery=found.item.delivery,
             accepted_at=found.accepted_at,
+            context=found.item.context,
+            mode=found.item.agent_mode,
+            model=found.item.model,
+            thinking=found.item.thinking,
         )
         for found in items
         if isinstance(found.item, Message)
     )
 
 
-def task_view(row: TaskRow, status: ShownStatus) -> TaskView:
+def task_view(row: TaskRow, status: ShownStatus, *, now: int) -> TaskView:
     return TaskView(
         id=row.task_id,
+        session_id=row.key.session,
         command=row.command,
         description=row.description,
         status=status,
@@ -129,5 +165,9 @@ def task_view(row: TaskRow, status: ShownStatus) -> TaskView:
         detail=row.detail,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        duration_ms=max(0, (now if row.ended_at is None else row.ended_at) - row.started_at),
         tool_call_id=row.tool_call_id,
+        working_directory=row.directory,
+        output_file=row.output_file,
+        alias=row.alias,
     )

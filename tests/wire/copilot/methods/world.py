@@ -217,6 +217,7 @@ async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | 
             settings=Settings(home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names),
             models=ModelNames(MODELS[0], _listed),
             credentials=runtime.credentials,
+            observer=runtime.observer,
         )
         desk = Desk(runtime, service)
         try:

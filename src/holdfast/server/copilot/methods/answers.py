@@ -6,7 +6,6 @@ from typing import Any, Final
 from holdfast.events.ids import RequestId
 from holdfast.events.message import Image
 from holdfast.events.request import Decision
-from holdfast.events.session import SettingsChanged
 from holdfast.events.tool import ToolError
 from holdfast.server.copilot.attachments import decoded
 from holdfast.server.copilot.call import Call, method
@@ -116,17 +115,8 @@ async def handle_permission(call: Call) -> Any:
         return {"success": False}
     if granted:
         # Should the process end before this, the answer itself stands, and the next session asks again.
-        await call.service.operations.store.grant(attached.key.owner, place, granted)
-        await _hold_here(call, attached)
+        await call.service.operations.grant(attached.key, place, granted)
     return {"success": True}
-
-
-async def _hold_here(call: Call, attached: Attached) -> None:
-    """What was granted for a place holds for this session too, as long as it works there."""
-    state = await call.service.operations.state(attached.key)
-    rules = await call.service.operations.store.granted(attached.key.owner, state.working_directory or "")
-    if rules != state.place_rules:
-        await call.service.operations.record(attached.key, SettingsChanged(place_rules=rules))
 
 
 async def _beyond(
