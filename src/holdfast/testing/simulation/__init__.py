@@ -1,0 +1,1 @@
+"""The runtime on a virtual clock: real code, a scheduled world, and faults by a number that plays them again."""

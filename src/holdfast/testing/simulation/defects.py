@@ -1,0 +1,287 @@
+"""Known defects, planted for as long as a control plays its seeds: what a simulation must be able to find.
+
+Those of the runtime itself are the crash campaign's; those of its store are planted in the one in memory.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.events.inbox import InboxItem, Item
+from holdfast.live.live import Advanced, Hint
+from holdfast.server.reader import Reader, Reading
+from holdfast.session import decide
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
+from holdfast.testing import defects
+from holdfast.testing.simulation.memory import inbox, units
+from holdfast.testing.simulation.memory.inbox import Put
+from holdfast.testing.simulation.memory.leases import Leases
+from holdfast.testing.simulation.memory.store import MemoryStore
+from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
+from holdfast.turns import loop, tool_call
+from holdfast.turns.holding import Holding
+from holdfast.workers.lease_keeper import LeaseKeeper
+from holdfast.workers.worker import Worker
+
+
+class Defect(msgspec.Struct, frozen=True):
+    name: str
+    plant: Callable[[], None]
+
+
+# Ownership
+
+
+def _no_fence() -> None:
+    _replace(units, "holds", lambda unit, session, process: True)
+
+
+def _release_without_looking() -> None:
+    _replace(Leases, "nothing_came", lambda self, session, seen_tail: True)
+
+
+def _release_anybodys() -> None:
+    release = Leases.release
+
+    def freed(self: Leases, lease: Lease, seen_tail: int, how: ReleaseKind, now: int) -> Any:
+        session = self._db.live(lease.key)
+        if session is not None and session.fence != lease.fence:
+            session.holder = None
+            return True, "session"
+        return release(self, lease, seen_tail, how, now)
+
+    _replace(Leases, "release", freed)
+
+
+def _ignore_live_holder() -> None:
+    bury = Leases.bury
+
+    def all_of_them(self: Leases) -> None:
+        for token in self._db.processes:
+            if token != self._me:
+                self._free(token)
+        bury(self)
+
+    _replace(Leases, "bury", all_of_them)
+
+
+def _trust_too_long() -> None:
+    _replace(LeaseKeeper, "trusted", lambda self: True)
+    _replace(LeaseKeeper, "_lose_all", lambda self, why: None)
+
+
+def _claim_without_fence() -> None:
+    take = Leases._take
+
+    def same_fence(self: Leases, session: SessionRecord, *, eligible: bool, now: int) -> Claim:
+        fence = session.fence
+        claim = take(self, session, eligible=eligible, now=now)
+        if not fence:
+            return claim
+        session.fence = fence
+        return replace(claim, lease=Lease(session.key, fence))
+
+    _replace(Leases, "_take", same_fence)
+
+
+def _forget_unheard_claims() -> None:
+    async def nothing(self: Worker) -> None:
+        return None
+
+    _replace(Worker, "_give_back_unheard", nothing)
+
+
+# Accepting
+
+
+def _acknowledge_first() -> None:
+    put = MemoryStore.put
+
+    async def put_later(self: MemoryStore, key: Key, item: Item, *, item_key: str, **rest: Any) -> Accepted | Refused:
+        asyncio.create_task(_unheard(put(self, key, item, item_key=item_key, **rest)))  # noqa: RUF006
+        receipt = InboxItem(
+            sequence=0, key=item_key, state="accepted", outcome="", accepted_at=0, while_running=False, item=item
+        )
+        return Accepted(receipt)
+
+    _replace(MemoryStore, "put", put_later)
+
+
+async def _unheard(work: Any) -> None:
+    try:
+        await work
+    except StoreUnavailable:
+        pass  # Nobody waits for it any more: that is the defect.
+
+
+def _accept_twice() -> None:
+    put = inbox.put
+
+    def anew(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
+        session = db.live(asked.key)
+        found = session.inbox.pop(asked.item_key, None) if session else None
+        if session is not None and found is not None:
+            session.inbox[f"{asked.item_key} {session.tail}"] = found
+        return put(db, asked)
+
+    _replace(inbox, "put", anew)
+
+
+def _accept_after_stop() -> None:
+    _replace(inbox, "is_stopping", lambda session: False)
+
+
+def _overwrite_answer() -> None:
+    again = inbox._again
+
+    def overwritten(db: Database, session: SessionRecord, asked: Put, found: InboxRecord) -> Accepted | Refused:
+        outcome = again(db, session, asked, found)
+        if isinstance(outcome, Refused) and outcome.code == "answered_already":
+            return Accepted(replace(found.item, item=asked.item))
+        return outcome
+
+    _replace(inbox, "_again", overwritten)
+
+
+def _edit_in_place() -> None:
+    edit = inbox.edit_item
+
+    def unnoticed(db: Database, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
+        session = db.live(key)
+        before = session.inbox[item_key].item.sequence if session and item_key in session.inbox else 0
+        done = edit(db, key, item_key, text)
+        if session is not None and done[0]:
+            session.inbox[item_key].item = replace(session.inbox[item_key].item, sequence=before)
+        return done
+
+    _replace(inbox, "edit_item", unnoticed)
+
+
+def _wake_nobody() -> None:
+    def only_if_idle(session: SessionRecord, now: int, since: int | None = None) -> None:
+        if session.turn_id is None:
+            wake(session, now, since)
+
+    wake = inbox.wake
+    _replace(inbox, "wake", only_if_idle)
+
+
+# Writing
+
+
+def _write_again() -> None:
+    commit = MemoryStore.commit
+
+    async def until_it_works(self: MemoryStore, unit: Unit) -> Outcome:
+        try:
+            return await commit(self, unit)
+        except StoreUnavailable:
+            return await commit(self, unit)
+
+    _replace(MemoryStore, "commit", until_it_works)
+
+
+def _end_over_a_write() -> None:
+    async def at_once(self: Holding) -> None:
+        return None
+
+    _replace(Holding, "until_written", at_once)
+
+
+def _forget_failures() -> None:
+    writing = Holding._writing
+
+    async def and_forgotten(self: Holding, write: Any) -> Any:
+        try:
+            return await writing(self, write)
+        finally:
+            self._failed = None
+
+    _replace(Holding, "_writing", and_forgotten)
+
+
+# Reading
+
+
+def _believe_hints() -> None:
+    from_hint = Reader._from_hint
+
+    def without_a_look(self: Reader, hint: Hint) -> list[Reading] | None:
+        if isinstance(hint, Advanced):
+            return [reading for event in hint.events for reading in self._event(event)]
+        return from_hint(self, hint)
+
+    _replace(Reader, "_from_hint", without_a_look)
+
+
+def _believe_pieces() -> None:
+    _replace(Reader, "_fits", lambda self, grown: True)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} to break"
+    setattr(owner, name, value)
+
+
+OF_THE_CAMPAIGN: Final = (
+    "a promoted item is consumed before its events",
+    "a promoted item is consumed after its events",
+    "the end of a turn is a unit of its own",
+    "segments outlive their message",
+    "a snapshot is ahead of its log",
+    "text is shown before it is committed",
+    "text that was shown is thrown away",
+    "a tool with an unknown outcome runs again",
+    "an attempt is written after its effect",
+    "a result is recorded twice",
+    "a stop ends whatever turn runs when it is heard",
+    "steering is consumed and not said",
+)
+
+DEFECTS: tuple[Defect, ...] = (
+    Defect("commits are not fenced", _no_fence),
+    Defect("a claim does not raise the fence", _claim_without_fence),
+    Defect("a session is released without a look at its inbox", _release_without_looking),
+    Defect("a late release frees the lease of the next holder", _release_anybodys),
+    Defect("a session is taken from a holder that lives", _ignore_live_holder),
+    Defect("a lease is trusted past its expiry", _trust_too_long),
+    Defect("a claim whose outcome was not heard is forgotten", _forget_unheard_claims),
+    Defect("a put is acknowledged before it is committed", _acknowledge_first),
+    Defect("the same client id is accepted twice", _accept_twice),
+    Defect("an answer is accepted after a stop", _accept_after_stop),
+    Defect("a second answer is accepted over the first", _overwrite_answer),
+    Defect("an edit is lost to a promotion that did not see it", _edit_in_place),
+    Defect("an answer to a waiting turn wakes nobody", _wake_nobody),
+    Defect("a write whose outcome is unknown is made again", _write_again),
+    Defect("a turn is ended over a write that is under way", _end_over_a_write),
+    Defect("a failed write is forgotten when its writer was cancelled", _forget_failures),
+    Defect("a hint is believed although one is missing", _believe_hints),
+    Defect("a piece of a message is believed although one is missing", _believe_pieces),
+    *(Defect(name, defects.BY_NAME[name].plant) for name in OF_THE_CAMPAIGN),
+)
+
+BY_NAME: Final = {defect.name: defect for defect in DEFECTS}
+
+_CLASSES: Final[tuple[Any, ...]] = (Holding, LeaseKeeper, Leases, MemoryStore, Reader, Worker)
+_MODULES: Final[tuple[Any, ...]] = (decide, inbox, loop, tool_call, units)
+"""Everything that a defect may change."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Suffer from the defect of that name, and from none before and after. The empty name is none at all."""
+    before = [(owner, dict(vars(owner))) for owner in (*_CLASSES, *_MODULES)]
+    try:
+        if name:
+            BY_NAME[name].plant()
+        yield
+    finally:
+        for owner, names in before:
+            for changed, value in names.items():
+                if vars(owner).get(changed) is not value:
+                    setattr(owner, changed, value)

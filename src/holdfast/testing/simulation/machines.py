@@ -1,0 +1,216 @@
+"""Processes: each has its own clock, its own way to the store, its own hints, and the real worker and operations."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.models.choice import ModelChoice
+from holdfast.models.model import Model
+from holdfast.server.operations import Operations
+from holdfast.session.bounds import Bounds
+from holdfast.store.turn_limits import TurnLimits
+from holdfast.testing.simulation.hints import Network
+from holdfast.testing.simulation.loop import PLACE
+from holdfast.testing.simulation.memory.store import MemoryStore
+from holdfast.testing.simulation.model import TOOLS, SimulatedModel
+from holdfast.testing.simulation.weather import Mishap
+from holdfast.testing.simulation.world import TTL_SECONDS, Machine, World
+from holdfast.tools.registry import Registry
+from holdfast.workers.worker import Pace, Worker
+
+PACE = Pace(
+    lease_ttl_seconds=TTL_SECONDS,
+    renew_every_seconds=1.0,
+    lease_margin_seconds=1.0,
+    claim_every_seconds=1.0,
+    listen_every_seconds=0.6,
+    max_sessions=10,
+)
+STARTED_MS = 1_700_000_000_000
+NODE = "here"
+
+
+class SkewedClock:
+    """A process's own clock: it may be wrong, and go too fast or too slowly."""
+
+    def __init__(self, world: World, *, rate: float, wrong_ms: int) -> None:
+        self._loop = world.loop
+        self._rate = rate
+        self._wrong_ms = wrong_ms
+
+    def now_ms(self) -> int:
+        return STARTED_MS + self._wrong_ms + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time() * self._rate
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._rate)
+
+
+class Process:
+    """One start of a process, from its opening of the store to its end."""
+
+    def __init__(self, world: World, network: Network, bounds: Bounds, name: str) -> None:
+        self._world = world
+        chance, skew = world.chance, world.weather.skew
+        self.machine = Machine(world, name)
+        self.machine.context.run(PLACE.set, self.machine)
+        clock = SkewedClock(world, rate=1 + chance.uniform(-skew, skew), wrong_ms=chance.choice((0, 0, -3000, 3000)))
+        registry = Registry(TOOLS)
+        self.store = MemoryStore(
+            world.db,
+            node=NODE,
+            tools=registry.names(),
+            clock=clock,
+            process=name,
+            carry=world.carrier(self.machine),
+            limits=TurnLimits(running=world.weather.slots),
+        )
+        self._ids = iter(range(1, 1_000_000))
+        live = network.join(self.machine)
+        self.operations = Operations(
+            store=self.store,
+            live=live,
+            clock=clock,
+            bounds=bounds,
+            node=NODE,
+            host=None,
+            producer="simulation",
+            new_id=self._new_id,
+        )
+        self._worker = Worker(
+            store=self.store,
+            live=live,
+            clock=clock,
+            bounds=bounds,
+            pace=PACE,
+            node=NODE,
+            registry=registry,
+            models=self._model,
+            new_id=self._new_id,
+        )
+        self._on_end: list[Callable[[], None]] = []
+
+    def _new_id(self) -> str:
+        return f"{self.machine.name}-{next(self._ids)}"
+
+    async def _model(self, choice: ModelChoice) -> Model:
+        return SimulatedModel(self._world, choice.key)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def is_up(self) -> bool:
+        return self.machine.state != "dead"
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something as this process: it stands still, and dies, with it."""
+        task: asyncio.Task[Any] = self._world.loop.create_task(work, context=self.machine.context)
+        return task
+
+    def when_it_ends(self, told: Callable[[], None]) -> None:
+        self._on_end.append(told)
+
+    def start(self) -> None:
+        self._world.trace.add(self.name, "starts")
+        self.spawn(self._worker.__aenter__())
+
+    def crash(self) -> None:
+        self._world.trace.add(self.name, "dies")
+        self.machine.state = "dead"
+        self._world.leaves_work(self.machine)
+        noted = self._world.db.processes.get(self.name)
+        if noted is not None and self._world.weather.death_is_seen:
+            noted.is_dead = True
+        self._ended()
+
+    def pause(self, seconds: float) -> None:
+        self._world.trace.add(self.name, f"stands still for {seconds:.2f} s")
+        self.machine.state = "paused"
+        self._world.later(seconds, self.resume)
+
+    def resume(self) -> None:
+        if self.machine.state == "paused":
+            self._world.trace.add(self.name, "goes on")
+            self.machine.stood_still_at = self._world.loop.time()
+            self._world.loop.resume(self.machine)
+
+    def cut_off(self, seconds: float) -> None:
+        self._world.trace.add(self.name, f"can't reach the store for {seconds:.2f} s")
+        self.machine.cut_off_until = self._world.loop.time() + seconds
+
+    def shake(self, seconds: float) -> None:
+        self._world.trace.add(self.name, f"has a shaky connection for {seconds:.2f} s")
+        self.machine.shakes_until = self._world.loop.time() + seconds
+
+    async def stop(self, grace_seconds: float) -> None:
+        """In good order, as a rolling restart does."""
+        self._world.trace.add(self.name, "is told to stop")
+        await self._worker.stop(grace_seconds=grace_seconds)
+        await self.store.close()
+        self._world.trace.add(self.name, "has stopped")
+        self.machine.state = "dead"
+        self._ended()
+
+    def _ended(self) -> None:
+        for told in self._on_end:
+            told()
+        self._on_end.clear()
+
+
+class Fleet:
+    """The processes of a run: those that are up, and how they come and go."""
+
+    def __init__(self, world: World, bounds: Bounds) -> None:
+        self._world = world
+        self._bounds = bounds
+        self._network = Network(world)
+        self._starts = 0
+        self.processes: list[Process] = []
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            self.start_one()
+
+    def start_one(self) -> None:
+        if self._world.is_over:
+            return
+        self._starts += 1
+        process = Process(self._world, self._network, self._bounds, f"p{self._starts}")
+        self.processes.append(process)
+        process.start()
+
+    def up(self) -> list[Process]:
+        self.processes = [process for process in self.processes if process.is_up]
+        return self.processes
+
+    def strike(self, mishap: Mishap) -> None:
+        """Something happens to one of them. Whatever ends is started again, sooner or later."""
+        chance, up = self._world.chance, [each for each in self.up() if each.machine.state == "running"]
+        if not up:
+            return
+        process = chance.choice(up)
+        match mishap:
+            case "crash":
+                process.crash()
+                self._world.later(chance.uniform(0.05, 3.0), self.start_one)
+            case "pause":
+                process.pause(chance.uniform(0.1, 2.5 * TTL_SECONDS))
+            case "cut off":
+                process.cut_off(chance.uniform(0.5, 2.5 * TTL_SECONDS))
+            case "shake":
+                process.shake(chance.uniform(0.5, 2 * TTL_SECONDS))
+            case "restart":
+                process.spawn(process.stop(chance.choice((0.0, 0.5, 2.0))))
+                self._world.later(chance.uniform(0.05, 1.0), self.start_one)
+
+    def clear_up(self) -> None:
+        """All that stood still goes on, and all can reach the store."""
+        for process in self.up():
+            process.machine.cut_off_until = process.machine.shakes_until = 0.0
+            process.resume()
+        if not self.up():
+            self.start_one()

@@ -1,0 +1,162 @@
+"""What the store in memory consists of. Nothing here waits, and nothing can fail half-way."""
+
+from collections.abc import Callable
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
+from holdfast.events.inbox import InboxItem, Message
+from holdfast.store.keys import KeyRow
+from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
+from holdfast.store.tasks import TaskRow
+
+
+class InboxRecord:
+    """An item, its place in the queue, and what it said when it was put."""
+
+    __slots__ = ("item", "original", "place", "removed_by")
+
+    def __init__(self, item: InboxItem, original: bytes) -> None:
+        self.item = item
+        self.place = item.sequence
+        self.original = original
+        self.removed_by: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.item.state == "accepted"
+
+
+class Written:
+    """Who wrote an event: not a part of the store, but what a simulation is judged by."""
+
+    __slots__ = ("fence", "process")
+
+    def __init__(self, fence: Fence | None, process: str) -> None:
+        self.fence = fence
+        self.process = process
+
+
+class SessionRecord:
+    """A session: its row, its log, its inbox, its requests."""
+
+    def __init__(self, key: Key, new: NewSession, *, status: Status, title: str, now: int) -> None:
+        self.key = key
+        self.fence = Fence(0)
+        self.holder: str | None = None
+        self.claims = 0
+        self.is_runnable = False
+        self.runnable_since: int | None = None
+        self.noted_at: int | None = None
+        self.status: Status = status
+        self.turn_id: TurnId | None = None
+        self.title = title
+        self.host = new.host
+        self.tools = frozenset(new.tools)
+        self.model = new.model
+        self.parent = new.parent
+        self.created_at = new.created_at
+        self.updated_at = now
+        self.is_deleted = False
+        self.tail = 0
+        self.shown = Position(0)
+        self.forget()
+        self.metadata.update(new.metadata)
+
+    def forget(self) -> None:
+        """What goes when the session is deleted."""
+        self.events: list[Event] = []
+        self.written: list[Written] = []
+        self.segments: list[Segment] = []
+        self.inbox: dict[str, InboxRecord] = {}
+        self.requests: dict[RequestId, RequestRow] = {}
+        self.closed: set[RequestId] = set()
+        self.snapshot: Snapshot | None = None
+        self.attachments: dict[str, AttachmentRecord] = {}
+        self.secret: tuple[str, bytes] | None = None
+        self.seen = Position(0)
+        self.is_pinned = False
+        self.metadata: dict[str, str] = {}
+
+    def waiting(self) -> list[InboxRecord]:
+        return sorted((found for found in self.inbox.values() if found.waits), key=lambda found: found.place)
+
+    def waiting_messages(self) -> list[InboxRecord]:
+        return [found for found in self.waiting() if isinstance(found.item.item, Message)]
+
+    def open_requests(self) -> list[RequestRow]:
+        """Those that nobody has answered yet, whether or not the answer was taken in."""
+        found = [
+            row
+            for row in self.requests.values()
+            if row.request_id not in self.closed and f"answer:{row.request_id}" not in self.inbox
+        ]
+        return sorted(found, key=lambda row: (row.opened_at, row.request_id))
+
+
+class AttachmentRecord:
+    __slots__ = ("attachment", "expires_at")
+
+    def __init__(self, attachment: Attachment, expires_at: float) -> None:
+        self.attachment = attachment
+        self.expires_at = expires_at
+
+
+class TaskRecord:
+    """The row of a command. It is `settled` once its own machine has said how it ended."""
+
+    __slots__ = ("row", "settled")
+
+    def __init__(self, row: TaskRow) -> None:
+        self.row = row
+        self.settled = False
+
+
+class ProcessRecord:
+    """A process that has the store open."""
+
+    __slots__ = ("expires_at", "is_dead")
+
+    def __init__(self, expires_at: float) -> None:
+        self.expires_at = expires_at
+        self.is_dead = False
+        """It has ended, and everybody can see that at once. One on another machine only stops renewing."""
+
+
+class Database:
+    """All of it. `now` is the database's own time in seconds, which no process can change."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.identity = "0123456789abcdef" * 2
+        self.sessions: dict[Key, SessionRecord] = {}
+        self.processes: dict[str, ProcessRecord] = {}
+        self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
+        self.grants: set[tuple[Owner, str, str]] = set()
+        self.api_keys: dict[str, KeyRow] = {}
+        self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
+        self.hosts: dict[str, int] = {}
+        self.commits: dict[str, int] = {}
+        """How often each process wrote."""
+        self.on_commit: list[Callable[[], None]] = []
+        self.last_write = ""
+        """The crash point of the last write, for whoever tells what happened."""
+
+    def live(self, key: Key) -> SessionRecord | None:
+        """The session, unless it was deleted."""
+        found = self.sessions.get(key)
+        return None if found is None or found.is_deleted else found
+
+    def of_owner(self, owner: Owner) -> list[SessionRecord]:
+        return [found for key, found in self.sessions.items() if key.owner == owner and not found.is_deleted]
+
+    def is_dead(self, process: str) -> bool:
+        found = self.processes.get(process)
+        return found is None or found.is_dead
+
+    def committed(self, process: str) -> None:
+        self.commits[process] = self.commits.get(process, 0) + 1
+        for heard in self.on_commit:
+            heard()
+
+    def commits_of_others(self, process: str) -> int:
+        return sum(self.commits.values()) - self.commits.get(process, 0)

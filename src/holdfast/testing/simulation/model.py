@@ -1,0 +1,164 @@
+"""A model and tools that do as the seed says: answers stream over virtual time, differ from one time to the next, fail
+now and then; and what the tools did to the world can be counted."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from holdfast.events.ids import Key, Owner
+from holdfast.events.session import ClientTool
+from holdfast.models.model import (
+    AssistantTurn,
+    Chunk,
+    Finished,
+    ModelError,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+    UserText,
+)
+from holdfast.testing.journal import Affected
+from holdfast.testing.simulation.world import World, here
+from holdfast.tools.built_in import ask_user
+from holdfast.tools.errors import ToolFailure
+from holdfast.tools.tool import Tool, ToolContext, tool
+
+LOOK_UP = ClientTool(
+    name="look_up",
+    description="The client looks something up.",
+    parameters={"type": "object", "properties": {"text": {"type": "string"}}},
+)
+
+MOST_STEPS = 3
+"""After so many steps with tools the model comes to an end."""
+
+_WORDS = ("well ", "so ", "it is done ", "é ", "🙂 ", "\n", "and then ", "perhaps ")
+
+
+class SimulatedModel:
+    """Answers one session. What it says is never the same twice, so that one answer in the place of another shows."""
+
+    def __init__(self, world: World, key: Key) -> None:
+        self._world = world
+        self._key = key
+
+    @property
+    def name(self) -> str:
+        return "simulated"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        world, number = self._world, self._world.next_number()
+        answer, error = self._answer(request, number)
+        world.trace.add(here().name, f"calls the model for {self._key.session}: answer {number}, {len(answer)} pieces")
+        await self._think()
+        for chunks in answer:
+            yield chunks
+            await self._think()
+        if error is not None:
+            raise error
+
+    async def _think(self) -> None:
+        """Only then is it at work: an answer that nobody takes any further costs nothing."""
+        chance = self._world.chance
+        longest = self._world.weather.thinking
+        with self._world.working(self._key):
+            await asyncio.sleep(chance.random() * (longest * 4 if chance.random() < 0.1 else longest))
+
+    def _answer(self, request: ModelRequest, number: int) -> tuple[list[list[Chunk]], ModelError | None]:
+        chance = self._world.chance
+        kind = chance.random()
+        if kind < 0.04:
+            retryable = chance.random() < 0.8
+            code: Any = "model_unavailable" if retryable else "model_refused"
+            return [], ModelError(code, f"no answer {number}", retryable=retryable)
+        pieces = self._pieces(request, number, calls=kind > 0.45)
+        if kind < 0.10:
+            return pieces[: chance.randrange(len(pieces))], ModelError("model_cut", f"cut {number}", retryable=True)
+        return pieces, None
+
+    def _pieces(self, request: ModelRequest, number: int, *, calls: bool) -> list[list[Chunk]]:
+        chance = self._world.chance
+        pieces: list[list[Chunk]] = []
+        if chance.random() < 0.2:
+            pieces.append([ReasoningDelta(f"<{number}> thinking ")])
+        if chance.random() > 0.05:
+            pieces.append([TextDelta(f"[{number}] ")])
+            pieces += [[TextDelta(chance.choice(_WORDS))] for _ in range(chance.randrange(6))]
+        has_calls = calls and bool(request.tools) and _steps(request) < MOST_STEPS
+        if has_calls:
+            for index in range(chance.choice((1, 1, 2, 3))):
+                pieces += self._call(number, index)
+        finished = Finished("tool_calls" if has_calls else "stop")
+        pieces.append([TokenUsage(input_tokens=number, output_tokens=len(pieces)), finished])
+        return pieces
+
+    def _call(self, number: int, index: int) -> list[list[Chunk]]:
+        chance = self._world.chance
+        name = chance.choice(("note", "append_line", "append_line", "put_line", "guarded_line", "look_up", "ask_user"))
+        said = {"question": f"what of {number}?"} if name == "ask_user" else {"text": f"{number}.{index}"}
+        arguments = json.dumps(said)
+        cut = chance.randrange(len(arguments))
+        first = ToolCallDelta(index, arguments[:cut], f"call-{number}.{index}", name)
+        return [[first], [ToolCallDelta(index, arguments[cut:])]]
+
+
+def _steps(request: ModelRequest) -> int:
+    """How many steps with tools there were since somebody said something."""
+    steps = 0
+    for message in reversed(request.messages):
+        if isinstance(message, UserText):
+            break
+        steps += isinstance(message, AssistantTurn) and bool(message.tool_calls)
+    return steps
+
+
+async def _affect(name: str, context: ToolContext) -> str:
+    """What a tool does to the world. It takes its time, before its effect and after it."""
+    machine = here()
+    world = machine.world
+    key, chance = Key(Owner(context.owner), context.session_id), world.chance
+    with world.working(key):
+        await asyncio.sleep(chance.choice(_TAKES_SECONDS) * chance.random())
+        if chance.random() < 0.05:
+            raise ToolFailure(f"{name} did not work")
+        world.trace.add(machine.name, f"{name} takes effect", f"{context.tool_call_id}, attempt {context.attempt}")
+        affected = Affected(
+            process=machine.number, tool=name, tool_call_id=context.tool_call_id, attempt=context.attempt
+        )
+        world.effects.setdefault(key, []).append(affected)
+        await asyncio.sleep(chance.choice(_TAKES_SECONDS) * chance.random())
+    return f"{name} is done"
+
+
+_TAKES_SECONDS = (0.0, 0.01, 0.3, 2.5)
+
+
+@tool(permission="allow")
+async def append_line(text: str, context: ToolContext) -> str:
+    """Append a line. Twice is not as good as once."""
+    return await _affect("append_line", context)
+
+
+@tool(permission="allow", after_crash="repeat")
+async def put_line(text: str, context: ToolContext) -> str:
+    """Make sure that a line is there. Twice is as good as once."""
+    return await _affect("put_line", context)
+
+
+@tool(permission="allow")
+async def note(text: str, context: ToolContext) -> str:
+    """Note something."""
+    return await _affect("note", context)
+
+
+@tool
+async def guarded_line(text: str, context: ToolContext) -> str:
+    """Append a line, if one may."""
+    return await _affect("guarded_line", context)
+
+
+TOOLS: tuple[Tool, ...] = (append_line, put_line, note, guarded_line, ask_user)
+"""Their effects can be counted: the invariants of the crash campaign know them by these names."""

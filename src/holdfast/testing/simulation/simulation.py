@@ -1,0 +1,246 @@
+"""One run: a world is made from a seed, everything goes wrong in it for a while, it clears up, and all must be well."""
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.server.operations import Operations, SessionOptions
+from holdfast.session.bounds import Bounds
+from holdfast.testing.simulation import promises, weather
+from holdfast.testing.simulation.clients import Client, Ledger, Refusal
+from holdfast.testing.simulation.loop import PLACE, Stuck, VirtualLoop
+from holdfast.testing.simulation.machines import Fleet
+from holdfast.testing.simulation.memory.tables import SessionRecord
+from holdfast.testing.simulation.model import LOOK_UP
+from holdfast.testing.simulation.readers import Follower
+from holdfast.testing.simulation.trace import log_lines
+from holdfast.testing.simulation.world import World
+from holdfast.testing.trial import Violation
+
+OWNER = Owner("ann")
+REST_SECONDS = 240.0
+"""How long it may take, once nothing goes wrong any more, until nothing is left to do."""
+READERS_SECONDS = 30.0
+"""How long readers may take after that to have read all of it."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    trace: tuple[str, ...] = ()
+    events: int = 0
+    """How many events the logs of its sessions have."""
+    virtual_seconds: float = 0
+
+
+def run(seed: int, *, keeps_trace: bool = False) -> Outcome:
+    """Play a seed. The same one always plays the same."""
+    chance = random.Random(seed)
+    with _alone(chance):
+        loop = VirtualLoop(chance)
+        world = World(loop, chance, weather.drawn(chance), keeps_trace=keeps_trace)
+        loop.set_exception_handler(lambda _, about: _raised(world, about))
+        play = Play(world)
+        asyncio.set_event_loop(loop)
+        try:
+            with _listening(world):
+                violations = _played(loop, play)
+        finally:
+            _end(world)
+            asyncio.set_event_loop(None)
+    sessions = world.db.sessions.values()
+    lines = (*world.trace.lines(), *_logs(sessions)) if keeps_trace else ()
+    return Outcome(
+        seed=seed,
+        violations=violations,
+        trace=lines,
+        events=sum(len(session.events) for session in sessions),
+        virtual_seconds=loop.time(),
+    )
+
+
+def _played(loop: VirtualLoop, play: "Play") -> tuple[Violation, ...]:
+    try:
+        loop.run_until_complete(play.play())
+    except Stuck as stuck:
+        play.world.fail("everything_comes_to_rest", str(stuck))
+    return promises.check(play.world, play.ledger, play.followers)
+
+
+def _logs(sessions: Any) -> Iterator[str]:
+    for session in sessions:
+        assert isinstance(session, SessionRecord)
+        writers = [f"{found.process}/{found.fence or '-'}" for found in session.written]
+        yield from log_lines(session.key, session.events, writers)
+
+
+class Play:
+    """What happens in a run, from its first process to its last reader."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ledger = Ledger()
+        self.followers: list[Follower] = []
+        chance = world.chance
+        bounds = Bounds(
+            max_waiting_messages=chance.choice((2, 5)),
+            max_rounds=chance.choice((2, 100)),
+            max_model_attempts=3,
+            backoff_seconds=0.2,
+            max_backoff_seconds=1.0,
+            tool_timeout_seconds=30.0,
+            linger_seconds=chance.choice((0.0, 0.3)),
+            snapshot_every_events=chance.choice((3, 20, 200)),
+        )
+        self._fleet = Fleet(world, bounds)
+        self._keys = [Key(OWNER, SessionId(f"s{number}")) for number in range(1, world.weather.sessions + 1)]
+        self._until = world.weather.seconds
+
+    async def play(self) -> None:
+        world, fleet = self.world, self._fleet
+        fleet.start(world.weather.processes)
+        await self._create_sessions()
+        self._start_followers()
+        for at, mishap in world.weather.mishaps:
+            world.later(at, fleet.strike, mishap)
+        clients = [self._client(f"c{number}") for number in range(1, world.weather.clients + 1)]
+        living = [asyncio.create_task(client.live(self._until)) for client in clients]
+        await asyncio.sleep(self._until)
+        world.trace.add("", "it clears up")
+        world.weather = weather.calm(world.weather)
+        fleet.clear_up()
+        try:
+            async with asyncio.timeout(REST_SECONDS):
+                await asyncio.gather(*living)
+                await self._come_to_rest(self._client("caretaker"))
+        except TimeoutError:
+            for session in world.db.sessions.values():
+                if not _rests(session):
+                    world.fail("everything_comes_to_rest", _state(session))
+        await self._read_to_the_end()
+
+    def _client(self, name: str) -> Client:
+        return Client(self.world, self._fleet, self.ledger, self._keys, name)
+
+    async def _create_sessions(self) -> None:
+        maker = self._client("maker")
+        for key in self._keys:
+
+            async def create(operations: Operations, key: Key = key) -> Any:
+                return await operations.create(OWNER, SessionOptions(client_tools=(LOOK_UP,)), key.session)
+
+            await maker.ask(f"create {key.session}", create)
+
+    def _start_followers(self) -> None:
+        for number in range(1, self.world.weather.readers + 1):
+            key = self.world.chance.choice(self._keys)
+            follower = Follower(self.world, self._fleet, key, f"r{number}")
+            self.followers.append(follower)
+            asyncio.create_task(follower.follow())  # noqa: RUF006  (the loop keeps all tasks)
+
+    async def _come_to_rest(self, caretaker: Client) -> None:
+        """Answer everything that is asked, until nothing is left to do."""
+        while self.world.under_way or not all(_rests(session) for session in self.world.db.sessions.values()):
+            for key in self._keys:
+                for asked in await caretaker.requests(key):
+                    try:
+                        await caretaker.answer(key, asked)
+                    except Refusal:
+                        continue
+            await asyncio.sleep(0.5)
+
+    async def _read_to_the_end(self) -> None:
+        """And a moment longer, to see that nothing comes twice."""
+        heads = {key: len(session.events) for key, session in self.world.db.sessions.items()}
+        until = self.world.loop.time() + READERS_SECONDS
+        while any(follower.cursor.position < heads[follower.key] for follower in self.followers):
+            if self.world.loop.time() > until:
+                return
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)
+
+
+def _rests(session: SessionRecord) -> bool:
+    return not (session.is_runnable or session.holder or session.turn_id or session.waiting())
+
+
+def _state(session: SessionRecord) -> str:
+    waiting = [found.item.key for found in session.waiting()]
+    return (
+        f"{session.key.session} is {session.status}, held by {session.holder}, runnable {session.is_runnable}, "
+        f"its turn {session.turn_id}, its inbox {waiting}, claims {session.claims}"
+    )
+
+
+@contextmanager
+def _alone(chance: random.Random) -> Iterator[None]:
+    """Nothing of this process decides what happens: neither its own chance, nor when it collects its garbage."""
+    state, collects = random.getstate(), gc.isenabled()
+    random.seed(chance.random())
+    gc.disable()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if collects:
+            gc.enable()
+
+
+def _raised(world: World, about: dict[str, Any]) -> None:
+    world.fail("nothing_fails_by_itself", f"{about.get('message')}: {about.get('exception')!r}")
+
+
+class _Listening(logging.Handler):
+    """Whatever the runtime logs with an exception is a bug of its own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        place = PLACE.get()
+        self._world.trace.add(place.name if place else "", f"({record.getMessage()})")
+        if record.exc_info:
+            self._world.fail("nothing_fails_by_itself", f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextmanager
+def _listening(world: World) -> Iterator[None]:
+    logger = logging.getLogger("holdfast")
+    handler, level, propagates = _Listening(world), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    if world.trace.is_kept:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        logger.setLevel(level)
+
+
+def _end(world: World) -> None:
+    """Let everything unwind, the dead included, in a world in which nothing counts any more."""
+    world.is_over = True
+    loop = world.loop
+    loop.revive()
+    for _ in range(50):
+        left = [task for task in loop.tasks if not task.done()]
+        if not left:
+            break
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left, timeout=5))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.tasks.clear()
+    loop.close()

@@ -1,0 +1,72 @@
+"""What goes wrong in one run, and how badly: drawn once from its seed."""
+
+import random
+from typing import Literal
+
+import msgspec
+
+Mishap = Literal["crash", "pause", "cut off", "shake", "restart"]
+"""A process dies; stands still for a while; can't reach the store for a while; reaches it, but every other call fails;
+or is stopped in good order."""
+
+
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
+    processes: int
+    sessions: int
+    clients: int
+    readers: int
+    seconds: float
+    """How long it lasts. Then it clears up, and everything must come to rest."""
+    latency: float
+    """The longest that a call to the store takes when nothing is wrong."""
+    failing: float
+    """How many calls to the store fail. Whether they took place is unknown."""
+    stalling: float
+    """How many take very long."""
+    losing: float
+    """How many hints are lost between processes."""
+    delaying: float
+    """How long a hint may be under way."""
+    doubling: float
+    """How many hints, and requests of clients, come twice."""
+    death_is_seen: bool
+    """Others see at once that a process has died, as on one machine; or only that it no longer renews."""
+    skew: float
+    """How much faster or slower than true time a process's clock may go."""
+    mishaps: tuple[tuple[float, Mishap], ...]
+    busy: float
+    """How many things each client does in a second."""
+    slots: int | None
+    """How many turns of an owner run at a time."""
+    thinking: float
+    """The longest pause of the model between two pieces."""
+
+
+def drawn(chance: random.Random) -> Weather:
+    seconds = chance.choice((2.0, 4.0, 6.0, 10.0))
+    kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "restart")
+    count = chance.choice((0, 1, 2, 3, 4, 6))
+    return Weather(
+        processes=chance.choice((1, 2, 2, 2, 3)),
+        sessions=chance.choice((1, 1, 1, 2)),
+        clients=chance.choice((1, 2, 2, 3)),
+        readers=chance.choice((1, 2)),
+        seconds=seconds,
+        latency=chance.choice((0.002, 0.01, 0.05, 0.2)),
+        failing=chance.choice((0.0, 0.0, 0.02, 0.06)),
+        stalling=chance.choice((0.0, 0.0, 0.02)),
+        losing=chance.choice((0.0, 0.2, 1.0)),
+        delaying=chance.choice((0.01, 0.2, 2.0)),
+        doubling=chance.choice((0.0, 0.1, 0.4)),
+        death_is_seen=chance.random() < 0.5,
+        skew=chance.choice((0.0, 0.01, 0.05)),
+        mishaps=tuple(sorted((chance.uniform(0.2, seconds), chance.choice(kinds)) for _ in range(count))),
+        busy=chance.choice((0.5, 1.5, 3.0)),
+        slots=chance.choice((None, None, 1)),
+        thinking=chance.choice((0.02, 0.2, 1.0)),
+    )
+
+
+def calm(weather: Weather) -> Weather:
+    """The same, once it has cleared up."""
+    return msgspec.structs.replace(weather, failing=0.0, stalling=0.0, doubling=0.0, mishaps=())

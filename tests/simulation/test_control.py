@@ -1,0 +1,33 @@
+"""The control: what a simulation is for is to find what is wrong, and so it must find what was made wrong."""
+
+import pytest
+
+from holdfast.testing.simulate import SEEDS, main, seeds_until_caught, told
+from holdfast.testing.simulation.defects import DEFECTS, planted
+from holdfast.turns.holding import Holding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
+def test_a_planted_defect_is_found(name: str) -> None:
+    assert seeds_until_caught(name, range(SEEDS)) is not None
+
+
+def test_a_defect_is_gone_when_it_is_no_longer_planted() -> None:
+    before = dict(vars(Holding))
+    with planted("text that was shown is thrown away"):
+        assert dict(vars(Holding)) != before
+    assert dict(vars(Holding)) == before
+
+
+def test_a_failing_seed_is_told_with_its_log_and_what_broke(capsys: pytest.CaptureFixture[str]) -> None:
+    defect = "segments outlive their message"
+    found = seeds_until_caught(defect, range(SEEDS))
+    assert found is not None
+    seed = found[1].seed
+    assert main(["--seed", str(seed), "--defect", defect]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any("calls the model" in line for line in lines), "who did what"
+    assert any(line.startswith("the log of s1") for line in lines)
+    assert any(line.startswith(f"VIOLATION of {found[1].violations[0].invariant}") for line in lines)
+    assert told(seed).violations == ()

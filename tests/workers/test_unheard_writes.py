@@ -1,0 +1,145 @@
+"""Writes that take long, or whose outcome is never heard: nothing is decided on a state that may be behind the log."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.events.inbox import InboxItem, Stop
+from holdfast.events.message import AssistantMessage
+from holdfast.events.turn import TurnEnded
+from holdfast.models.scripted import Reply
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.store import Claim, Unit
+from holdfast.turns import waiting
+from tests.faults.world import (
+    Gate,
+    bodies_of,
+    comes_true,
+    endings_of,
+    model_said,
+    patience,
+    runtime_on,
+    scripted,
+    until_idle,
+)
+from tests.workers.troubled_store import TroubledStore, store_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("holdfast.app.SqliteStore", TroubledStore)
+    return tmp_path / "holdfast.db"
+
+
+def ends_turn(unit: Unit) -> bool:
+    return any(isinstance(event.body, TurnEnded) for event in unit.events)
+
+
+def unheard() -> StoreUnavailable:
+    return StoreUnavailable("store_failed", "The connection was lost.")
+
+
+async def test_a_stop_waits_for_a_piece_that_is_being_written_however_long_that_takes(
+    database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    written = Gate()
+    under_way: list[Unit] = []
+    ended_over: list[Unit] = []
+
+    async def hold_up(unit: Unit) -> None:
+        if ends_turn(unit):
+            ended_over.extend(under_way)
+        if unit.segments:
+            under_way.append(unit)
+            await written()
+            under_way.clear()
+
+    model = scripted(Reply(text="one two three four five six"))
+    async with patience(), runtime_on(database, model) as runtime:
+        store_of(runtime).before["commit"] = hold_up
+        session = await runtime.session("s")
+        await session.send("hello")
+        await written.reached.wait()
+        await session.stop()
+        await comes_true(lambda: "goes on all the same" in caplog.text)
+        written.open()
+        await until_idle(session)
+        assert ended_over == []
+        assert await endings_of(session) == ["stopped"]
+        (cut,) = await model_said(session)
+        assert "one two three four five six".startswith(cut.strip())
+        await session.run("again")
+        assert len(await model_said(session)) == 2, "nothing of the first answer is taken for the second"
+
+
+async def test_a_turn_is_not_ended_twice_when_its_end_was_written_and_not_heard_of_and_a_stop_came(
+    database: Path,
+) -> None:
+    last, stop_heard, failed = Gate(), asyncio.Event(), asyncio.Event()
+
+    async def hold_up(unit: Unit) -> None:
+        if ends_turn(unit):
+            await last()
+
+    async def note_stop(items: tuple[InboxItem, ...]) -> None:
+        if any(isinstance(item.item, Stop) for item in items):
+            stop_heard.set()
+
+    async def fail_once(unit: Unit) -> None:
+        if ends_turn(unit) and not failed.is_set():
+            failed.set()
+            raise unheard()
+
+    async with patience(), runtime_on(database, scripted(Reply(text="Hello."))) as runtime:
+        store_of(runtime).before["commit"] = hold_up
+        store_of(runtime).after.update(commit=fail_once, waiting_items=note_stop)
+        session = await runtime.session("s")
+        await session.send("hello")
+        await last.reached.wait()
+        await session.stop(stop_id="stop")
+        await stop_heard.wait()
+        last.open()
+        await failed.wait()
+        while (receipt := await session.stop(stop_id="stop")).outcome == "stopping":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert receipt.outcome == "turn_ended_before"
+        assert await endings_of(session) == ["completed"]
+        (said,) = await bodies_of(session, AssistantMessage)
+        assert not said.interrupted
+
+
+async def test_a_session_is_run_though_the_claim_of_it_was_never_heard_of(database: Path) -> None:
+    """This process holds it, and lives: nobody else would ever run it."""
+    failed = asyncio.Event()
+
+    async def fail_once(claims: list[Claim]) -> None:
+        if claims and not failed.is_set():
+            failed.set()
+            raise unheard()
+
+    async with patience(), runtime_on(database) as runtime:
+        store_of(runtime).after["claim"] = fail_once
+        session = await runtime.session("s")
+        assert (await session.run("hello")).reason == "completed"
+        assert failed.is_set()
+
+
+async def test_a_session_that_was_dropped_is_given_back_also_by_who_is_ended_before_its_time(
+    database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(unit: Unit) -> None:
+        if unit.fence is not None:
+            raise unheard()
+
+    async with patience(), runtime_on(database, claim_every_seconds=60.0) as runtime:
+        store_of(runtime).before["commit"] = fail
+        session = await runtime.session("s")
+        await session.send("hello")
+        await comes_true(lambda: "was dropped" in caplog.text)
+        assert len(await runtime.store.held()) == 1, "it is kept for a while"
+        await runtime.worker.stop(grace_seconds=0)
+        assert await runtime.store.held() == ()
