@@ -31,7 +31,7 @@ test("a crash in an answer is marked, with the one who took over", () => {
     .event("holdfast.sealed", { messageId: "m1", nextMessageId: "m2", cause: "crash" });
   const { spans, marks } = timelineOf(events(log));
   assert.deepEqual(marks.map((mark) => mark.kind), ["hand-over", "crash"]);
-  assert.deepEqual(spans.map((span) => [span.lane, span.tone]), [["turn", "plain"], ["holder", "holder"], ["model", "cut"], ["holder", "other-holder"]]);
+  assert.deepEqual(spans.map((span) => [span.lane, span.tone]), [["turn", "plain"], ["holder", "holder"], ["model", "cut"], ["holder", "other-holder"], ["model", "plain"]]);
 });
 
 test("an attempt whose outcome nobody knows is cut where the next begins", () => {

@@ -75,7 +75,8 @@ export class Server {
     }
     if (!response.ok) {
       const refused = await refusalIn(response);
-      if (response.status === 401) this.whenUnknown();
+      // Not when somebody else has signed in meanwhile: then it says nothing about them.
+      if (response.status === 401 && token === this.token()) this.whenUnknown();
       throw refused;
     }
     return response;

@@ -61,6 +61,7 @@ export class App {
       this.mustSignIn.value = true;
     },
   );
+  private wake: () => void = () => {};
   private noticeCount = 0;
   private lookingSince = 0;
   private listed = "";
@@ -104,7 +105,9 @@ export class App {
     this.mustSignIn.value = true;
   }
 
-  private hurry(): void {
+  /** Whatever waits before it tries again tries now. */
+  hurry(): void {
+    this.wake();
     this.open.value?.hurry();
     this.outbox.value?.hurry();
     void this.look();
@@ -164,10 +167,21 @@ export class App {
           session.deleted.value = true;
           return null;
         }
-        await new Promise((resolve) => setTimeout(resolve, Math.min(8_000, 250 * 2 ** tries)));
+        await this.pause(Math.min(8_000, 250 * 2 ** tries));
       }
     }
     return null;
+  }
+
+  /** Until it is time to try again, or somebody signed in, or the network came back. */
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
   }
 
   private newOutbox(id: string): Outbox {

@@ -96,6 +96,7 @@ class Drawing {
         break;
       case "holdfast.sealed":
         if (data.cause === "crash") this.mark("crash", event, "the process died while the model spoke");
+        this.begin("model", `model ${data.nextMessageId}`, event, "asked again");
         break;
       case "session.error":
         this.mark("error", event, data.message);

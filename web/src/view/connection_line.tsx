@@ -13,7 +13,7 @@ export function ConnectionLine({ session }: { session: OpenSession | null }) {
           <span class="pulse" aria-hidden="true" /> <span>
             Reconnecting. <span class="only-wide">The work goes on; </span>nothing is lost.
           </span>
-          <button type="button" class="link" onClick={() => session?.hurry()}>
+          <button type="button" class="link" onClick={() => app.hurry()}>
             Try now
           </button>
         </>

@@ -26,7 +26,7 @@ export function Shell() {
   if (app.mustSignIn.value) return <SignIn />;
   return (
     <>
-      <a class="skip" href="#composer">
+      <a class="skip" href="#composer" onClick={toTheBox}>
         Skip to the message box
       </a>
       <div class="frame" data-panel={app.panel.value}>
@@ -40,4 +40,10 @@ export function Shell() {
       <Notices />
     </>
   );
+}
+
+/** Not as an address: those of this page say what is open. */
+function toTheBox(event: Event): void {
+  event.preventDefault();
+  document.getElementById("composer")?.focus();
 }

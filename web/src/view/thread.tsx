@@ -13,6 +13,8 @@ import { Working } from "./working.tsx";
 /** Items are drawn, or not, in parts of about so many positions of the log. */
 const PART_POSITIONS = 60;
 const NEAR_BOTTOM_PX = 60;
+/** So long after something was pressed in it, a thread that grows was opened by the person. */
+const OPENING_MS = 500;
 
 export function Thread({ session }: { session: OpenSession }) {
   const app = useApp();
@@ -35,6 +37,22 @@ export function Thread({ session }: { session: OpenSession }) {
     setAtBottom(isNear);
     if (box.scrollTop < 400 && session.loaded.value) void app.attempt(() => older(session));
   };
+  const pressedAt = useRef(-Infinity);
+  const pressed = (): void => {
+    pressedAt.current = performance.now();
+  };
+  useEffect(() => {
+    const box = scroller.current;
+    const column = box?.firstElementChild;
+    if (!box || !column) return;
+    // A panel beside it, colours that came late: the end stays in sight. But what one opens is not scrolled away.
+    const observer = new ResizeObserver(() => {
+      if (sticks.current && performance.now() - pressedAt.current > OPENING_MS) toBottom();
+    });
+    observer.observe(box);
+    observer.observe(column);
+    return () => observer.disconnect();
+  }, []);
   const steady = useSteadiness(session, scroller);
   useLayoutEffect(() => {
     if (!steady() && sticks.current) toBottom();
@@ -49,10 +67,10 @@ export function Thread({ session }: { session: OpenSession }) {
 
   return (
     <div class="thread-box">
-      <div class="thread" ref={scroller} onScroll={scrolled} tabIndex={0} role="region" aria-label="Messages">
+      <div class="thread" ref={scroller} onScroll={scrolled} onPointerDown={pressed} onKeyDown={pressed} tabIndex={0} role="region" aria-label="Messages">
         <div class="column">
           {session.firstPosition.value > 1 && <p class="aside">Earlier messages are fetched as you scroll up.</p>}
-          <div role="log" aria-live="polite" aria-relevant="additions" aria-busy={!session.loaded.value}>
+          <div role="log" aria-live="polite" aria-relevant="additions" aria-busy={!session.loaded.value} data-position={conversation.position}>
             {partsOf(conversation.items).map((part) => (
               <Part key={part.key} part={part} session={session} scroller={scroller} isLast={part.isLast} />
             ))}

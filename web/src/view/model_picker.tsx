@@ -1,0 +1,97 @@
+/** Who answers, and how long it may think first: chosen for the messages of one session, and kept in this browser. */
+
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { ModelView } from "../api/wire.ts";
+import { keep, kept } from "../model/kept.ts";
+import { useApp } from "./context.ts";
+
+/** As they go along with a message; what is left out is as the session, or the server, has it. */
+export interface Chosen {
+  model?: string;
+  thinking?: "off" | number;
+}
+
+const THINKING = [
+  ["", "Thinks as it likes"],
+  ["off", "Does not think first"],
+  ["4000", "Thinks briefly"],
+  ["16000", "Thinks"],
+  ["32000", "Thinks for long"],
+] as const;
+
+const DEMO = "demo";
+
+export const offered = signal<ModelView[]>([]);
+
+export function chosenFor(id: string): Chosen {
+  return kept<Chosen>(`options.${id}`, {});
+}
+
+export function keepChosen(id: string, chosen: Chosen): void {
+  keep(`options.${id}`, Object.keys(chosen).length ? chosen : null);
+}
+
+export function useOffered(): ModelView[] {
+  const app = useApp();
+  useEffect(() => {
+    if (offered.value.length) return;
+    app.server.models().then(
+      (models) => (offered.value = models),
+      () => {},
+    );
+  }, [app.token.value]);
+  return offered.value;
+}
+
+/** Nothing, where there is nothing to choose. The demo model does not think more or less. */
+export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chosen: Chosen) => void }) {
+  const app = useApp();
+  const models = useOffered();
+  const usual = app.settings.value?.model ?? models.find((model) => model.is_default)?.name ?? "";
+  const names = [...new Set([...models.map((model) => model.name), ...(chosen.model ? [chosen.model] : [])])];
+  const answers = chosen.model ?? usual;
+  return (
+    <div class="picker">
+      {names.some((name) => name !== usual) && (
+        <label>
+          <span class="hidden">Model</span>
+          <select
+            value={chosen.model ?? ""}
+            title="Who answers"
+            onChange={(event) => choose(changed(chosen, "model", event.currentTarget.value))}
+          >
+            <option value="">{usual || "The usual model"}</option>
+            {names.filter((name) => name !== usual).map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      {models.length > 0 && answers !== DEMO && (
+        <label>
+          <span class="hidden">Thinking</span>
+          <select
+            value={String(chosen.thinking ?? "")}
+            title="How long it may think first"
+            onChange={(event) => choose(changed(chosen, "thinking", event.currentTarget.value))}
+          >
+            {THINKING.map(([value, words]) => (
+              <option key={value} value={value}>
+                {words}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+    </div>
+  );
+}
+
+function changed(chosen: Chosen, name: keyof Chosen, value: string): Chosen {
+  const { [name]: _, ...rest } = chosen;
+  if (value === "") return rest;
+  return { ...rest, [name]: name === "thinking" && value !== "off" ? Number(value) : value };
+}

@@ -1,0 +1,28 @@
+/** What a turn took: time, and tokens and cost as far as the provider said. */
+
+import { usageOf, type EndItem } from "../model/conversation.ts";
+import type { OpenSession } from "../model/open_session.ts";
+import { duration, exactly, moment } from "./words.ts";
+
+export function TurnFigures({ item, session }: { item: EndItem; session: OpenSession }) {
+  const usage = usageOf(session.conversation.items, item.turnId);
+  const tokens = usage && usage.inputTokens !== null && usage.outputTokens !== null ? [usage.inputTokens, usage.outputTokens] : null;
+  return (
+    <span class="figures-line">
+      <time title={exactly(item.time)}>{moment(item.time)}</time> · {duration(item.durationMs)}
+      {tokens && (
+        <span title={`${tokens[0]!.toLocaleString()} in, ${tokens[1]!.toLocaleString()} out`}>
+          {" "}
+          · {(tokens[0]! + tokens[1]!).toLocaleString()} tokens
+        </span>
+      )}
+      {!!usage?.costMicrodollars && <span> · {money(usage.costMicrodollars)}</span>}
+    </span>
+  );
+}
+
+/** Dollars with as many digits as it takes to say something. */
+export function money(microdollars: number): string {
+  const dollars = microdollars / 1_000_000;
+  return `$${dollars >= 1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
+}
