@@ -28,6 +28,7 @@ COMMANDS = (
     "doctor",
     "story",
     "serve",
+    "worker",
     "keys",
     "keys create",
     "keys list",

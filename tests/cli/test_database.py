@@ -59,6 +59,18 @@ async def bring_forward_to(database: str, version: int) -> None:
         await postgres_migrations.migrate(Address(database), postgres_migrations.MIGRATIONS[:version])
 
 
+async def begin_a_process_of_before(database: str) -> None:
+    """One of a release that says nothing of itself."""
+    if database.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file:
+            file.execute("INSERT INTO process (token, node, boot_id, expires_at) VALUES ('t', 'old', 'b', 1)")
+            file.commit()
+        return
+    server = await asyncpg.connect(database)
+    await server.execute("INSERT INTO holdfast.process VALUES ('t', 'old', clock_timestamp(), clock_timestamp())")
+    await server.close()
+
+
 async def test_migrating_says_what_was_run_and_checking_changes_nothing(place: Place, database: str) -> None:
     names = names_of(database)
     for _ in range(2):
@@ -78,8 +90,10 @@ async def test_only_what_is_missing_is_run(place: Place, database: str) -> None:
     await bring_forward_to(database, len(before))
     status = json.loads((await db(place, "status", "--json", database=database)).out)
     assert (status["schema_version"], status["pending_migrations"]) == (len(before), [last])
-    cluster = await typed("cluster", "status", "--json", "--database", database)
-    assert json.loads(cluster.out)["database"]["pending_migrations"] == [last]
+    await begin_a_process_of_before(database)
+    cluster = json.loads((await typed("cluster", "status", "--json", "--database", database)).out)
+    assert cluster["database"]["pending_migrations"] == [last]
+    assert [(it["node"], it["role"], it["version"]) for it in cluster["processes"]] == [("old", "", "")]
     assert f"Ran {last}.\n" in (await db(place, "migrate", database=database)).out
 
 

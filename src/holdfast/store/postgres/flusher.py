@@ -58,6 +58,10 @@ class Flusher:
                 job.settle()
 
     def _take(self) -> list[UnitJob]:
+        if len(self._queue) <= BATCH_LIMIT and sum([job.size for job in self._queue]) <= BATCH_BYTES:
+            whole = list(self._queue)
+            self._queue.clear()
+            return whole
         jobs = [self._queue.popleft()]
         size = jobs[0].size
         while self._queue and len(jobs) < BATCH_LIMIT and size + self._queue[0].size <= BATCH_BYTES:

@@ -13,6 +13,7 @@ from holdfast.store import crash_points
 from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import PARTS, commit_units
+from holdfast.store.postgres.text import to_store
 from holdfast.store.store import Committed, FenceMissed, Outcome, Rejected, Segment, Unit
 
 TOOLS_BETWEEN: Final = "\x1f"
@@ -25,7 +26,7 @@ ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
 class UnitJob:
     """A unit, encoded while its sender still runs: what can't be stored fails there and not in the flusher."""
 
-    __slots__ = ("error", "events", "future", "key", "result", "segments", "size", "unit")
+    __slots__ = ("error", "events", "future", "is_simple", "key", "result", "segments", "size", "unit")
 
     def __init__(self, future: asyncio.Future[Any], unit: Unit) -> None:
         self.future = future
@@ -34,6 +35,7 @@ class UnitJob:
         self.events = [(event.id, event.time, *codec.encode(event.body), _said(event.body)) for event in unit.events]
         self.segments = [_encoded(segment) for segment in unit.segments]
         self.size = 512 + sum([len(event[4]) for event in self.events])
+        self.is_simple = _is_simple(unit)
         self.result: Outcome | None = None
         self.error: BaseException | None = None
 
@@ -46,15 +48,14 @@ class UnitJob:
             self.future.set_exception(self.error)
 
     @property
-    def is_simple(self) -> bool:
-        """Whether the fence is all that it depends on, and one statement writes all of it."""
-        unit = self.unit
-        rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
-        return not (rows or unit.ends_commands or unit.creates is not None)
-
-    @property
     def point(self) -> str:
         return f"commit:{_detail(self)}"
+
+
+def _is_simple(unit: Unit) -> bool:
+    """Whether the fence is all that it depends on, and one statement writes all of it."""
+    rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
+    return not (rows or unit.ends_commands or unit.creates is not None)
 
 
 class Group:
@@ -81,7 +82,7 @@ class Group:
 
     def succeed(self, head: int, tail: int) -> None:
         """Each unit has the head that it left."""
-        head -= sum(len(job.events) for job in self.jobs)
+        head -= sum([len(job.events) for job in self.jobs])
         for job in self.jobs:
             head += len(job.events)
             job.result = Committed(Position(head), tail)
@@ -99,8 +100,10 @@ def waves(jobs: Iterable[UnitJob]) -> list[list[Group]]:
     """Batches with one group of each session at the most, in the order of their keys; a session's units keep theirs."""
     by_session: dict[tuple[str, str], list[Group]] = {}
     for job in jobs:
-        groups = by_session.setdefault(job.key, [])
-        if groups and groups[-1].takes(job):
+        groups = by_session.get(job.key)
+        if groups is None:
+            by_session[job.key] = [Group(job)]
+        elif groups[-1].takes(job):
             groups[-1].jobs.append(job)
         else:
             groups.append(Group(job))
@@ -117,7 +120,7 @@ class Units:
 
     async def run(self, link: Link, groups: Sequence[Group]) -> bool:
         """Give each job its outcome. Whether anything was written."""
-        asked = [group for group in groups if not _is_refused_unseen(group)]
+        asked = [group for group in groups if group.unit.fence is not None or not _is_refused_unseen(group)]
         if not asked:
             return False
         is_one = not crash_points.watched() and not link.is_pooled and all(group.is_simple for group in asked)
@@ -175,11 +178,14 @@ class Units:
         """The one statement. Those that it wrote."""
         given = [group for group in groups if group.unit.creates is None or group.unit.fence is None]
         found = await self._ask(link, given) if given else []
-        written = {number - 1: (head, tail) for number, head, tail in found}
-        for number, (head, tail) in written.items():
-            given[number].succeed(head, tail)
-        held = [given[number] for number in sorted(written)]
-        await self._explain(link, [group for group in groups if group not in held])
+        for number, head, tail in found:
+            given[number - 1].succeed(head, tail)
+        if len(found) == len(groups):
+            return groups
+        numbers = sorted([number - 1 for number, _, _ in found])
+        held = [given[number] for number in numbers]
+        written = set(map(id, held))
+        await self._explain(link, [group for group in groups if id(group) not in written])
         return held
 
     async def _explain(self, link: Link, groups: list[Group], reason: str = "") -> None:
@@ -191,29 +197,29 @@ class Units:
         for number, group in enumerate(groups):
             group.refuse(_refusal(group.unit, known.get(number), reason))
 
-    async def _ask(self, link: Link, groups: list[Group]) -> list[tuple[Any, ...]]:
+    async def _ask(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
         sessions = _columns(_SESSION_COLUMNS, [_session_row(group) for group in groups])
+        jobs = [job for group in groups for job in group.jobs]
         rows = {
             "appended": _event_rows(groups),
-            "streamed": _segment_rows(groups),
-            "used": _ledger_rows(groups),
-            "kept": _snapshot_rows(groups),
+            "streamed": _segment_rows(groups) if any(job.segments for job in jobs) else [],
+            "used": _ledger_rows(groups) if any(job.unit.ledger for job in jobs) else [],
+            "kept": _snapshot_rows(groups) if any(job.unit.snapshot is not None for job in jobs) else [],
         }
         columns = {name: _columns(PARTS[name], found) for name, found in rows.items() if found}
         if any(sessions[-1]):
             columns["dropped"] = []
         parts = tuple(sorted(columns))
         given = itertools.chain.from_iterable(columns[name] for name in parts)
-        return await link.ask(commit_units(parts), *sessions, self._process, self._now_ms(), *given)
+        parameters = map(to_store, (*sessions, self._process, self._now_ms(), *given))
+        return await link.raw.fetch(commit_units(parts), *parameters)  # Numbers, which need no reading back.
 
 
 # Why a unit is refused
 
 
 def _is_refused_unseen(group: Group) -> bool:
-    """Whether no session at all could take it."""
-    if group.unit.fence is not None:
-        return False
+    """Whether no session at all could take it, although it asks for no lease."""
     for job in group.jobs:
         if _exceeds_records(job):
             group.refuse(ONLY_RECORDS)
@@ -312,8 +318,11 @@ def _row_of_many(group: Group) -> tuple[Any, ...]:
 def _event_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for number, group in enumerate(groups, 1):
-        events = itertools.chain.from_iterable([job.events for job in group.jobs])
-        rows += [(number, place, *event) for place, event in enumerate(events, 1)]
+        place = 0
+        for job in group.jobs:
+            for event in job.events:
+                place += 1
+                rows.append((number, place, *event))
     return rows
 
 

@@ -1,0 +1,319 @@
+"""What deploy/ and the operator's pages name is there: every setting, option, figure, file and extra. They are examples
+that nobody runs here, and this is what keeps them from going stale."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml  # type: ignore[import-untyped]
+
+from holdfast.cli.commands import app
+from holdfast.config import PREFIX, RESERVED, SETTINGS, Config, load
+from holdfast.observing.figures import END_REASONS
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+ENV_FILES = sorted(DEPLOY.glob("*.env.example"))
+PAGES = tuple(ROOT / "docs" / name for name in ("operations.md", "scale.md", "cluster.md", "postgres.md"))
+EVERYTHING = (*(path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and path.suffix != ".env"), *PAGES)
+
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+ALERTS: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus-alerts.yaml").read_text())
+OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "holdfast"}
+
+AFTER_DRAINING_SECONDS = 15.0
+"""Streams that are broken off, hints and spans that are still to be sent: what a process may take after its drain."""
+
+
+def each(paths: tuple[Path, ...] | list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=[str(path.relative_to(ROOT)) for path in paths])
+
+
+# What they name
+
+
+@each(EVERYTHING)
+def test_every_setting_that_is_named_is_one(path: Path) -> None:
+    known = {setting.env for setting in SETTINGS} | RESERVED | {"HOLDFAST_DEBUG"}
+    named = set(re.findall(rf"\b{PREFIX}[A-Z][A-Z_]*[A-Z]\b", path.read_text("utf-8")))
+    assert named - known == set()
+
+
+def unknown_options(words: list[str]) -> list[str]:
+    """Those that the command does not have; or the command itself, if there is none."""
+    command: Any = typer.main.get_command(app)
+    rest = words
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command, rest = command.commands[rest[0]], rest[1:]
+    if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        return [f"no command: {' '.join(words)}"]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    given = {word.partition("=")[0] for word in rest if word.startswith("--")}
+    return sorted(given - known - {"--help"})
+
+
+def said_in(page: Path) -> Iterator[list[str]]:
+    """The commands of Holdfast in the code of a page."""
+    text = page.read_text("utf-8")
+    code = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = "\n".join(code).replace("\\\n", " ").splitlines() + re.findall(r"`([^`\n]+)`", text)
+    for line in lines:
+        if (found := re.search(r"(?:^|[\s;&|/])holdfast (?!\[)([a-z].*)", line)) is not None:
+            yield re.split(r"\s+#|[|;&>]", found[1])[0].split()
+
+
+@each(PAGES)
+def test_every_command_of_a_page_can_be_typed(path: Path) -> None:
+    commands = list(said_in(path))
+    assert commands, "none was found: the test looks wrong"
+    assert [wrong for words in commands for wrong in unknown_options(words)] == []
+
+
+def test_an_option_or_a_command_that_is_not_there_would_be_found() -> None:
+    assert unknown_options(["worker", "--concurency", "5"]) == ["--concurency"]
+    assert unknown_options(["cluster", "stats"]) == ["no command: cluster stats"]
+    assert unknown_options(["serve", "--no-work", "--metrics-port=1"]) == []
+
+
+@cache
+def figures() -> frozenset[str]:
+    """The names of all figures that the code tells."""
+    files = (ROOT / "src" / "holdfast").rglob("*.py")
+    return frozenset(name for file in files for name in re.findall(r'"(holdfast_[a-z_]+)"', file.read_text("utf-8")))
+
+
+@each(EVERYTHING)
+def test_every_figure_that_is_named_is_told(path: Path) -> None:
+    known = figures()
+    assert {"holdfast_queue_age_seconds", "holdfast_commit_seconds", "holdfast_redis_up"} <= known
+    named = set(re.findall(r"\bholdfast_[a-z_]+", path.read_text("utf-8")))
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} - known == set()
+
+
+@each(PAGES)
+def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+# What people copy
+
+
+def variables(text: str) -> dict[str, str]:
+    lines = (line.strip() for line in text.splitlines())
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def settings_of(environ: dict[str, str]) -> Config:
+    return load({}, {"HOME": "/nonexistent", **environ})
+
+
+HOLDFAST_ENV = variables((DEPLOY / "holdfast.env.example").read_text())
+
+
+@each(ENV_FILES)
+def test_what_is_to_be_changed_says_so(path: Path) -> None:
+    secrets = [value for name, value in variables(path.read_text()).items() if re.search("PASSWORD|SECRET|KEY", name)]
+    assert all(value.startswith("change-me") for value in secrets)
+
+
+def test_the_settings_of_the_example_are_valid_and_fit_the_servers() -> None:
+    config = settings_of(HOLDFAST_ENV)
+    assert (config.is_postgres, config.warnings, config.auth) == (True, (), "keys")
+    assert config.redis is not None
+    assert config.secret_key is not None
+    assert set(config.user_directories) <= set(config.shared_directories)
+    servers = variables((DEPLOY / "servers.env.example").read_text())
+    assert f":{servers['POSTGRES_PASSWORD']}@postgres:" in HOLDFAST_ENV["HOLDFAST_DATABASE"]
+    assert f":{servers['VALKEY_PASSWORD']}@valkey:" in HOLDFAST_ENV["HOLDFAST_REDIS"]
+
+
+# compose.yaml
+
+
+def seconds(text: str) -> float:
+    number, unit = re.fullmatch(r"([0-9.]+)(s|min|m|)", text.strip()).groups()  # type: ignore[union-attr]
+    return float(number) * (60 if unit in ("min", "m") else 1)
+
+
+def test_there_are_two_servers_and_two_workers_each_with_its_own_name_and_data() -> None:
+    commands = [service["command"][0] for service in OURS.values()]
+    assert (commands.count("serve"), commands.count("worker")) == (2, 2)
+    running = {name: service for name, service in OURS.items() if service["command"][0] in ("serve", "worker")}
+    assert [service["environment"]["HOLDFAST_NODE"] for service in running.values()] == list(running)
+    data = [volume for service in running.values() for volume in service["volumes"] if ":/var/lib/holdfast" in volume]
+    assert len(set(data)) == len(running)
+    shared = HOLDFAST_ENV["HOLDFAST_SHARED_DIRECTORIES"]
+    assert all(f"work:{shared}" in service["volumes"] for service in running.values())
+    named = {
+        volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service.get("volumes", ())
+    }
+    assert named == set(COMPOSE["volumes"])
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
+    assert [port.partition(":")[2] for port in ports] == ["8787", "8787"], "nothing else is open to the world"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_process_of_the_example_can_be_started_and_ended(name: str) -> None:
+    service = OURS[name]
+    entry = service.get("entrypoint", ["holdfast"])
+    words = [*entry[1:], *service["command"]]
+    assert unknown_options(words) == []
+    environ = {**docker_environment(), **HOLDFAST_ENV, **service.get("environment", {})}
+    config = settings_of({name: value for name, value in environ.items() if name.startswith(PREFIX)})
+    assert config.warnings == ()
+    assert seconds(service["stop_grace_period"]) >= config.drain_seconds + AFTER_DRAINING_SECONDS
+    assert service["init"], "or nobody buries the supervisor of commands"
+    for other in service.get("depends_on", ()):
+        assert other in COMPOSE["services"]
+
+
+def test_the_servers_of_the_example_are_asked_whether_they_are_well() -> None:
+    for name in ("postgres", "valkey"):
+        service = COMPOSE["services"][name]
+        assert service["healthcheck"]["test"]
+        assert service["env_file"] == "servers.env"
+    assert (DEPLOY / COMPOSE["services"]["serve-1"]["build"]["context"] / "deploy/Dockerfile").resolve().exists()
+
+
+# Dockerfile
+
+
+def docker_lines() -> list[str]:
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def docker_environment() -> dict[str, str]:
+    lines = [line.removeprefix("ENV ") for line in docker_lines() if line.startswith("ENV ")]
+    return dict(word.split("=", 1) for line in lines for word in line.split())
+
+
+def test_the_image_is_built_of_what_is_there_with_extras_that_exist() -> None:
+    copied = [line.split()[1:-1] for line in docker_lines() if line.startswith("COPY ") and "--from" not in line]
+    for source in (name for names in copied for name in names):
+        assert (ROOT / source).exists(), source
+        assert f"!{source}\n" in (DEPLOY / "Dockerfile.dockerignore").read_text()
+    extras = re.search(r"'\.\[([a-z,]+)\]'", "\n".join(docker_lines()))
+    assert extras is not None
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"cluster", "secrets"} <= set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    assert project["readme"] in copied[0]
+
+
+def test_the_image_runs_as_nobody_special_and_says_whether_it_is_well() -> None:
+    lines = docker_lines()
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users == ["holdfast"]
+    config = settings_of({name: value for name, value in docker_environment().items() if name.startswith(PREFIX)})
+    assert config.warnings == ()
+    (health,) = [line for line in lines if line.startswith("HEALTHCHECK")]
+    assert f"127.0.0.1:{config.metrics_port}/healthz" in health
+    (exposed,) = [line.split()[1:] for line in lines if line.startswith("EXPOSE ")]
+    assert exposed == [str(config.port), str(config.metrics_port)]
+
+
+@each(EVERYTHING)
+def test_no_registry_and_no_index_is_named(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert not re.search(r"index-url|trusted-host|pypi\.|ghcr\.io|docker\.io|quay\.io|registry\.", text)
+
+
+# systemd
+
+
+def unit(path: Path) -> dict[str, list[str]]:
+    """Every line of a unit by its name; names come more than once."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        if line and not line.startswith(("#", "[")):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@each(UNITS)
+def test_a_unit_starts_ends_and_starts_again_as_it_should(path: Path) -> None:
+    found = unit(path)
+    (start,) = found["ExecStart"]
+    program, *words = start.split()
+    assert program == "/opt/holdfast/bin/holdfast"
+    assert unknown_options(words) == []
+    environ = {**HOLDFAST_ENV, **dict(line.split("=", 1) for line in found["Environment"])}
+    config = settings_of(environ)
+    assert config.warnings == ()
+    assert seconds(found["TimeoutStopSec"][0]) >= config.drain_seconds + AFTER_DRAINING_SECONDS
+    assert (found["Restart"], found["StartLimitIntervalSec"], found["KillSignal"]) == (["always"], ["0"], ["SIGTERM"])
+    assert found["EnvironmentFile"] == ["/etc/holdfast/holdfast.env"]
+    assert environ["HOLDFAST_DATA_DIR"] == f"/var/lib/{found['StateDirectory'][0]}"
+    assert any(config.shared_directories[0] in paths for paths in found["ReadWritePaths"])
+
+
+@each(UNITS)
+def test_commands_outlive_the_unit_that_they_were_started_by(path: Path) -> None:
+    """Their supervisor is in the unit's control group, and so are they."""
+    found = unit(path)
+    assert (found["KillMode"], found["OOMPolicy"]) == (["process"], ["continue"])
+    assert not {"PrivateTmp", "RuntimeDirectory", "DynamicUser"} & set(found), "these go with the unit"
+
+
+@each(UNITS)
+def test_the_sandbox_of_commands_works_within_a_unit(path: Path) -> None:
+    in_its_way = {"ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "RestrictNamespaces"}
+    assert not in_its_way & set(unit(path))
+
+
+def test_all_units_confine_alike() -> None:
+    """A supervisor that one of them started runs the commands of both."""
+    differs = {"Description", "ExecStart"}
+    serve, worker = ({name: lines for name, lines in unit(path).items() if name not in differs} for path in UNITS)
+    assert serve == worker
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+@each(UNITS)
+def test_systemd_understands_a_unit(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text().replace("/opt/holdfast/bin/holdfast", shutil.which("true") or "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, env=dict(os.environ)
+    )
+    told = [line for line in done.stderr.splitlines() if path.name in line]
+    assert told == []
+
+
+# Prometheus
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in ALERTS["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_has_what_people_need() -> None:
+    names = [rule["alert"] for rule in rules()]
+    assert len(set(names)) == len(names) >= 8
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert 'job="holdfast"' in rule["expr"]
+
+
+def test_every_alert_is_explained_on_the_page_for_operators() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    assert [rule["alert"] for rule in rules() if f"`{rule['alert']}`" not in page] == []
+
+
+def test_labels_of_alerts_have_values_that_there_are() -> None:
+    text = "\n".join(rule["expr"] for rule in rules())
+    assert set(re.findall(r'reason="([a-z]+)"', text)) <= set(END_REASONS)
+    assert set(re.findall(r'status="([0-9x]+)"', text)) <= {f"{kind}xx" for kind in range(1, 6)}
