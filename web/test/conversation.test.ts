@@ -110,3 +110,11 @@ test("events of another release are passed over", () => {
   const conversation = fold(wholeTurn().event("holdfast.of_tomorrow", { anything: [1] }));
   assert.equal(conversation.items.at(-1)?.kind, "end");
 });
+
+test("a log read from the middle of a turn says that the turn goes on, until it ends", () => {
+  const whole = wholeTurn();
+  const step = whole.frames.findIndex((frame) => "event" in frame && frame.event.type === "assistant.turn_start" && frame.event.data.step === 2);
+  const middle = fold(whole, { from: step, to: step + 2 });
+  assert.deepEqual([middle.turn?.turnId, middle.turn?.state], ["t1", "running"]);
+  assert.equal(fold(whole, { from: step + 2, into: middle }).turn, null);
+});

@@ -211,6 +211,8 @@ export class Conversation {
         this.said(event);
         break;
       case "assistant.turn_start":
+        // A log that is read from its middle on begins within a turn.
+        this.turn ??= { turnId: data.turnId, startedAt: event.time, woken: false, state: "running", waitingFor: "" };
         this.message(data.messageId, event, data.step ?? 0);
         break;
       case "assistant.message":
