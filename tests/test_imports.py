@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "turns": SEAMS,
     "workers": SEAMS | {"turns"},
     "server": SEAMS | {"version"},
-    "testing": RUNTIME | {"config", "event_loop"},
+    "testing": RUNTIME | {"client", "config", "event_loop"},
     # Only files, which the server reads as such.
     "web": set(),
     "config": {"session.bounds"},

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,13 +121,16 @@ async def losing(runtime: Runtime, session: Session) -> None:
 
 EARLY_EXITS = [stopping, deleting, closing, losing]
 
+ONLY_WHEN_WOKEN: dict[str, Any] = {"claim_every_seconds": 3600}
+"""A worker that does not take back by itself what was taken from it."""
+
 
 @pytest.mark.parametrize("leave", EARLY_EXITS)
 async def test_fault_03_every_early_exit_closes_the_model_stream(database: Path, leave: Exit) -> None:
     gate = Gate(at=1)
     async with ModelServer(says(Reply(text="one two three")), gate=gate) as server, patience():
         model = OpenAICompatible(base_url=server.url, model="m", name="openai/m")
-        async with model, runtime_on(database, model) as runtime:
+        async with model, runtime_on(database, model, **ONLY_WHEN_WOKEN) as runtime:
             session = await runtime.session()
             await session.send("Hello")
             await gate.reached.wait()
@@ -154,7 +158,8 @@ async def test_fault_03_every_early_exit_ends_the_tools(database: Path, leave: E
             loop.call_soon_threadsafe(told_to_end.set)
 
     both = Reply(tool_calls=(*call("wait").tool_calls, *call("wait_in_a_thread").tool_calls))
-    async with runtime_on(database, scripted(both), tools=[wait, wait_in_a_thread]) as runtime, patience():
+    tools = [wait, wait_in_a_thread]
+    async with runtime_on(database, scripted(both), tools=tools, **ONLY_WHEN_WOKEN) as runtime, patience():
         session = await runtime.session()
         await session.send("Hello")
         await gate.reached.wait()
@@ -251,7 +256,8 @@ async def test_fault_05_a_process_that_sleeps_past_its_lease_is_replaced_and_can
 
 async def test_fault_05_a_write_under_an_old_fence_is_refused_whatever_it_is(database: Path) -> None:
     gate = Gate()
-    async with runtime_on(database, scripted(Reply(text="hi"), gate=gate)) as runtime, patience():
+    model = scripted(Reply(text="hi"), gate=gate)
+    async with runtime_on(database, model, **ONLY_WHEN_WOKEN) as runtime, patience():
         session = await runtime.session()
         await session.send("Hello")
         await gate.reached.wait()

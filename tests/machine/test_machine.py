@@ -53,7 +53,11 @@ class PublicOperations(RuleBasedStateMachine):
         self._start()
 
     def _start(self) -> None:
-        self.victim = Victim(self._path / "machine.db", self._path / "marks")
+        self.victim = Victim(self._database(), self._path / "marks")
+
+    def _database(self) -> str:
+        """Its URL; there is one for each example."""
+        return f"sqlite:///{self._path / 'machine.db'}"
 
     def _new(self, kind: str) -> str:
         return f"{kind}{next(self._numbers)}"

@@ -40,6 +40,10 @@ SETTINGS: dict[str, object] = {
 }
 
 
+SHORT_LEASE: dict[str, object] = {"lease_ttl_seconds": 1.5, "renew_every_seconds": 0.2, "lease_margin_seconds": 0.3}
+"""For a database where a death shows only when the lease is over."""
+
+
 def tools(marks: Path) -> list[Tool]:
     def mark(context: ToolContext) -> str:
         with marks.open("a") as file:
@@ -108,8 +112,9 @@ class Verbs:
         return await self._operations.store.events_after(self._key(session), Position(after), limit=10_000)
 
 
-async def serve(pipe: Connection, database: Path, marks: Path) -> None:
-    config = load({"database": f"sqlite:///{database}", **SETTINGS}, {})
+async def serve(pipe: Connection, database: str, marks: Path) -> None:
+    lease = SHORT_LEASE if database.startswith("postgresql") else {}
+    config = load({"database": database, "data_dir": marks.parent, **SETTINGS, **lease}, {})
     loop = asyncio.get_running_loop()
     async with Runtime(config=config, model=ScriptedModel(SCRIPT), tools=tools(marks)) as runtime:
         verbs = Verbs(runtime)
@@ -134,7 +139,7 @@ async def respond(pipe: Connection, verb: Callable[..., Awaitable[Any]], given: 
         pipe.send((None, error.code))
 
 
-def live(pipe: Connection, database: Path, marks: Path) -> None:
+def live(pipe: Connection, database: str, marks: Path) -> None:
     os.environ.clear()
     asyncio.run(serve(pipe, database, marks))
 
@@ -150,7 +155,8 @@ class Refusal(Exception):
 class Victim:
     """The other end of the pipe."""
 
-    def __init__(self, database: Path, marks: Path) -> None:
+    def __init__(self, database: str, marks: Path) -> None:
+        """`database` is a URL; tools leave their marks in the other."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.machine.victim"])
         self._pipe, theirs = context.Pipe()

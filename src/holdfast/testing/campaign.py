@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _campaign(options: argparse.Namespace, jobs: Jobs) -> int:
-    names = [options.scenario] if options.scenario else [scenario.name for scenario in SCENARIOS]
+    names = options.scenario or [scenario.name for scenario in SCENARIOS]
     started = time.monotonic()
     kills = None if options.every else options.kills
     campaign = Campaign(names, kills=kills, seed=options.seed, jobs=jobs)
@@ -308,7 +308,7 @@ def _campaign(options: argparse.Namespace, jobs: Jobs) -> int:
 def _replay(options: argparse.Namespace, scratch: Path, url: str = "") -> int:
     if not options.scenario:
         raise SystemExit("--replay needs --scenario")
-    trial = parse(options.scenario, options.replay, seed=options.seed, defect=options.defect)
+    trial = parse(options.scenario[0], options.replay, seed=options.seed, defect=options.defect)
     result = run(trial, scratch, keeps=options.keep, url=url)
     _say_violations(result)
     print(f"{result.kills} kills, {result.freezes} freezes, {len(result.violations)} violations")
@@ -339,7 +339,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--every", action="store_true", help="instead: kill once in every point")
     parser.add_argument("--jobs", type=int, default=2, help="trials that run side by side (default: 2)")
     parser.add_argument("--seed", type=int, default=1, help="the order of things (default: 1)")
-    parser.add_argument("--scenario", choices=sorted(BY_NAME), help="only this one")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=sorted(BY_NAME), metavar="NAME", help="only this one, or these"
+    )
     parser.add_argument("--control", action="store_true", help="plant known defects; each must be caught")
     parser.add_argument("--defect", choices=PLANTABLE, default="", metavar="NAME", help="plant only this one")
     parser.add_argument("--replay", default="", help="one trial, as a violation printed it")

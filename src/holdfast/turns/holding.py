@@ -206,8 +206,9 @@ class Holding:
         return True
 
     async def until_written(self) -> None:
-        """Wait for all that was handed to the store, and raise if one of it failed. Whoever ends a turn must know: a
-        piece of a message, or the result of a call, that is written behind its end would be taken for the next one's."""
+        """Wait for all that was handed to the store, and raise if any of it failed. Whoever ends a turn must know: a
+        piece of a message, or the result of a call, that is written behind the end would be taken for the next turn's.
+        """
         while self._writes:
             self._is_written.clear()
             await self._is_written.wait()

@@ -353,8 +353,8 @@ class Worker:
             await self._give_back(claim, how)
 
     async def _give_back_unheard(self) -> None:
-        """A claim of which nothing was heard may have taken place, now or a moment later: what is held in this process's
-        name and not run here, nobody else would run for as long as this process lives."""
+        """A claim of which nothing was heard may have taken place, now or a moment later: what is held in the name of
+        this process and not run here, nobody else would run for as long as it lives."""
         if self._is_unsure_until is None:
             return
         is_last_look = self._clock.monotonic() >= self._is_unsure_until

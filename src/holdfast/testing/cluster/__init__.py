@@ -1,0 +1,1 @@
+"""Several real processes at one database: what they are started as, and what is known of each."""

@@ -1,0 +1,98 @@
+"""What must hold once a broken cluster has come to rest: the invariants of the crash campaign for every session, and
+what only several processes can show."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.events import request
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.events.message import UserMessage
+from holdfast.testing import invariants, postgres_evidence
+from holdfast.testing.cluster import audit
+from holdfast.testing.cluster.effects import Effect
+from holdfast.testing.cluster.processes import Node
+from holdfast.testing.cluster.talkers import Talker
+from holdfast.testing.evidence import Evidence
+from holdfast.testing.invariants import Invariant
+from holdfast.testing.journal import Affected
+from holdfast.testing.kept import Kept
+from holdfast.testing.scenario import Scenario
+from holdfast.testing.trial import Trial, Violation
+
+OF_THE_CAMPAIGN: Final[tuple[Invariant, ...]] = (
+    invariants.every_turn_ends,
+    invariants.answered_once,
+    invariants.effects_happen_once,
+    invariants.the_log_is_whole,
+    invariants.folding_in_parts_is_the_same,
+    invariants.what_was_shown_stays,
+    invariants.reading_in_parts_is_the_same,
+    invariants.the_model_is_told_the_same,
+    invariants.a_stop_ends_its_own_turn,
+    invariants.every_attempt_is_booked_once,
+    invariants.fences_only_rise,
+    invariants.receipts_can_be_read_again,
+)
+
+NO_SCENARIO: Final = Scenario(name="chaos", stages=(), rules=(), says=(), ends={})
+NO_TRIAL: Final = Trial(scenario="chaos", kind="pair", aims=("-",))
+
+
+async def judge(url: str, owner: str, talkers: Sequence[Talker], effects: Sequence[Effect]) -> list[Violation]:
+    """All that is wrong in the database, by what clients were told and tools did."""
+    found = [Violation("one_owner_at_each_position", text) for text in audit.trespasses(await audit.noted(url))]
+    for talker in talkers:
+        kept = await postgres_evidence.kept(url, Key(Owner(owner), SessionId(talker.name)))
+        evidence = _evidence(kept, talker, [effect for effect in effects if effect.session == talker.name])
+        found += [
+            Violation(named.__name__, f"{talker.name}: {text}") for named in OF_THE_CAMPAIGN for text in named(evidence)
+        ]
+        found += [Violation("accepted_means_committed", text) for text in _accepted(talker, kept)]
+        found += [Violation("answers_count_once", text) for text in _answers(talker, kept)]
+    return found
+
+
+def judge_nodes(nodes: Sequence[Node]) -> list[Violation]:
+    """No process logged a bug of its own."""
+    return [
+        Violation("nothing_fails_by_itself", f"{node.name}: {node.log[node.log.index('Traceback') :][:2000]}")
+        for node in nodes
+        if "Traceback" in node.log
+    ]
+
+
+def _evidence(kept: Kept, talker: Talker, effects: Sequence[Effect]) -> Evidence:
+    affected = tuple(
+        Affected(process=0, tool=effect.tool, tool_call_id=effect.tool_call_id, attempt=effect.attempt)
+        for effect in effects
+    )
+    return Evidence(
+        scenario=NO_SCENARIO,
+        trial=NO_TRIAL,
+        journal=tuple(talker.journal),
+        effects=affected,
+        **msgspec.structs.asdict(kept),
+    )
+
+
+def _accepted(talker: Talker, kept: Kept) -> Iterator[str]:
+    """What was acknowledged is in the log once, in order, with its own words; and nothing else is."""
+    said = [(body.message_id, body.content) for event in kept.events if isinstance(body := event.body, UserMessage)]
+    wanted = [(found.message_id, found.text) for found in talker.sent]
+    if said != wanted:
+        yield f"{talker.name}: the log says {said}, acknowledged were {wanted}"
+
+
+def _answers(talker: Talker, kept: Kept) -> Iterator[str]:
+    """Every request is closed once, by the one answer that was accepted, if there was one."""
+    closed: dict[str, list[bool]] = {}
+    for event in kept.events:
+        if isinstance(event.body, request.PermissionCompleted):
+            approves = event.body.decision == "approved"
+            closed.setdefault(event.body.request_id, []).append(approves)
+    for request_id, decisions in closed.items():
+        accepted = [found.approves for found in talker.decided if found.request_id == request_id and found.is_accepted]
+        if len(decisions) != 1 or len(accepted) > 1 or (accepted and accepted != decisions):
+            yield f"{talker.name}: {accepted} were accepted for {request_id}; the log has {decisions}"

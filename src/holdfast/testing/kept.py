@@ -1,0 +1,80 @@
+"""What a database holds of a trial's session, whatever kind of database it is, and how it is read: whole, and again
+from places in the middle."""
+
+from typing import Final, Protocol, cast
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key
+from holdfast.events.inbox import InboxItem
+from holdfast.live.local import LocalLive
+from holdfast.server.reader import Reader, Reading
+from holdfast.store.keys import KeyRow
+from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
+
+LEFT_OF_A_SESSION: Final = ("event", "segment", "inbox", "request", "snapshot", "attachment", "annotation")
+"""The tables that a deleted session must not have a row in."""
+
+CUTS: Final = 8
+"""Places at which a reading is cut in two. More would find little more, and take time."""
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the table says of a session, deleted ones included."""
+
+    fence: int
+    lease_holder: str | None
+    is_runnable: bool
+    is_deleted: bool
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table says of a command, those of deleted sessions included."""
+
+    task_id: str
+    is_foreground: bool
+    status: str
+    exit_code: int | None
+    kill_asked: str
+    is_settled: bool
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    session: SessionRow | None
+    row: Row | None
+    events: tuple[Event, ...]
+    inbox: tuple[InboxItem, ...]
+    """All receipts, in the order in which they were accepted, or last changed."""
+    requests: tuple[RequestRow, ...]
+    segments: tuple[Segment, ...]
+    snapshot: Snapshot | None
+    ledger: tuple[LedgerEntry, ...]
+    leftovers: int
+    """Rows of a deleted session that are still there."""
+    commands: tuple[Command, ...] = ()
+    keys: tuple[KeyRow, ...] = ()
+    readings: tuple[tuple[Reading, Cursor], ...]
+    """The whole session, read in one go, with the cursor after each reading."""
+    rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
+    """What is read from some of these cursors."""
+
+
+class Readable(Protocol):
+    """As much of a store as a reader needs."""
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None: ...
+
+
+async def read_whole(source: Readable, key: Key, cursor: Cursor | None = None) -> tuple[tuple[Reading, Cursor], ...]:
+    reader = Reader(cast(Store, source), LocalLive(), key, cursor or Cursor())
+    return tuple([(reading, reader.cursor) async for reading in reader.until_now()])
+
+
+async def read_again(
+    source: Readable, key: Key, readings: tuple[tuple[Reading, Cursor], ...]
+) -> tuple[tuple[Cursor, tuple[Reading, ...]], ...]:
+    again = []
+    for _, cursor in readings[:: max(1, len(readings) // CUTS)]:
+        again.append((cursor, tuple([reading for reading, _ in await read_whole(source, key, cursor)])))
+    return tuple(again)

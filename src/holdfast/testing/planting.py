@@ -1,0 +1,14 @@
+"""How a defect is planted: something that must be there is replaced by something that is wrong."""
+
+from typing import Any
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} to break"
+    setattr(owner, name, value)
+
+
+def altered(statement: str, old: str, new: str) -> str:
+    """A statement with another part."""
+    assert old in statement, f"there is no {old!r} to break in {statement!r}"
+    return statement.replace(old, new)

@@ -1,0 +1,36 @@
+"""Chaos, for a minute instead of ten; and with a defect planted, which it must see."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def chaos(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "holdfast.testing.chaos", *arguments]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return ended.returncode, ended.stdout
+
+
+def count(output: str, what: str) -> int:
+    found = re.search(rf"^{re.escape(what)} +(\d+)$", output, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def test_nothing_is_lost_or_repeated_while_a_cluster_is_broken_again_and_again() -> None:
+    status, output = chaos("--minutes", "1", "--sessions", "50", "--seed", "5")
+    assert status == 0, output
+    assert count(output, "violations") == 0
+    assert count(output, "messages") > 50
+    blows = ("workers killed", "workers stopped past their lease", "PostgreSQL crashes", "Valkey kills")
+    assert all(count(output, blow) > 0 for blow in blows), output
+
+
+def test_a_fence_that_is_missing_is_noticed() -> None:
+    status, output = chaos("--control", "--minutes", "0.4", "--sessions", "40")
+    assert status == 0, output
+    assert "VIOLATION of one_owner_at_each_position" in output
+    assert "commits are not fenced: caught" in output

@@ -1,0 +1,76 @@
+"""A short crash campaign on PostgreSQL, and its control. `make crash-postgresql` is the long one."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing.defects import BY_NAME
+from holdfast.testing.postgres_defects import PLANTS
+from holdfast.testing.scenarios import SCENARIOS
+from tests.crash.command import campaign
+
+KILLS = 160
+SEED = 7
+PARTS = 4
+
+NAMES = [scenario.name for scenario in SCENARIOS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_promise_is_broken_by_killing(part: int) -> None:
+    kills = KILLS // PARTS
+    names = NAMES[part::PARTS]
+    ran = campaign("--database", "postgresql", "--kills", str(kills), "--seed", str(SEED), "--scenario", *names)
+    assert ran.status == 0, ran.output
+    assert ran.kills >= kills, ran.output
+
+
+def test_every_kind_of_durable_write_is_visited() -> None:
+    ran = campaign("--database", "postgresql", "--kills", "0")
+    assert ran.status == 0, ran.output
+
+
+def test_every_defect_of_the_store_can_be_planted_in_this_one_too() -> None:
+    assert set(PLANTS) <= set(BY_NAME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_defect_of_the_store_is_caught(name: str) -> None:
+    ran = campaign("--database", "postgresql", "--control", "--defect", name)
+    assert ran.status == 0, ran.output
+    assert "NOT CAUGHT" not in ran.output
+
+
+PREPARE = """
+import asyncio, sys, asyncpg
+from holdfast.store.postgres.queries import PARTS, SQL, commit_units
+from holdfast.testing.postgres_defects import PLANTS
+
+async def main():
+    before = dict(SQL)
+    for plant in PLANTS.values():
+        plant()
+    commit_units.cache_clear()
+    changed = [name for name in SQL if SQL[name] != before[name]]
+    db = await asyncpg.connect(sys.argv[1])
+    for name in changed:
+        await db.prepare(commit_units(()) if name == "commit_units" else SQL[name])
+    await db.close()
+    print(len(changed))
+
+asyncio.run(main())
+"""
+"""Planted all together: no two of them change the same statement."""
+
+
+@pytest.mark.anyio
+async def test_what_is_planted_is_wrong_but_can_be_run(postgres_url: str) -> None:
+    """A statement that PostgreSQL can't even read would be caught as well, and prove nothing."""
+    command = [sys.executable, "-c", PREPARE, postgres_url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 9
