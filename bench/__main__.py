@@ -14,19 +14,20 @@ from pathlib import Path
 
 import msgspec
 
-from bench import processes
+from bench import cluster, processes
 from bench.bars import LINES, MIN_RUNS, Judged, Line, judge
 from bench.calibration import REFERENCE, Reference, reference
+from bench.cluster import Servers
 from bench.place import FULL, QUICK, Measured, Place, Size
 from bench.table import print_table
 
 WORKPLACE = processes.ROOT / ".bench"
 """On the file system of the working directory: how fast it syncs is the point."""
 
-PREPARED = frozenset({"cold_open", "long_session", "waiting", "http_peers"})
+PREPARED = frozenset({"cold_open", "long_session", "waiting", "http_peers", "cluster_claims", "page_scroll"})
 """Probes whose runs share something that takes long to make."""
 
-SECTIONS = ("copilot", "http")
+SECTIONS = ("copilot", "http", "cluster", "page")
 """Probes that belong together, by the beginning of their names."""
 
 
@@ -75,7 +76,7 @@ def run_all(
     """Every probe once, then all of them again: a slow minute of the machine then slows each of them a little. Second,
     the probes that could not be prepared, and why: the others are measured all the same."""
     measured: dict[str, list[Measured]] = {probe: [] for probe in probes}
-    with _places(size, peers) as place:
+    with _places(size, peers, with_servers=any(probe.startswith("cluster_") for probe in probes)) as place:
         unprepared = _prepare(probes, place)
         for run in range(runs):
             for probe in (probe for probe in probes if probe not in unprepared):
@@ -117,12 +118,15 @@ def judge_all(
 
 
 @contextmanager
-def _places(size: Size, peers: Path) -> Iterator[Place]:
-    """The models, and an empty folder. Both are gone afterwards, whatever happens."""
+def _places(size: Size, peers: Path, *, with_servers: bool) -> Iterator[Place]:
+    """The models, the servers if they are wanted, and an empty folder. All is gone afterwards, whatever happens."""
     cores = processes.cores()
     WORKPLACE.mkdir(exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=WORKPLACE)))
+        shared = Servers("", "")
+        if with_servers:
+            shared = stack.enter_context(cluster.servers(folder / "valkey", cores and cores[1]))
         yield Place(
             folder=folder,
             prepared=folder,
@@ -133,6 +137,8 @@ def _places(size: Size, peers: Path) -> Iterator[Place]:
             peers=peers.absolute(),
             core=cores and cores[0],
             model_core=cores and cores[1],
+            postgres_url=shared.postgres_url,
+            redis_url=shared.redis_url,
         )
 
 

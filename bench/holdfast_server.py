@@ -19,17 +19,18 @@ PLENTY_OF_STREAMS = 5_000
 
 
 @asynccontextmanager
-async def holdfast(folder: Path, model_url: str) -> AsyncIterator[Served]:
+async def holdfast(folder: Path, model_url: str, *options: str, **settings: str) -> AsyncIterator[Served]:
     """Its data and its working directory are in that folder, which must exist."""
     data = data_of(folder)
     command = (
         *(sys.executable, "-m", "holdfast", "serve", "--port", "0", "--data-dir", str(data)),
-        *("--model", "openai/bench", "--model-base-url", model_url),
+        *("--model", "openai/bench", "--model-base-url", model_url, *options),
     )
     environ = {
         **os.environ,
         "HOLDFAST_STREAMS_PER_OWNER": str(PLENTY_OF_STREAMS),
         "HOLDFAST_DRAIN_SECONDS": "0",
+        **settings,
     }
     async with served.announced(command, cwd=folder, environ=environ) as (child, said):
         found = re.search(rb"serves (http://\S+:(\d+)) ", said)
@@ -47,6 +48,18 @@ async def make_session(server: Served, connection: Connection) -> str:
     """One that has a title, so that nobody asks the model for one: a turn is one call, as it is for a relay."""
     asked = request_bytes("POST", host_of(server), "/v1/sessions", b'{"title": "Measured"}', headers=server.headers)
     return str((await connection.ask(asked)).expect(201).json()["id"])
+
+
+def message_request(server: Served, session: str, text: str) -> bytes:
+    """Say something in a session, and read nothing of what comes of it."""
+    path, body = f"/v1/sessions/{session}/messages", msgspec.json.encode({"text": text})
+    return request_bytes("POST", host_of(server), path, body, headers=server.headers)
+
+
+def log_request(server: Served, session: str) -> bytes:
+    """Read a session's log, and follow it."""
+    headers = {**server.headers, "accept": "text/event-stream"}
+    return request_bytes("GET", host_of(server), f"/v1/sessions/{session}/events", headers=headers)
 
 
 def turn_request(server: Served, session: str, text: str) -> bytes:

@@ -2,6 +2,7 @@
 still sent the first two. Every event of it is one that a holder writes, and is written under a lease."""
 
 import uuid
+from collections.abc import Sequence
 
 from holdfast.events import message, session, turn
 from holdfast.events.body import Body
@@ -18,16 +19,21 @@ TURNS_IN_A_UNIT = 20
 
 async def write(store: SqliteStore, key: Key, *, events: int = 0) -> None:
     """An idle session that the model is sent two turns of, after at least so many events. It has no snapshot."""
-    await _create(store, key)
-    lease = await _claim(store, key)
     kept = KEPT_TURNS * len(_turn(0))
     dropped = max(0, -(-(events - kept) // len(_turn(0))))
     turns = [_turn(number) for number in range(KEPT_TURNS + dropped)]
+    await write_turns(store, key, turns, last=[session.Truncated(kept=Position(1 + kept))] if dropped else [])
+
+
+async def write_turns(store: SqliteStore, key: Key, turns: Sequence[list[Body]], *, last: Sequence[Body] = ()) -> None:
+    """An idle session with these turns, and one more unit with what is to come last."""
+    await _create(store, key)
+    lease = await _claim(store, key)
     for first in range(0, len(turns), TURNS_IN_A_UNIT):
         bodies = [body for said in turns[first : first + TURNS_IN_A_UNIT] for body in said]
         await _commit(store, lease, bodies, promotes=first == 0)
-    if dropped:
-        await _commit(store, lease, [session.Truncated(kept=Position(1 + kept))])
+    if last:
+        await _commit(store, lease, list(last))
     assert await store.release(lease, seen_tail=1, how="done")
 
 
@@ -57,9 +63,13 @@ async def _commit(store: SqliteStore, lease: Lease, bodies: list[Body], *, promo
 
 
 def _turn(number: int) -> list[Body]:
+    return turn_of(number, f"Answer {number}: " + "some words that were said " * 8)
+
+
+def turn_of(number: int, answer: str) -> list[Body]:
     """A question and its answer, as the log has them."""
     turn_id, message_id = TurnId(f"turn-{number}"), MessageId(f"message-{number}")
-    text = message.TextBlock(text=f"Answer {number}: " + "some words that were said " * 8)
+    text = message.TextBlock(text=answer)
     return [
         turn.TurnStarted(turn_id=turn_id),
         message.UserMessage(

@@ -1,10 +1,11 @@
 """The models that are measured against, as servers in processes of their own: `python -m bench.models KIND CORE`.
 
 `instant` is the scripted model without any pause. `paced` writes a token every few milliseconds, and each token is the
-time at which it was written, so that whoever reads it knows how long it took.
+time at which it was written, so that whoever reads it knows how long it took. Told to, it thinks for a while first.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -24,6 +25,9 @@ TOKENS_PER_SECOND = 200
 
 HELD = "hold"
 """A message that the paced model answers with one token, and then with nothing more."""
+
+SLOW = "slow "
+"""A message that begins so is answered with one token, after as many seconds as it goes on to say."""
 
 _PIECE = b'data: {"id":"paced","choices":[{"index":0,"delta":{"content":"%d "},"finish_reason":null}]}\n\n'
 _CLOSING = (
@@ -50,10 +54,19 @@ async def _paced(request: web.Request) -> web.StreamResponse:
     """As many tokens as the last message says, and then the end, unless it is to be held."""
     asked = msgspec.json.decode(await request.read())["messages"][-1]["content"]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
+    # Whoever asked may have been ended meanwhile.
+    with contextlib.suppress(ConnectionResetError):
+        if asked.startswith(SLOW):
+            await asyncio.sleep(float(asked.removeprefix(SLOW)))
+        await response.prepare(request)
+        await _write(response, asked)
+    return response
+
+
+async def _write(response: web.StreamResponse, asked: str) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time()
-    for _ in range(1 if asked == HELD else int(asked)):
+    for _ in range(1 if asked == HELD or asked.startswith(SLOW) else int(asked)):
         await asyncio.sleep(due - loop.time())
         await response.write(_PIECE % time.monotonic_ns())
         due += 1 / TOKENS_PER_SECOND
@@ -61,7 +74,6 @@ async def _paced(request: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
     await response.write(_CLOSING)
     await response.write_eof()
-    return response
 
 
 async def _serve_paced() -> None:

@@ -32,6 +32,19 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     http_clients: tuple[int, int] = (20, 100)
     http_readers: int = 1_000
     http_starts: int = 3
+    cluster_sessions: tuple[int, int] = (1_000, 1_000_000)
+    """In the small database and in the large one."""
+    cluster_claims: int = 200
+    cluster_tokens: int = 400
+    worker_turns: int = 50
+    """At a time, in each worker."""
+    worker_backlog: int = 900
+    """More turns than are made while anything is measured."""
+    worker_seconds: float = 3.0
+    slow_answers: tuple[float, float] = (1.0, 2.0)
+    """The shortest and the longest time, in seconds, that the model takes to answer a worker."""
+    page_messages: int = 5_000
+    page_stream_seconds: float = 60.0
     own_core: float = 0.8
     """What is compared by how fast it goes must have had so much of its core. With less, others were in its way: a
     server of several threads, which often sleeps, is then given more of a core than one that never does."""
@@ -63,6 +76,15 @@ QUICK = Size(
     http_clients=(2, 3),
     http_readers=5,
     http_starts=1,
+    cluster_sessions=(40, 400),
+    cluster_claims=3,
+    cluster_tokens=20,
+    worker_turns=2,
+    worker_backlog=300,
+    worker_seconds=0.5,
+    slow_answers=(0.1, 0.2),
+    page_messages=400,
+    page_stream_seconds=3.0,
     own_core=0.0,
 )
 
@@ -84,6 +106,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where the measured process is pinned, if it can be."""
     model_core: int | None = None
     """Where the models are, and the clients of a measured process that is a server."""
+    postgres_url: str = ""
+    redis_url: str = ""
+    """Both are there for the probes of the cluster, and for no others."""
 
 
 def to_json(place: Place) -> bytes:

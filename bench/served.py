@@ -5,7 +5,7 @@ import os
 import socket
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -74,14 +74,25 @@ async def end(child: Process) -> None:
         raise
 
 
-@contextmanager
-def beside(place: Place) -> Iterator[None]:
+def beside(place: Place) -> AbstractContextManager[None]:
     """What was started before stays where it is; what is measured must not share its core with who measures it."""
-    if place.core is None or place.model_core is None:
+    return on_cores(place.model_core if place.core is not None else None)
+
+
+def on_all_cores(place: Place) -> AbstractContextManager[None]:
+    """What is started here may run wherever there is room, as several machines' processes do."""
+    return on_cores(place.core, place.model_core)
+
+
+@contextmanager
+def on_cores(*cores: int | None) -> Iterator[None]:
+    """What is started here stays there, and so does this process meanwhile. None: processes can't be pinned."""
+    pinned = {core for core in cores if core is not None}
+    if not pinned:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {place.model_core})
+    os.sched_setaffinity(0, pinned)
     try:
         yield
     finally:

@@ -54,7 +54,7 @@ async def _raw(folder: Path, producers: int, seconds: float) -> float:
         await log.append((f"session-{producer:04}", number, f"event-{number:08}", number, kind, version, data))
 
     try:
-        return await _rate(append, producers, seconds)
+        return await rate(append, producers, seconds)
     finally:
         log.close()
 
@@ -70,7 +70,7 @@ async def _ours(folder: Path, producers: int, seconds: float) -> float:
             outcome = await store.commit(Unit(key=lease.key, fence=lease.fence, events=(event,)))
             assert isinstance(outcome, Committed)
 
-        return await _rate(append, producers, seconds)
+        return await rate(append, producers, seconds)
     finally:
         await store.close()
 
@@ -85,7 +85,7 @@ async def _claimed(store: SqliteStore, count: int) -> list[Claim]:
     return claims
 
 
-async def _rate(append: Append, producers: int, seconds: float) -> float:
+async def rate(append: Append, producers: int, seconds: float) -> float:
     started = time.perf_counter()
     until = started + seconds
 

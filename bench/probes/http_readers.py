@@ -29,7 +29,9 @@ async def measure(place: Place) -> dict[str, float]:
                 sessions = [await holdfast_server.make_session(server, client) for _ in range(readers)]
                 before = megabytes_of(server.pid)
                 async with connections(server.url, readers) as of_log:
-                    await _all_hear(of_log, [_log(server, session) for session in sessions], b"event: queue")
+                    await _all_hear(
+                        of_log, [holdfast_server.log_request(server, session) for session in sessions], b"event: queue"
+                    )
                     with_log = megabytes_of(server.pid)
                     async with connections(server.url, readers) as of_turn:
                         await _all_hear(of_turn, [_turn(server, held)] * readers, b'"text-delta"')
@@ -64,11 +66,6 @@ async def _until_heard(connection: Connection, request: bytes, sign: bytes) -> N
 
     connection.send(request, hear)
     await heard
-
-
-def _log(server: Served, session: str) -> bytes:
-    headers = {**server.headers, "accept": "text/event-stream"}
-    return request_bytes("GET", holdfast_server.host_of(server), f"/v1/sessions/{session}/events", headers=headers)
 
 
 def _turn(server: Served, session: str) -> bytes:

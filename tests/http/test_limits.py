@@ -1,6 +1,7 @@
 """An owner has so many turns that run and so many that wait; whoever goes beyond is told so, and has lost nothing."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -43,6 +44,12 @@ async def key_of(place: Place, owner: str) -> str:
     done = await place.run("keys", "create", "--name", owner, "--owner", owner)
     assert done.code == 0, done.err
     return done.out.split()[-1]
+
+
+def spoken(response: httpx.Response) -> str:
+    """The text of a streamed answer, in however many pieces it came."""
+    told = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+    return "".join(chunk["delta"] for chunk in told if chunk["type"] == "text-delta")
 
 
 async def send(client: Client, session: str, text: str = "hello") -> httpx.Response:
@@ -120,12 +127,12 @@ async def test_a_turn_that_waits_for_a_slot_is_answered_like_a_message_to_a_busy
         assert (await ann.get("/v1/sessions/new")).status_code == 404, "nothing is left of it, not even its session"
         reading = asyncio.create_task(ann.get(f"/v1/sessions/{third}/stream"))
         own_model.release()
-        assert "Hello, world." in (await reading).text
+        assert spoken(await reading) == "Hello, world."
         began = [(await turns(ann, session))[0] for session in (first, second, third)]
         assert all(before[1] <= after[0] for before, after in pairwise(began)), began
         async with patience():
             # The turn before has ended, but its slot may be free only a moment later: until then it is queued.
-            while "Hello, world." not in (made := await ann.post("/v1/chat", json=body)).text:
+            while spoken(made := await ann.post("/v1/chat", json=body)) != "Hello, world.":
                 assert '"data-queued"' in made.text
 
 
@@ -155,7 +162,7 @@ async def test_what_is_to_be_answered_again_waits_for_a_slot_too_or_stays_as_it_
         assert (refused.status_code, code_of(refused)) == (429, "too_many_turns")
         assert await ann.events(second) == before, "what was said stays"
         own_model.release()
-        assert "Hello, world." in (await ann.get(f"/v1/sessions/{first}/stream")).text
+        assert spoken(await ann.get(f"/v1/sessions/{first}/stream")) == "Hello, world."
         assert len(await turns(ann, first)) == 2
 
 

@@ -118,3 +118,35 @@ test("a log read from the middle of a turn says that the turn goes on, until it 
   assert.deepEqual([middle.turn?.turnId, middle.turn?.state], ["t1", "running"]);
   assert.equal(fold(whole, { from: step + 2, into: middle }).turn, null);
 });
+
+test("a turn that ends closes what is open in it, and leaves alone what earlier turns had", () => {
+  const log = new Log();
+  for (const turnId of ["t1", "t2"]) {
+    const [messageId, toolCallId, requestId] = [`m-${turnId}`, `c-${turnId}`, `r-${turnId}`];
+    log
+      .event("holdfast.turn_started", { turnId })
+      .event("assistant.turn_start", { turnId, step: 1, messageId })
+      .event("assistant.message", { messageId, blocks: [{ type: "tool_call", toolCallId, name: "exec", arguments: "{}" }] })
+      .event("permission.requested", { requestId, toolCallId, kind: "shell" });
+    const open = fold(log);
+    assert.deepEqual(open.openRequests.map((asked) => asked.requestId), [requestId]);
+    assert.equal(open.calls.get(toolCallId)?.status, "waiting");
+    log.event("holdfast.turn_ended", { turnId, reason: "stopped" });
+    const ended = fold(log);
+    assert.deepEqual(ended.openRequests, []);
+    assert.deepEqual(new Set([...ended.calls.values()].map((call) => call.status)), new Set(["interrupted"]));
+    assert.deepEqual(ended.ofTurn(turnId).map((item) => item.kind), ["assistant", "end"]);
+  }
+});
+
+test("what a running command says is kept when the log is folded from further back", () => {
+  const log = new Log()
+    .event("holdfast.turn_started", { turnId: "t" })
+    .event("assistant.message", { messageId: "m", blocks: [{ type: "tool_call", toolCallId: "c", name: "exec", arguments: "{}" }] })
+    .event("holdfast.tool_attempt", { toolCallId: "c", attempt: 1 });
+  const before = fold(log);
+  before.progress({ tool_call_id: "c", text: "compiling" } as Parameters<Conversation["progress"]>[0]);
+  const further = fold(log);
+  further.carryOver(before);
+  assert.equal(further.calls.get("c")?.progress, "compiling");
+});

@@ -346,7 +346,9 @@ def is_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([handle], [], [], PATIENCE_SECONDS)[0])
+        waiting = select.poll()  # Unlike select, it takes any number of a file.
+        waiting.register(handle, select.POLLIN)
+        return bool(waiting.poll(PATIENCE_SECONDS * 1000))
     finally:
         os.close(handle)
 

@@ -166,10 +166,19 @@ export class Conversation {
   private readonly messages = new Map<string, AssistantItem>();
   private readonly lengths = new Map<string, number>();
   private readonly holders = new Map<string, AssistantItem>();
+  private readonly turns = new Map<string, Item[]>();
+  /** Calls and requests that were heard of since a turn last ended: no others can be open. */
+  private readonly recentCalls = new Set<string>();
+  private readonly recentRequests = new Set<string>();
   private lastTurnId = "";
 
+  /** The items of one turn, in order. */
+  ofTurn(turnId: string): Item[] {
+    return this.turns.get(turnId) ?? [];
+  }
+
   get openRequests(): Asked[] {
-    return [...this.requests.values()].filter((asked) => asked.open);
+    return [...this.recentRequests].map((id) => this.requests.get(id)).filter((asked): asked is Asked => asked?.open === true);
   }
 
   /** Take in an event. One that was taken in before changes nothing. */
@@ -263,7 +272,11 @@ export class Conversation {
       here.blocks = item.blocks;
       for (const [at, length] of other.lengths) if (at.startsWith(`${messageId}/`)) this.lengths.set(at, length);
     }
-    for (const [callId, call] of other.calls) if (call.status === "writing") this.calls.set(callId, call);
+    for (const [callId, call] of other.calls) {
+      const here = this.calls.get(callId);
+      if (call.status === "writing") this.calls.set(callId, call);
+      else if (here && call.progress) here.progress = call.progress;
+    }
   }
 
   progress(progress: Progress): void {
@@ -373,6 +386,9 @@ export class Conversation {
   private truncate(kept: number): void {
     const gone = this.items.filter((item) => item.position > kept);
     this.items = this.items.filter((item) => item.position <= kept);
+    for (const turnId of new Set(gone.map((item) => item.turnId))) {
+      this.turns.set(turnId, this.ofTurn(turnId).filter((item) => item.position <= kept));
+    }
     for (const item of gone) {
       if (item.kind !== "assistant") continue;
       this.messages.delete(item.messageId);
@@ -423,18 +439,22 @@ export class Conversation {
 
   /** Nothing of an ended turn goes on. */
   private closeWhatIsOpen(): void {
-    for (const asked of this.requests.values()) if (asked.open) asked.open = false;
-    for (const call of this.calls.values()) {
+    for (const asked of this.openRequests) asked.open = false;
+    const calls = [...this.recentCalls].flatMap((id) => this.calls.get(id) ?? []);
+    for (const call of calls) {
       if (call.status === "running" || call.status === "waiting" || call.status === "asked") {
         call.status = "interrupted";
         this.touchCall(call.callId);
       }
     }
+    this.recentCalls.clear();
+    this.recentRequests.clear();
   }
 
   // Tools
 
   private call(callId: string, name: string, time: number): Call {
+    this.recentCalls.add(callId);
     let call = this.calls.get(callId);
     if (!call) {
       call = {
@@ -528,6 +548,7 @@ export class Conversation {
   private asked(event: LogEvent): void {
     const { data } = event;
     const kinds = { "permission.requested": "permission", "external_tool.requested": "client_tool" } as const;
+    this.recentRequests.add(data.requestId);
     this.requests.set(data.requestId, {
       requestId: data.requestId,
       callId: data.toolCallId,
@@ -583,6 +604,9 @@ export class Conversation {
 
   private add(item: Item): void {
     this.items.push(item);
+    const turn = this.turns.get(item.turnId);
+    if (turn) turn.push(item);
+    else this.turns.set(item.turnId, [item]);
     this.version += 1;
   }
 }

@@ -10,6 +10,8 @@ import { Conversation } from "./conversation.ts";
 /** How much of a long log is read at first; what lies before it is read when somebody scrolls there. */
 const FIRST_EVENTS = 1_500;
 const PAGE_EVENTS = 1_000;
+/** So many are folded in a few milliseconds. */
+const EVENTS_AT_ONCE = 2_000;
 
 export class OpenSession {
   /** Rises with every change that should be drawn, at most once for each frame. */
@@ -68,8 +70,10 @@ export class OpenSession {
     const after = Math.max(0, first - 1 - PAGE_EVENTS);
     const { events } = await this.server.events(this.id, after, first - 1 - after);
     this.log = [...events.filter((event) => event.position < first), ...this.log];
-    const inFlight = this.conversation;
-    this.conversation = refold(this.log, inFlight);
+    const further = await folded(this.log);
+    for (const event of this.log) further.event(event); // Something may have come just now; the rest is known to it.
+    further.carryOver(this.conversation);
+    this.conversation = further;
     this.firstPosition.value = after + 1;
     this.draw();
   }
@@ -117,10 +121,12 @@ export class OpenSession {
   }
 }
 
-/** The same log from further back. What is being said right now is not in it, and is carried over. */
-function refold(log: LogEvent[], before: Conversation): Conversation {
+/** The same log from further back; also what comes at its end meanwhile. The page is let go on now and then. */
+async function folded(log: LogEvent[]): Promise<Conversation> {
   const conversation = new Conversation();
-  for (const event of log) conversation.event(event);
-  conversation.carryOver(before);
+  for (let at = 0; at < log.length; at += 1) {
+    if (at % EVENTS_AT_ONCE === EVENTS_AT_ONCE - 1) await new Promise((resolve) => setTimeout(resolve));
+    conversation.event(log[at]!);
+  }
   return conversation;
 }

@@ -38,7 +38,7 @@ export const ItemView = memo(
 /** Has the message that a turn answers answered again. A turn that a task started has none, and neither has one of long ago. */
 function useAgain(item: ErrorItem | EndItem, session: OpenSession): (() => void) | null {
   const app = useApp();
-  const asked = session.conversation.items.find((found) => found.kind === "user" && found.turnId === item.turnId);
+  const asked = session.conversation.ofTurn(item.turnId).find((found) => found.kind === "user");
   if (asked?.kind !== "user") return null;
   return () => void app.attempt(() => app.server.regenerate(session.id, asked.messageId, item.turnId));
 }

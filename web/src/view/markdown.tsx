@@ -36,11 +36,14 @@ const Block = memo(
 /** What a model writes is not trusted: no scripts, no forms, no pictures from elsewhere, links open apart.
     Its HTML was made text before, so that nothing hostile is even parsed. */
 function cleaned(html: string): string {
-  return DOMPurify.sanitize(html, {
-    FORBID_TAGS: ["style", "form", "input", "button", "img", "svg", "math", "video", "audio", "iframe"],
-    FORBID_ATTR: ["style", "class", "id", "name"],
-  });
+  return DOMPurify.sanitize(html);
 }
+
+// Set once: to work it out anew for each block would take as long as the cleaning.
+DOMPurify.setConfig({
+  FORBID_TAGS: ["style", "form", "input", "button", "img", "svg", "math", "video", "audio", "iframe"],
+  FORBID_ATTR: ["style", "class", "id", "name"],
+});
 
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName !== "A") return;

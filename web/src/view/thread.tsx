@@ -2,17 +2,19 @@
 
 import { useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Conversation, Item } from "../model/conversation.ts";
+import type { Conversation } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import type { Outgoing } from "../model/outbox.ts";
+import { partsOf, type PartOfThread } from "../model/parts.ts";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
 import { ItemView } from "./item_view.tsx";
+import { Nearness } from "./nearness.ts";
 import { Working } from "./working.tsx";
 
-/** Items are drawn, or not, in parts of about so many positions of the log. */
-const PART_POSITIONS = 60;
 const NEAR_BOTTOM_PX = 60;
+/** So many screens before the top is reached, what lies before it is fetched. */
+const FETCHED_SCREENS = 4;
 /** So long after something was pressed in it, a thread that grows was opened by the person. */
 const OPENING_MS = 500;
 
@@ -35,7 +37,7 @@ export function Thread({ session }: { session: OpenSession }) {
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     sticks.current = isNear;
     setAtBottom(isNear);
-    if (box.scrollTop < 400 && session.loaded.value) void app.attempt(() => older(session));
+    if (box.scrollTop < FETCHED_SCREENS * box.clientHeight && session.loaded.value) void app.attempt(() => older(session));
   };
   const pressedAt = useRef(-Infinity);
   const pressed = (): void => {
@@ -53,6 +55,10 @@ export function Thread({ session }: { session: OpenSession }) {
     observer.observe(column);
     return () => observer.disconnect();
   }, []);
+  const parts = useRef<PartOfThread[]>([]);
+  parts.current = partsOf(conversation.items, parts.current);
+  const nearness = useRef<Nearness>(null);
+  nearness.current ??= new Nearness(scroller);
   const steady = useSteadiness(session, scroller);
   useLayoutEffect(() => {
     if (!steady() && sticks.current) toBottom();
@@ -71,8 +77,8 @@ export function Thread({ session }: { session: OpenSession }) {
         <div class="column">
           {session.firstPosition.value > 1 && <p class="aside">Earlier messages are fetched as you scroll up.</p>}
           <div role="log" aria-live="polite" aria-relevant="additions" aria-busy={!session.loaded.value} data-position={conversation.position}>
-            {partsOf(conversation.items).map((part) => (
-              <Part key={part.key} part={part} session={session} scroller={scroller} isLast={part.isLast} />
+            {parts.current.map((part) => (
+              <Part key={part.key} part={part} session={session} scroller={scroller} nearness={nearness.current!} isLast={part.isLast} />
             ))}
             {outgoing.map((message) => (
               <OutgoingMessage key={message.messageId} message={message} conversation={conversation} session={session} />
@@ -132,55 +138,30 @@ function useSteadiness(session: OpenSession, scroller: { current: HTMLElement | 
   };
 }
 
-interface PartOfThread {
-  key: number;
-  items: Item[];
-  isLast: boolean;
-}
-
-function partsOf(items: Item[]): PartOfThread[] {
-  const parts: PartOfThread[] = [];
-  for (const item of items) {
-    const key = Math.floor(item.place / PART_POSITIONS);
-    const last = parts.at(-1);
-    if (last && last.key >= key) last.items.push(item);
-    else parts.push({ key, items: [item], isLast: false });
-  }
-  const last = parts.at(-1);
-  if (last) last.isLast = true;
-  return parts;
-}
-
 /** Drawn while it is near what can be seen; otherwise a space of the height that it had. */
 function Part({
   part,
   session,
   scroller,
+  nearness,
   isLast,
 }: {
   part: PartOfThread;
   session: OpenSession;
   scroller: { current: HTMLElement | null };
+  nearness: Nearness;
   isLast: boolean;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  // What is fetched while one reads is drawn once, and so its height is known; at first only the end is.
-  const [isNear, setNear] = useState(isLast || session.loaded.value);
+  const [isNear, setNear] = useState(isLast);
   const height = useRef(part.items.length * 140);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const observer = new IntersectionObserver(
-      (entries) => {
-        const entry = entries.at(-1); // Several may have come together: how it is now.
-        if (!entry) return;
-        if (!entry.isIntersecting) height.current = element.offsetHeight;
-        setNear(entry.isIntersecting);
-      },
-      { root: scroller.current, rootMargin: "200% 0px" },
-    );
-    observer.observe(element);
-    return () => observer.disconnect();
+    return nearness.watch(element, (near) => {
+      if (!near) height.current = element.offsetHeight;
+      setNear(near);
+    });
   }, []);
   const isDrawn = isNear || isLast;
   useSteadyBottom(box, scroller, isDrawn);
@@ -193,7 +174,7 @@ function Part({
 
 /**
  * A part that one has scrolled into from below before it was drawn gets its real height now: what stands below it stays
- * where it is. Browsers would hold its top instead, which nobody sees.
+ * where it is. Browsers would hold its top instead, which nobody sees; and some hold nothing.
  */
 function useSteadyBottom(part: { current: HTMLElement | null }, scroller: { current: HTMLElement | null }, isDrawn: boolean): void {
   const wasDrawn = useRef(isDrawn);
@@ -201,7 +182,7 @@ function useSteadyBottom(part: { current: HTMLElement | null }, scroller: { curr
   if (isDrawn && !wasDrawn.current && part.current && scroller.current) {
     const at = part.current.getBoundingClientRect();
     const view = scroller.current.getBoundingClientRect();
-    bottom.current = at.top < view.top && at.bottom > view.top ? at.bottom : null;
+    bottom.current = at.top < view.top && (at.bottom > view.top || !HOLDS_PLACE) ? at.bottom : null;
   }
   wasDrawn.current = isDrawn;
   useLayoutEffect(() => {

@@ -5,7 +5,7 @@ import type { OpenSession } from "../model/open_session.ts";
 import { duration, exactly, moment } from "./words.ts";
 
 export function TurnFigures({ item, session }: { item: EndItem; session: OpenSession }) {
-  const usage = usageOf(session.conversation.items, item.turnId);
+  const usage = usageOf(session.conversation.ofTurn(item.turnId), item.turnId);
   const tokens = usage && usage.inputTokens !== null && usage.outputTokens !== null ? [usage.inputTokens, usage.outputTokens] : null;
   return (
     <span class="figures-line">

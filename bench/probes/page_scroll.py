@@ -1,0 +1,121 @@
+"""A session of thousands of messages is scrolled from its end to its beginning and back, in a real browser.
+
+The wheel is turned as fast as one that spins freely: the browser itself makes the events. What lies further back is
+fetched meanwhile. A frame is the time between two callbacks of `requestAnimationFrame`: whatever holds up the page
+counts, also a machine that is busy elsewhere. So the longest task of the page's thread is measured as well, in time of
+the processor: all that the page does between two frames, or part of it.
+"""
+
+import shutil
+import time
+from typing import Any
+
+from playwright.async_api import CDPSession, Page
+
+from bench import holdfast_server, page
+from bench.place import Place
+
+EVERY_SO_MANY_RUNS = 7
+"""The journey takes more than a minute, and is made of thousands of frames."""
+
+PIXELS_PER_SECOND = 24_000
+"""Twenty-five notches of a wheel for each tenth of a second."""
+
+STRETCH_PIXELS = 12_000
+"""Scrolled in one go; then it is looked whether the end was reached."""
+
+START = """() => {
+  const box = document.querySelector(".thread");
+  const note = { frames: [], looks: 0, blank: 0, isOver: false };
+  const view = box.getBoundingClientRect();
+  const isBlank = () => {
+    const at = document.elementFromPoint(view.left + view.width / 2, view.top + view.height / 2);
+    return at?.matches(".part:empty") ?? false;
+  };
+  let last = null;
+  const frame = () => {
+    const now = performance.now();
+    if (last !== null) note.frames.push(now - last);
+    last = now;
+    // To look takes time of the frame, so that it is not done in all of them.
+    if (note.frames.length % 8 === 0) {
+      note.looks += 1;
+      if (isBlank()) note.blank += 1;
+    }
+    if (!note.isOver) requestAnimationFrame(frame);
+  };
+  globalThis.measured = note;
+  requestAnimationFrame(frame);
+}"""
+
+WHERE = """() => {
+  const box = document.querySelector(".thread");
+  const first = [...document.querySelectorAll(".bubble")].find((each) => each.textContent === "Question 0");
+  return {
+    isAtTop: box.scrollTop < 1 && first !== undefined,
+    isAtBottom: box.scrollHeight - box.scrollTop - box.clientHeight < 2,
+    height: box.scrollHeight,
+  };
+}"""
+
+STOP = """() => {
+  globalThis.measured.isOver = true;
+  return globalThis.measured;
+}"""
+
+
+async def prepare(place: Place) -> None:
+    if page.chromium() is not None:
+        await page.write_thread(place.prepared / "holdfast.db", place.size.page_messages)
+
+
+async def measure(place: Place) -> dict[str, float]:
+    """Nothing where there is no browser."""
+    path = page.chromium()
+    if path is None or place.run % EVERY_SO_MANY_RUNS:
+        return {}
+    data = holdfast_server.data_of(place.folder)
+    shutil.copytree(place.prepared, data)
+    async with page.server(place, place.model_url) as server, page.tab(place, path) as tab:
+        await page.sign_in(tab, server)
+        started = time.perf_counter()
+        await page.open_session(tab, server, page.LONG)
+        opened = (time.perf_counter() - started) * 1000
+        async with page.tasks_of(tab) as tasks:
+            figures = await _there_and_back(tab)
+    return {"page_open": opened, "page_scroll_task": tasks.longest_ms, **figures}
+
+
+async def _there_and_back(tab: Page) -> dict[str, float]:
+    browser = await tab.context.new_cdp_session(tab)
+    await tab.evaluate(START)
+    started = time.perf_counter()
+    up = await _scroll(tab, browser, STRETCH_PIXELS, "isAtTop")
+    down = await _scroll(tab, browser, -STRETCH_PIXELS, "isAtBottom")
+    taken = time.perf_counter() - started
+    found: dict[str, Any] = await tab.evaluate(STOP)
+    frames = sorted(found["frames"])
+    return {
+        "page_scroll_frame": frames[-1],
+        "page_scroll_p99": frames[len(frames) * 99 // 100],
+        "page_scroll_blank": found["blank"] / found["looks"] * 100,
+        "page_scroll_speed": (up["height"] + down["height"]) / taken,
+    }
+
+
+async def _scroll(tab: Page, browser: CDPSession, distance: int, until: str) -> dict[str, Any]:
+    where: dict[str, Any] = await tab.evaluate(WHERE)
+    while not where[until]:
+        await browser.send(
+            "Input.synthesizeScrollGesture",
+            {
+                "x": 700,
+                "y": 400,
+                "yDistance": distance,
+                "speed": PIXELS_PER_SECOND,
+                "gestureSourceType": "mouse",
+                "preventFling": True,
+            },
+        )
+        where = await tab.evaluate(WHERE)
+    return where
