@@ -51,7 +51,8 @@ def _reply(text: str, tokens: int) -> Reply:
 
 
 async def _paced(request: web.Request) -> web.StreamResponse:
-    """As many tokens as the last message says, and then the end, unless it is to be held."""
+    """As many tokens as the last message says (`100`, or `100 at 60` for so many in a second), and then the end, unless
+    it is to be held."""
     asked = msgspec.json.decode(await request.read())["messages"][-1]["content"]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     # Whoever asked may have been ended meanwhile.
@@ -66,10 +67,11 @@ async def _paced(request: web.Request) -> web.StreamResponse:
 async def _write(response: web.StreamResponse, asked: str) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time()
-    for _ in range(1 if asked == HELD or asked.startswith(SLOW) else int(asked)):
+    number, _, pace = asked.partition(" at ")
+    for _ in range(1 if asked == HELD or asked.startswith(SLOW) else int(number)):
         await asyncio.sleep(due - loop.time())
         await response.write(_PIECE % time.monotonic_ns())
-        due += 1 / TOKENS_PER_SECOND
+        due += 1 / int(pace or TOKENS_PER_SECOND)
     if asked == HELD:
         await asyncio.Event().wait()
     await response.write(_CLOSING)

@@ -21,21 +21,32 @@ _DELTA = re.compile(rb'event: delta\ndata: [^\n]*"text":"([^"]*)"')
 
 PATIENCE_SECONDS = 60.0
 
+USUAL_PACE = 60
+"""Tokens in a second, as the quicker of the usual models write them. At the pace of the other probes, 200, two of them
+come in each of the 10 ms in which at most one message goes out for a session."""
+
 
 async def measure(place: Place) -> dict[str, float]:
-    tokens = place.size.cluster_tokens
+    usual, fast = place.size.cluster_tokens // 3, place.size.cluster_tokens
     async with cluster.database(place, "nodes") as url:
         with served.on_all_cores(place):
             async with _node(place, url, "near") as near, _node(place, url, "far", "--no-work") as far:
                 with served.beside(place):
-                    at_near, at_far = await _followed(near, far, tokens)
-    added = [(at_far[token] - at_near[token]) / 1_000_000 for token in sorted(at_near)][int(tokens * SETTLING) :]
-    delays = [(at_near[token] - token) / 1_000_000 for token in sorted(at_near)][int(tokens * SETTLING) :]
+                    added, delays = _figures(*await _followed(near, far, usual, f"{usual} at {USUAL_PACE}"))
+                    added_fast, _ = _figures(*await _followed(near, far, fast, str(fast)))
     return {
         "cluster_node_p50": statistics.median(added),
         "cluster_node_p99": percentile(added, 99),
+        "cluster_node_fast_p50": statistics.median(added_fast),
         "cluster_own_node_p50": statistics.median(delays),
     }
+
+
+def _figures(at_near: dict[int, int], at_far: dict[int, int]) -> tuple[list[float], list[float]]:
+    """How much later each token came there, and how late it was here; without those of the beginning."""
+    settled = sorted(at_near)[int(len(at_near) * SETTLING) :]
+    added = [(at_far[token] - at_near[token]) / 1_000_000 for token in settled]
+    return added, [(at_near[token] - token) / 1_000_000 for token in settled]
 
 
 def _node(place: Place, url: str, name: str, *options: str) -> AbstractAsyncContextManager[Served]:
@@ -45,7 +56,7 @@ def _node(place: Place, url: str, name: str, *options: str) -> AbstractAsyncCont
     return holdfast_server.holdfast(folder, place.paced_url, *options, **settings)
 
 
-async def _followed(near: Served, far: Served, tokens: int) -> tuple[dict[int, int], dict[int, int]]:
+async def _followed(near: Served, far: Served, tokens: int, message: str) -> tuple[dict[int, int], dict[int, int]]:
     """When each token came, at the one and at the other."""
     async with connections(near.url, 2) as (talker, here), connections(far.url, 1) as (there,):
         session = await holdfast_server.make_session(near, talker)
@@ -53,7 +64,7 @@ async def _followed(near: Served, far: Served, tokens: int) -> tuple[dict[int, i
         async with asyncio.timeout(PATIENCE_SECONDS):
             await readers[0].begin(here, holdfast_server.log_request(near, session))
             await readers[1].begin(there, holdfast_server.log_request(far, session))
-            asked = holdfast_server.message_request(near, session, str(tokens))
+            asked = holdfast_server.message_request(near, session, message)
             (await talker.ask(asked)).expect(200)
             return await readers[0].all, await readers[1].all
 

@@ -262,6 +262,7 @@ class RedisLive:
             await self._pending.wait()
             self._pending.clear()
             batch = self._outgoing.take()
+            next_tick = asyncio.get_running_loop().time() + TICK_SECONDS
             try:
                 await self._send(connection, batch)
             except BaseException:
@@ -270,7 +271,7 @@ class RedisLive:
                 raise
             if not self._outgoing:
                 self._all_told.set()
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(next_tick - asyncio.get_running_loop().time())
 
     async def _send(self, connection: AbstractConnection, batch: Batch) -> None:
         commands = [("PUBLISH", self._all, message) for message in batch.for_all(self._sender)]
