@@ -115,8 +115,9 @@ async def losing(runtime: Runtime, session: Session) -> None:
     """Another claim raises the fence behind the holder's back."""
     lease = Lease(session.key, Fence(1))
     await runtime.store.release(lease, seen_tail=-1, how="for_another")
-    claims = await runtime.store.claim(limit=1)
-    assert [claim.lease.fence for claim in claims] == [2]
+    await runtime.store.claim(limit=1)
+    # By this claim, or by one of the runtime's own worker, which may have been quicker.
+    assert (await runtime.store.tails([session.key]))[session.key][0] == 2
 
 
 EARLY_EXITS = [stopping, deleting, closing, losing]

@@ -81,6 +81,7 @@ AT_BOTTOM = """() => {
 }"""
 
 READ_UPWARDS = """async () => {
+  const STEP = 300;
   const box = document.querySelector(".thread");
   const seen = new Set();
   const jumps = [];
@@ -100,8 +101,10 @@ READ_UPWARDS = """async () => {
     const shown = visible()[0];
     const top = shown?.getBoundingClientRect().top;
     const wanted = Math.min(box.clientHeight * 0.9, box.scrollTop);
-    box.scrollTop -= wanted;
-    await frame();
+    for (let left = wanted; left > 0; left -= STEP) {  // As a wheel does it, and not in one leap.
+      box.scrollTop -= Math.min(STEP, left);
+      await frame();
+    }
     for (let frames = 0; frames < 3 || (isBlank() && frames < 300); frames += 1) await frame();
     // What was before one's eyes has moved by as much as was scrolled, and not by more.
     if (shown?.isConnected) {

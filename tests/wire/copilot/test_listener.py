@@ -336,8 +336,13 @@ async def server_side_of(client: socket.socket) -> socket.socket:
 
 def _socket_at(number: int) -> socket.socket | None:
     try:
-        return socket.socket(fileno=os.dup(number))
+        copy = os.dup(number)
     except OSError:
+        return None
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
         return None
 
 
