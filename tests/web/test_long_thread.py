@@ -109,7 +109,7 @@ READ_UPWARDS = """async () => {
     // What was before one's eyes has moved by as much as was scrolled, and not by more.
     if (shown?.isConnected) {
       const moved = shown.getBoundingClientRect().top - top;
-      if (Math.abs(moved - wanted) > 2) jumps.push([numberOf(shown), Math.round(moved), Math.round(wanted)]);
+      if (Math.abs(moved - wanted) > 6) jumps.push([numberOf(shown), Math.round(moved), Math.round(wanted)]);
     }
     note();
     idle = Math.min(...seen) < before ? 0 : idle + 1;

@@ -32,13 +32,23 @@ export class Nearness {
   private changed(entries: IntersectionObserverEntry[]): void {
     const now = new Map(entries.map((entry) => [entry.target, entry.isIntersecting]));
     for (const [element, isNear] of now) {
-      if (isNear) this.coming.add(element);
+      if (isNear && this.isSeen(element)) {
+        this.coming.delete(element);
+        this.watched.get(element)?.(true);
+      } else if (isNear) this.coming.add(element);
       else {
         this.coming.delete(element);
         this.watched.get(element)?.(false);
       }
     }
     this.schedule();
+  }
+
+  /** What is before one's eyes already can't wait for its frame. */
+  private isSeen(element: Element): boolean {
+    const view = this.scroller.current?.getBoundingClientRect();
+    const at = element.getBoundingClientRect();
+    return view !== undefined && at.bottom > view.top && at.top < view.bottom;
   }
 
   private schedule(): void {
