@@ -20,6 +20,7 @@ from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
 from holdfast.session import decide
 from holdfast.session.decide import Append, CallFacts
+from holdfast.store.putting import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL
@@ -105,7 +106,7 @@ def _acknowledge_first() -> None:
 def _accept_twice() -> None:
     put = puts.put
 
-    def anew(db: sqlite3.Connection, asked: puts.Put) -> tuple[Accepted | Refused, str | None]:
+    def anew(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | None]:
         old = (f"{asked.item_key} {uuid.uuid4()}", asked.key.owner, asked.key.session, asked.item_key)
         db.execute("UPDATE inbox SET item_key = ? WHERE owner = ? AND session = ? AND item_key = ?", old)
         return put(db, asked)
@@ -120,7 +121,7 @@ def _accept_after_stop() -> None:
 def _overwrite_answer() -> None:
     again = puts._again
 
-    def overwritten(db: Any, asked: puts.Put, found: tuple[Any, ...]) -> Accepted | Refused:
+    def overwritten(db: Any, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
         outcome = again(db, asked, found)
         if isinstance(outcome, Refused) and outcome.code == "answered_already":
             return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))

@@ -16,6 +16,7 @@ from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
 from holdfast.store.postgres.rows import inbox_item
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
 from holdfast.testing.planting import altered, replace
@@ -82,7 +83,7 @@ _RENAME: Final = "UPDATE holdfast.inbox SET item_key = $4 WHERE owner = $1 AND s
 def _accept_twice() -> None:
     put = puts.put
 
-    async def anew(db: Link, asked: puts.Put) -> tuple[Accepted | Refused, str | None]:
+    async def anew(db: Link, asked: Put) -> tuple[Accepted | Refused, str | None]:
         await db.ask(_RENAME, asked.key.owner, asked.key.session, asked.item_key, f"{asked.item_key} {uuid.uuid4()}")
         return await put(db, asked)
 
@@ -96,7 +97,7 @@ def _accept_after_stop() -> None:
 def _overwrite_answer() -> None:
     again = puts._again
 
-    async def overwritten(inbox: Any, asked: puts.Put, found: tuple[Any, ...]) -> Accepted | Refused:
+    async def overwritten(inbox: Any, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
         outcome = await again(inbox, asked, found)
         if isinstance(outcome, Refused) and outcome.code == "answered_already":
             return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))

@@ -23,30 +23,9 @@ from holdfast.events.inbox import (
 )
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
+from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import TurnLimits, Turns
-
-
-class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of `put`."""
-
-    key: Key
-    item: Item
-    item_key: str
-    payload: bytes
-    queue_limit: int
-    only_if_idle: bool
-    stop_first: str | None
-    limits: TurnLimits
-    now: int
-
-
-def asked(key: Key, item: Item, **rest: Any) -> Put:
-    """A put, encoded while its sender still runs. Which turn a stop ends is not for its sender to say."""
-    if isinstance(item, Stop):
-        item = msgspec.structs.replace(item, turn_id=None)
-    payload = codec.encode_item(item)
-    return Put(key=key, item=codec.decode_item(payload), payload=payload, **rest)
+from holdfast.store.turn_limits import Turns
 
 
 async def put(db: Link, asked: Put) -> tuple[Accepted | Refused, str | None]:

@@ -22,6 +22,7 @@ from holdfast.store.postgres.leases import FIRST_TTL_SECONDS, Leases
 from holdfast.store.postgres.liveness import Liveness
 from holdfast.store.postgres.migrations import migrated
 from holdfast.store.postgres.units import UnitJob, Units
+from holdfast.store.putting import asked as put_asked
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -174,7 +175,7 @@ class PostgresStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = puts.asked(
+        asked = put_asked(
             key,
             item,
             item_key=item_key,

@@ -15,6 +15,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
+from holdfast.store.putting import asked as put_asked
 from holdfast.store.sqlite import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -157,7 +158,7 @@ class SqliteStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = puts.asked(
+        asked = put_asked(
             key,
             item,
             item_key=item_key,

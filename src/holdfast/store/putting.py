@@ -1,0 +1,32 @@
+"""One call of `put`, as every store takes it."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.events import codec
+from holdfast.events.inbox import Item, Stop
+from holdfast.store.store import Key
+from holdfast.store.turn_limits import TurnLimits
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of `put`."""
+
+    key: Key
+    item: Item
+    item_key: str
+    payload: bytes
+    queue_limit: int
+    only_if_idle: bool
+    stop_first: str | None
+    limits: TurnLimits
+    now: int
+
+
+def asked(key: Key, item: Item, **rest: Any) -> Put:
+    """A put, encoded while its sender still runs. Which turn a stop ends is not for its sender to say."""
+    if isinstance(item, Stop):
+        item = msgspec.structs.replace(item, turn_id=None)
+    payload = codec.encode_item(item)
+    return Put(key=key, item=codec.decode_item(payload), payload=payload, **rest)
