@@ -7,7 +7,7 @@ from holdfast.app import Runtime
 from holdfast.events.ids import Fence, Key
 from holdfast.events.inbox import InboxItem
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Claim, Outcome, Unit
+from holdfast.store.store import Claim, Early, Outcome, Unit
 
 Trouble = Callable[[Any], Awaitable[object]]
 
@@ -27,10 +27,15 @@ class TroubledStore(SqliteStore):
         return outcome
 
     async def claim(
-        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
     ) -> list[Claim]:
         await self._meet(self.before, "claim", limit)
-        claims = await super().claim(limit=limit, without_models=without_models, fold_version=fold_version)
+        claims = await super().claim(limit=limit, without_models=without_models, fold_version=fold_version, early=early)
         await self._meet(self.after, "claim", claims)
         return claims
 

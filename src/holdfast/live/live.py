@@ -92,7 +92,7 @@ class Live(Protocol):
         ...
 
     def announce(self) -> None:
-        """Something is about to be put: whoever claims may as well look now, while the disk is at work."""
+        """Something is being put: a claim that is handed in now is right behind it."""
         ...
 
     def lose_all(self) -> None:

@@ -607,8 +607,7 @@ class Operations:
         stop_first: str | None = None,
     ) -> Accepted:
         """Have an item accepted, and say so to whoever listens; raises why not."""
-        self.live.announce()
-        outcome = await self.store.put(
+        putting = self.store.put(
             key,
             item,
             item_key=item_key,
@@ -616,6 +615,8 @@ class Operations:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
         )
+        self.live.announce()
+        outcome = await putting
         if isinstance(outcome, Refused):
             if outcome.code == "session_not_found":
                 raise self._not_found(key)

@@ -6,7 +6,7 @@ one statement on that row. The lease serialises execution: whatever makes progre
 that it was made under, and is refused when another claim came after. Anyone may put into an inbox.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -247,6 +247,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """All that a holder decides on, read along with the claim; None: too long for that, load it."""
 
 
+Early = Callable[[list[Claim]], None]
+"""Who is told of claims that are still being committed."""
+
 ReleaseKind = Literal["done", "handed_over", "failed", "for_another"]
 """Why a session is let go of: nothing is left to do; another process is to go on with it; something went wrong here,
 and the claim counts against the session; or this process may not run it, which is noted, so that it is not asked
@@ -322,7 +325,7 @@ class Store(Protocol):
 
     async def commit(self, unit: Unit) -> Outcome: ...
 
-    async def put(
+    def put(
         self,
         key: Key,
         item: Item,
@@ -331,8 +334,9 @@ class Store(Protocol):
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
-    ) -> Accepted | Refused:
-        """Accept an item, or give the receipt of the one with the same key.
+    ) -> Awaitable[Accepted | Refused]:
+        """Accept an item, or give the receipt of the one with the same key. Where one thread writes it is handed in by
+        the call itself, so that a claim can be handed in right behind it.
 
         `only_if_idle` refuses it with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's id)
         accepts a stop and then the item, in one transaction. `queue_limit` bounds the messages that wait. A message
@@ -341,9 +345,14 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(
-        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
-    ) -> list[Claim]:
+    def claim(
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
+    ) -> Awaitable[list[Claim]]:
         """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
 
         Of one owner, no more than there are slots for: sub-sessions of unfinished turns first, which need none, then
@@ -352,7 +361,9 @@ class Store(Protocol):
 
         Those that use one of `without_models` are for other processes to run, and so are those whose secrets are not
         with this one. With a `fold_version`, short ones are loaded in the same transaction, which saves a way to the
-        database and back."""
+        database and back. Where what is handed in is written in order, `early` may be told of those while the claim is
+        still being committed: whatever is written for them is refused unless it took place, but nothing else may be
+        done before it is told in the ordinary way."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:

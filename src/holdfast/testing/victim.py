@@ -33,6 +33,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
 from holdfast.store.turn_limits import TurnLimits
@@ -115,6 +116,8 @@ def play(part: Part) -> None:
     signal.alarm(int(STUCK_SECONDS * 2))
     gc.disable()
     random.seed(part.seed * 1000 + part.process)
+    if random.random() < 0.5:
+        writer.FOLLOW_SECONDS = 0.0  # Then a message is on disk for a moment before its turn has begun.
     journal = Journal(part.folder / "journal", part.process)
     status = 0
     try:

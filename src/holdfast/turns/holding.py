@@ -68,9 +68,11 @@ class Holding:
         new_id: Callable[[], str],
         lease: Lease,
         loaded: Loaded,
+        claiming: asyncio.Future[Any] | None = None,
         shell: Shell | None = None,
         observer: Observer | None = None,
     ) -> None:
+        """`claiming` is the claim itself, where that was told before it was committed."""
         self.store = store
         self.live = live
         self.clock = clock
@@ -102,6 +104,7 @@ class Holding:
         self._failed: BaseException | None = None
         self._segments: list[Segment] = list(loaded.segments)
         self._snapshot_at = loaded.snapshot.position if loaded.snapshot else Position(0)
+        self._claiming = claiming
         self.observed = (observer or Observer(clock)).held(self.key, lease.fence, self.redacted)
 
     @property
@@ -139,6 +142,17 @@ class Holding:
         if tail is None or tail > self._tail_seen:
             self.wake()
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the claim is known to have taken place; before that, the database may say otherwise."""
+        return self._claiming is None or self._claiming.done()
+
+    async def until_claimed(self) -> None:
+        """What is written is refused unless the claim took place. Whatever else is done waits for it here."""
+        if self._claiming is not None:
+            await asyncio.shield(self._claiming)
+            self._claiming = None
+
     async def is_in_the_way(self) -> bool:
         """Whether a turn of the same owner would run at once if this session were not held."""
         limit = self.store.limits.running_of(self.key.owner)
@@ -161,6 +175,7 @@ class Holding:
                 raise
 
     async def _read_inbox(self) -> None:
+        await self.until_claimed()
         tail = (await self.store.tails([self.key])).get(self.key)
         if tail is None or tail[0] != self.lease.fence:
             raise LeaseLost(self.key)

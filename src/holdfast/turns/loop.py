@@ -95,7 +95,10 @@ class Loop:
         self.holding.woken.clear()
         self._activities.raise_failures()
         await self.holding.refresh_inbox()
-        match decide(self.holding.state, self._inputs()):
+        decision = decide(self.holding.state, self._inputs())
+        if not isinstance(decision, Append):
+            await self.holding.until_claimed()
+        match decision:
             case Append() as written:
                 if await self.holding.commit(written):
                     self._takeover = None

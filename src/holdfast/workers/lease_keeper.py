@@ -90,7 +90,7 @@ class LeaseKeeper:
 
     async def listen(self) -> None:
         """Hear what was put into the held sessions, and which of them are no longer held."""
-        asked = dict(self.holdings)
+        asked = {key: holding for key, holding in self.holdings.items() if holding.is_claimed}
         try:
             tails = await self._store.tails(list(asked))
         except Exception as error:

@@ -45,6 +45,15 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     max_sessions: int = 200
 
 
+class Asking:
+    """A claim that was handed in, and the sessions that were begun before it was told to have taken place."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.begun: set[Key] = set()
+        self.claims: asyncio.Future[list[Claim]]
+
+
 class Worker:
     """One per process. Stopping it hands over or drops what it runs; nothing that was acknowledged is lost."""
 
@@ -89,7 +98,7 @@ class Worker:
         """Until then a claim may come to light whose outcome was never heard; None: there is none."""
         self._wanted = asyncio.Event()
         self._lost_keys: set[Key] = set()
-        self._is_claiming = False
+        self._asking: Asking | None = None
         self._heard_early: dict[Key, int | None] = {}
         """Sessions that something was put into while they were being claimed and loaded, and their tails."""
         self._left_some = False
@@ -159,12 +168,20 @@ class Worker:
                 holding.others_changed.set()
         if key is not None and key in self._loops:
             self._loops[key].holding.heard_tail(tail)
-        elif key is not None and (self._is_claiming or key in self._running):
+        elif key is not None and (self._asking is not None or key in self._running):
             self._heard_early[key] = tail
         else:
             self._wanted.set()
+            if self._asking is None and self._may_claim() and not self._owed and self._is_unsure_until is None:
+                self._ask()  # At once: then it is right behind what is just being put, and in the same transaction.
 
     async def _claiming(self) -> None:
+        try:
+            await self._claim_for_ever()
+        finally:
+            await self._give_back_asked()
+
+    async def _claim_for_ever(self) -> None:
         while True:
             self._wanted.clear()
             try:
@@ -181,38 +198,64 @@ class Worker:
                 async with asyncio.timeout(self._pace.claim_every_seconds):
                     await self._wanted.wait()
 
+    def _may_claim(self) -> bool:
+        return len(self._running) < self._pace.max_sessions and self.keeper.trusted() and not self._draining
+
+    def _ask(self) -> Asking:
+        asking = self._asking = Asking(self._pace.max_sessions - len(self._running))
+        asking.claims = asyncio.ensure_future(
+            self._store.claim(
+                limit=asking.free,
+                without_models=self._unusable_models,
+                fold_version=FOLD_VERSION,
+                early=functools.partial(self._begin_early, asking),
+            )
+        )
+        return asking
+
     async def _claim(self) -> None:
-        free = self._pace.max_sessions - len(self._running)
-        self._left_some = free <= 0
-        if self._left_some or not self.keeper.trusted():
+        self._left_some = len(self._running) >= self._pace.max_sessions
+        if self._asking is None and not self._may_claim():
             return
-        claims = await self._ask_for(free)
-        self._left_some = len(claims) == free
+        asking = self._asking or self._ask()
+        try:
+            claims = await asyncio.shield(asking.claims)
+        except Exception:
+            for key in asking.begun:
+                self._lost(key)
+            self._asking = None
+            raise
+        self._asking = None
+        self._left_some = len(claims) == asking.free
         for claim in claims:
-            key = claim.lease.key
-            task = asyncio.create_task(self._hold(claim), name=f"session {key.session}")
-            self._running[key] = task
-            task.add_done_callback(functools.partial(self._ended, key))
+            if claim.lease.key not in asking.begun:
+                self._begin(claim)
         missed = [key for key in self._heard_early if key not in self._running]
         for key in missed:
             del self._heard_early[key]
         if missed or (self._left_some and len(self._running) < self._pace.max_sessions):
             self._wanted.set()  # Some were put, or ended, while the store was asked.
 
-    async def _ask_for(self, free: int) -> list[Claim]:
-        asking = asyncio.ensure_future(
-            self._store.claim(limit=free, without_models=self._unusable_models, fold_version=FOLD_VERSION)
-        )
-        self._is_claiming = True
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            # Stopping: what was claimed meanwhile is for others.
-            for claim in await asking:
-                await self._give_back(claim, "handed_over")
-            raise
-        finally:
-            self._is_claiming = False
+    def _begin_early(self, asking: Asking, claims: list[Claim]) -> None:
+        """What is decided first, and handed in, is behind the claim: it need not wait for it."""
+        for claim in claims:
+            if claim.loaded is not None and self._asking is asking and not self._draining:
+                asking.begun.add(claim.lease.key)
+                self._begin(claim, asking.claims)
+
+    def _begin(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None = None) -> None:
+        key = claim.lease.key
+        task = asyncio.create_task(self._hold(claim, claims), name=f"session {key.session}")
+        self._running[key] = task
+        task.add_done_callback(functools.partial(self._ended, key))
+
+    async def _give_back_asked(self) -> None:
+        """Stopping: what was claimed meanwhile is for others."""
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            for claim in await asking.claims:
+                if claim.lease.key not in asking.begun:
+                    await self._give_back(claim, "handed_over")
 
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         if self._running.get(key) is task:
@@ -235,11 +278,11 @@ class Worker:
 
     # Holding
 
-    async def _hold(self, claim: Claim) -> None:
+    async def _hold(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None) -> None:
         """One claimed session, from loading it to letting go of it. Whatever goes wrong, only this session feels it."""
         key = claim.lease.key
         try:
-            await self._run(claim)
+            await self._run(claim, claims)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
             pause = self._pace.claim_every_seconds if error.model in self._unusable_models else 0
@@ -278,7 +321,7 @@ class Worker:
             if (await self._store.turns(key.owner)).queued:
                 self._live.publish(key, Changed())
 
-    async def _run(self, claim: Claim) -> None:
+    async def _run(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None) -> None:
         key = claim.lease.key
         loaded = claim.loaded or await self._store.load(key, fold_version=FOLD_VERSION)
         if loaded is None:
@@ -291,6 +334,7 @@ class Worker:
             new_id=self._new_id,
             lease=claim.lease,
             loaded=loaded,
+            claiming=claims,
             shell=self._shell,
             observer=self._observer,
         )

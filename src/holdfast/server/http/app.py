@@ -24,20 +24,21 @@ from holdfast.server.http.service import Service
 
 
 def api_routes(service: Service) -> list[Route]:
-    """Everything but the schema, which is made of these."""
+    """Everything but the schema, which is made of these. An address is looked for in this order: first what is asked
+    most, and waited for."""
     return [
+        *chat.routes(service),
+        *events.routes(service),
         *page.routes(),
         *health.routes(service),
         *sessions.routes(service),
         *sending.routes(service),
         *queue.routes(service),
         *requests.routes(service),
-        *events.routes(service),
         *tasks.routes(service),
         *copies.routes(service),
         *overview.routes(service),
         *models.routes(service),
-        *chat.routes(service),
     ]
 
 

@@ -92,7 +92,7 @@ class ChatRequest:
         head, options = row.head, self._chosen(body, row)
         sent = await self._service.send(
             self._identity,
-            self._key,
+            row,
             words.text,
             message_id=MessageId(words.message_id),
             delivery=body.delivery,

@@ -82,7 +82,7 @@ class SendingRoutes:
         options = chosen(self._service, identity, given, session_model=row.model)
         sent = await self._service.send(
             identity,
-            key,
+            row,
             given.text,
             message_id=MessageId(given.message_id) if given.message_id is not None else None,
             delivery=given.delivery,

@@ -27,6 +27,7 @@ from holdfast.server.operations import DeliveryChoice, Operations, Sent
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
+from holdfast.store.store import Row
 
 IDENTITY = "holdfast.identity"
 """Where the gate leaves in a request's scope who asks."""
@@ -142,16 +143,16 @@ class Service:
     async def send(
         self,
         identity: Identity,
-        key: Key,
+        row: Row,
         text: str,
         *,
         message_id: MessageId | None = None,
         delivery: DeliveryChoice = "steer",
         **more: Any,
     ) -> Sent:
-        """Accept a message as `Operations.send` does, if its sender has not sent too many into running turns. One that
-        was accepted before is not counted: a retry gets its receipt."""
-        row = await self.operations.session(key)
+        """Accept a message as `Operations.send` does, if its sender has not sent too many into running turns; `row` is
+        the session as it was a moment ago. One that was accepted before is not counted: a retry gets its receipt."""
+        key = row.key
         if row.status != "idle" and not await self._is_known(key, message_id):
             self.rates.take(identity.owner)
         return await self.operations.send(key, text, message_id=message_id, delivery=delivery, **more)

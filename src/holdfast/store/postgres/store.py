@@ -30,6 +30,7 @@ from holdfast.store.store import (
     Claim,
     Clash,
     Cursor,
+    Early,
     Glance,
     Key,
     Lease,
@@ -188,7 +189,12 @@ class PostgresStore:
         return await self._write("put", lambda db: puts.put(db, asked))
 
     async def claim(
-        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
     ) -> list[Claim]:
         if not await self._read(self._leases.is_anything_to_claim):
             return []

@@ -40,6 +40,7 @@ class Order:
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = (limits.running, json.dumps(sorted(limits.unlimited)))
+        self._running_of = limits.running_of
 
     def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
         """The sessions that this process may run, the first first."""
@@ -67,6 +68,9 @@ class Order:
         return json.dumps([waiting.owner for waiting in self._owners(db) if waiting.free > 0])
 
     def _owners(self, db: sqlite3.Connection) -> list[Waiting]:
+        owners = [owner for (owner,) in db.execute(SQL["first_owners_waiting"]).fetchall()]
+        if len(owners) == 1 and self._running_of(owners[0]) is None:
+            return [Waiting(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # Nobody is to be weighed against.
         found = db.execute(SQL["owners_waiting"], self._limits).fetchall()
         limit = self._limits[0]
         return [

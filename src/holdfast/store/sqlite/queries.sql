@@ -206,6 +206,16 @@ UPDATE session INDEXED BY session_held SET lease_holder = NULL WHERE lease_holde
     SELECT 1 FROM session AS above
      WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
 
+-- name: first_owners_waiting
+-- One, or two of those who have sessions that nobody holds and that have something to do.
+SELECT owner FROM (SELECT owner FROM session INDEXED BY session_claimable
+                    WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1)
+UNION ALL
+SELECT owner FROM (SELECT owner FROM session INDEXED BY session_claimable
+                    WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner DESC LIMIT 1)
+ WHERE owner > (SELECT owner FROM session INDEXED BY session_claimable
+                 WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1);
+
 -- name: owners_waiting
 -- Everybody who has sessions that nobody holds and that have something to do, each found by one step in the index, with
 -- how many slots are taken. ?1 is how many an owner has (NULL: as many as they want), ?2 who has no limit. Those without

@@ -4,7 +4,7 @@ threads of their own; and nothing blocks the event loop."""
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -36,6 +36,7 @@ from holdfast.store.store import (
     Claim,
     Clash,
     Cursor,
+    Early,
     Glance,
     Key,
     Lease,
@@ -148,7 +149,7 @@ class SqliteStore:
         outcome: Outcome = await job.future
         return outcome
 
-    async def put(
+    def put(
         self,
         key: Key,
         item: Item,
@@ -157,7 +158,7 @@ class SqliteStore:
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
-    ) -> Accepted | Refused:
+    ) -> Awaitable[Accepted | Refused]:
         asked = put_asked(
             key,
             item,
@@ -168,17 +169,23 @@ class SqliteStore:
             limits=self.limits,
             now=self._clock.now_ms(),
         )
-        return await self._write("put", lambda db: puts.put(db, asked), changes=key)
+        return self._write("put", lambda db: puts.put(db, asked), changes=key)
 
-    async def claim(
-        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
-    ) -> list[Claim]:
+    def claim(
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
+    ) -> Awaitable[list[Claim]]:
         without = json.dumps(sorted(without_models))
-        return await self._write(
+        return self._write(
             "claim",
             lambda db: self._claim(db, limit, without, fold_version),
             needs_sync=False,
             looks=lambda db: self._leases.has_nothing_to_claim(db, without),
+            early=early,
         )
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
@@ -425,7 +432,7 @@ class SqliteStore:
             raise closed()
         return self._loop.create_future()
 
-    async def _write(
+    def _write(
         self,
         verb: str,
         runs: Callable[[sqlite3.Connection], tuple[T, str | None]],
@@ -433,11 +440,11 @@ class SqliteStore:
         needs_sync: bool = True,
         looks: Callable[[sqlite3.Connection], tuple[bool, T]] | None = None,
         changes: Key | None = None,
-    ) -> T:
-        job = Call(self._future(), verb, runs, needs_sync=needs_sync, looks=looks, changes=changes)
+        early: Callable[[T], None] | None = None,
+    ) -> asyncio.Future[T]:
+        job = Call(self._future(), verb, runs, needs_sync=needs_sync, looks=looks, changes=changes, early=early)
         self._writer.submit(job)
-        result: T = await job.future
-        return result
+        return job.future
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         future = self._future()

@@ -40,6 +40,8 @@ class UnitJob(Job):
 
     __slots__ = ("events", "key", "segments", "size", "unit")
 
+    is_urgent = True
+
     def __init__(self, future: asyncio.Future[Any], unit: Unit) -> None:
         super().__init__(future)
         self.unit = unit

@@ -6,6 +6,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,12 @@ BATCH_LIMIT: Final = 1000
 BATCH_BYTES: Final = 16 << 10
 """What a transaction adds to the write-ahead log beside its jobs' own bytes: a few pages that they share."""
 
+FOLLOW_SECONDS = 0.002
+"""How long a transaction that nobody else waits for is held open for the first write of whoever was told early."""
+
+HEAD_START: Final = 4
+"""Turns of the event loop that they are ahead of the others: what they do next, asking a model, takes longest."""
+
 NOT_WRITTEN: Final = None
 
 log = logging.getLogger(__name__)
@@ -30,9 +37,11 @@ log = logging.getLogger(__name__)
 class Job:
     """Something to be written, and the future that waits for it."""
 
-    __slots__ = ("error", "future", "point", "result")
+    __slots__ = ("error", "future", "is_follower", "is_told_early", "point", "result")
 
     needs_sync = True
+    is_urgent = False
+    """Whether it must not be held up for the sake of another."""
     size = 8192
     """About how many bytes it adds to the write-ahead log."""
 
@@ -42,6 +51,13 @@ class Job:
         self.error: BaseException | None = None
         self.point: str | None = NOT_WRITTEN
         """The name of the crash point, once it wrote something."""
+        self.is_told_early = False
+        self.is_follower = False
+        """It joined a transaction that was held open for such as it."""
+
+    def tell_early(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell whoever prepares what comes next what will be so, if it is committed. False: nobody was told."""
+        return False
 
     def glance(self, db: sqlite3.Connection) -> bool:
         """Look, before the transaction, whether there is anything to write. True: there is not, and it is answered."""
@@ -59,7 +75,7 @@ class Job:
 class Call(Job):
     """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
 
-    __slots__ = ("_looks", "_runs", "_verb", "changes", "needs_sync")
+    __slots__ = ("_early", "_looks", "_runs", "_verb", "changes", "needs_sync")
 
     def __init__(
         self,
@@ -70,8 +86,10 @@ class Call(Job):
         needs_sync: bool = True,
         looks: Callable[[sqlite3.Connection], tuple[bool, Any]] | None = None,
         changes: Key | None = None,
+        early: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(future)
+        self._early = early
         self.changes = changes
         self._verb = verb
         self._runs = runs
@@ -84,6 +102,15 @@ class Call(Job):
         answered, self.result = self._looks(db)
         return answered
 
+    def tell_early(self, loop: asyncio.AbstractEventLoop) -> bool:
+        if self._early is None or not self.result:
+            return False
+        try:
+            loop.call_soon_threadsafe(self._early, self.result)
+        except RuntimeError:
+            return False  # The loop is closed: nobody waits any more.
+        return True
+
     def run(self, db: sqlite3.Connection) -> None:
         self.result, detail = self._runs(db)
         self.point = NOT_WRITTEN if detail is None else f"{self._verb}:{detail}"
@@ -95,6 +122,15 @@ RunJobs = Callable[[sqlite3.Connection, Sequence[Job]], None]
 def settle_all(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.settle()
+
+
+def settle_in_turn(loop: asyncio.AbstractEventLoop, first: Sequence[Job], others: Sequence[Job], turns: int) -> None:
+    """Those who were told early go first."""
+    settle_all(first)
+    if turns:
+        loop.call_soon(settle_in_turn, loop, (), others, turns - 1)
+    else:
+        settle_all(others)
 
 
 class Writer:
@@ -134,14 +170,15 @@ class Writer:
         stopping = False
         while not stopping:
             jobs, stopping = self._take()
+            answered: list[Job] = []
             to_write: list[Job] = []
             for job in jobs:
                 # Behind something that is to be written, a look would be too early: it may be about just that.
-                if to_write or not self._is_answered(job):
-                    to_write.append(job)
+                is_answered = not to_write and self._is_answered(job)
+                (answered if is_answered else to_write).append(job)
             if to_write:
                 self._write(to_write)
-            self._tell(jobs)
+            self._tell([*answered, *to_write])
             try:
                 self._checkpoints.finish(self._db)
             except sqlite3.Error as error:
@@ -168,27 +205,57 @@ class Writer:
             job.error = _as_told(error)
             return True
 
-    def _write(self, jobs: Sequence[Job]) -> None:
-        error = self._try(jobs)
+    def _write(self, jobs: list[Job]) -> None:
+        """All of it, and what is handed in behind it and joins it."""
+        error = self._try(jobs, may_wait=True)
         if error is None:
             return
         if len(jobs) == 1 or isinstance(error, CommitInDoubt | NotBegun):
-            for job in jobs:
-                job.error = _as_told(error.cause if isinstance(error, BatchFailed) else error)
+            _fail(jobs, error)
             return
         for job in jobs:
-            self._write([job])
+            alone = error if job.is_told_early else self._try([job])  # Another try might come to something else.
+            if alone is not None:
+                _fail([job], alone)
 
-    def _try(self, jobs: Sequence[Job]) -> Exception | None:
+    def _try(self, jobs: list[Job], *, may_wait: bool = False) -> Exception | None:
         """One transaction. What it returns instead of raising is why nothing, as far as is known, was written."""
         try:
             self._begin(jobs)
             self._run_jobs(self._db, jobs)
+            for job in jobs:
+                job.is_told_early = job.tell_early(self._loop)
+            if may_wait and self._is_worth_waiting(jobs):
+                followers = self._followers()
+                for job in followers:
+                    job.is_follower = True
+                jobs += followers
+                self._run_jobs(self._db, followers)
             self._commit(jobs)
         except Exception as error:
             self._roll_back()
             return error
         return None
+
+    def _is_worth_waiting(self, jobs: Sequence[Job]) -> bool:
+        """Whoever was told early is about to hand something in, and one sync would do for both."""
+        is_expected = any(job.is_told_early for job in jobs)
+        return is_expected and self._synced is True and not any(job.is_urgent for job in jobs)
+
+    def _followers(self) -> list[Job]:
+        """What is handed in until the first that must not be held up, which is most likely what is waited for."""
+        found: list[Job] = []
+        until = time.monotonic() + FOLLOW_SECONDS
+        try:
+            while (left := until - time.monotonic()) > 0 and not (found and found[-1].is_urgent):
+                job = self._queue.get(timeout=left)
+                if job is None:
+                    self._queue.put(None)  # To be found again after this.
+                    break
+                found.append(job)
+        except queue.Empty:
+            pass
+        return found
 
     def _begin(self, jobs: Sequence[Job]) -> None:
         synced = any(job.needs_sync for job in jobs)
@@ -233,8 +300,10 @@ class Writer:
                 log.exception("the database can't be opened again")
 
     def _tell(self, jobs: Sequence[Job]) -> None:
+        first = [job for job in jobs if job.is_told_early or job.is_follower]
+        others = [job for job in jobs if not (job.is_told_early or job.is_follower)]
         try:
-            self._loop.call_soon_threadsafe(settle_all, jobs)
+            self._loop.call_soon_threadsafe(settle_in_turn, self._loop, first, others, HEAD_START if first else 0)
         except RuntimeError:
             pass  # The loop is closed: nobody waits any more.
 
@@ -259,6 +328,11 @@ def _reach(jobs: Sequence[Job], moment: str) -> None:
     for job in jobs:
         if job.point is not None:
             crash_points.reach(f"{job.point}:{moment}")
+
+
+def _fail(jobs: Sequence[Job], error: Exception) -> None:
+    for job in jobs:
+        job.error = _as_told(error.cause if isinstance(error, BatchFailed) else error)
 
 
 def _as_told(error: BaseException) -> BaseException:

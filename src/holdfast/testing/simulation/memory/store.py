@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ from holdfast.store.store import (
     Claim,
     Clash,
     Cursor,
+    Early,
     Glance,
     Key,
     Lease,
@@ -127,13 +129,26 @@ class MemoryStore:
         return await self._write("put", lambda: inbox.put(self._db, asked), about=key)
 
     async def claim(
-        self, *, limit: int, without_models: Collection[str] = (), fold_version: int | None = None
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
     ) -> list[Claim]:
         without = frozenset(without_models)
-        return await self._write(
-            "claim",
-            lambda: self._leases.claim(limit=limit, without_models=without, fold_version=fold_version, now=self._now()),
-        )
+        here = copy_context()
+
+        def claim() -> tuple[list[Claim], str | None]:
+            claims, detail = self._leases.claim(
+                limit=limit, without_models=without, fold_version=fold_version, now=self._now()
+            )
+            if claims and early is not None:
+                # Whoever asked may be told of it long after this, or never.
+                asyncio.get_running_loop().call_soon(early, claims, context=here)
+            return claims, detail
+
+        return await self._write("claim", claim)
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         return await self._write(
