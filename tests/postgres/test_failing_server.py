@@ -12,6 +12,7 @@ from holdfast.events.ids import Key, Owner, Position, SessionId
 from holdfast.store import crash_points
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.postgres import connections
+from holdfast.store.postgres.changes import Announcer
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Accepted, Committed, Unit
 from holdfast.testing.postgres_server import PostgresServer
@@ -199,6 +200,27 @@ async def test_changes_are_heard_again_after_the_connection_that_listens_was_los
             listener = await listening(own_server)
             await cut_off_everybody(own_server)
             await until_another_listens(own_server, listener)
+    await other.close()
+
+
+async def test_what_a_process_committed_before_it_died_and_could_not_announce_is_heard_all_the_same(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(announcer: Announcer) -> None:
+        """Just before it."""
+
+    monkeypatch.setattr(Announcer, "_say", die)
+    await create(store)
+    other = await PostgresStore.open(url, node="there")
+    changes = other.changes(wanted=lambda: True)
+    async with asyncio.timeout(60):
+        while not other._changes._is_listening:
+            await anext(changes)
+        for event in other._changes._heard:
+            event.clear()  # That it listens now is told, too.
+        heard = asyncio.ensure_future(anext(changes))
+        await store.commit(Unit(key=KEY, fence=None, events=(info("the last words"),)))
+        await heard
     await other.close()
 
 

@@ -90,11 +90,11 @@ def _forget_the_tombstone() -> None:
 
 
 def _acknowledge_first() -> None:
-    written: set[asyncio.Task[Any]] = set()
+    written: set[asyncio.Future[Any]] = set()
     put = SqliteStore.put
 
     async def put_later(self: SqliteStore, key: Any, item: Item, *, item_key: str, **rest: Any) -> Accepted | Refused:
-        written.add(asyncio.create_task(put(self, key, item, item_key=item_key, **rest)))
+        written.add(asyncio.ensure_future(put(self, key, item, item_key=item_key, **rest)))
         receipt = InboxItem(
             sequence=0, key=item_key, state="accepted", outcome="", accepted_at=0, while_running=False, item=item
         )

@@ -20,6 +20,9 @@ QUIET_SECONDS: Final = 0.02
 """How often, at the most, one that listens is told."""
 POLL_SECONDS: Final = 0.5
 """How often it is looked for changes while nobody can listen."""
+LOOK_SECONDS: Final = 2.0
+"""How often it is looked all the same while one listens: a process may die between its commit and saying so, and if
+nobody writes any more, nothing else tells of it."""
 WANTED_SECONDS: Final = 0.05
 """How soon it is noticed that somebody wants to hear."""
 
@@ -78,16 +81,17 @@ class Changes:
         heard = asyncio.Event()
         self._heard.add(heard)
         self._start_listening()
-        seen = await self._latest()
+        seen, looked_at = await self._latest(), self._clock.monotonic()
         try:
             while not self._is_closed:
                 if not wanted():
                     await self._clock.sleep(WANTED_SECONDS)
                     continue
                 await self._pause(heard)
-                if not self._is_listening and (latest := await self._latest()) != seen:
-                    seen = latest
-                    heard.set()
+                if not self._is_listening or self._clock.monotonic() - looked_at >= LOOK_SECONDS:
+                    before, seen, looked_at = seen, await self._latest(), self._clock.monotonic()
+                    if seen != before:
+                        heard.set()
                 if heard.is_set() and not self._is_closed:
                     heard.clear()
                     yield

@@ -83,6 +83,7 @@ class MemoryStore:
         self._leases = Leases(db, self._me, node=node, tools=tools, secret_key=secret_key, limits=limits)
         self._leases.register(FIRST_TTL_SECONDS)
         self._is_closed = False
+        self._tells_early = False
         self._others_wrote = asyncio.Event()
         db.on_commit.append(self._others_wrote.set)
 
@@ -143,8 +144,9 @@ class MemoryStore:
             claims, detail = self._leases.claim(
                 limit=limit, without_models=without, fold_version=fold_version, now=self._now()
             )
-            if claims and early is not None:
-                # Whoever asked may be told of it long after this, or never.
+            self._tells_early = not self._tells_early
+            if claims and early is not None and self._tells_early:
+                # Whoever asked may be told of it in the ordinary way long after this, or never.
                 asyncio.get_running_loop().call_soon(early, claims, context=here)
             return claims, detail
 
