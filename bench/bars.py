@@ -505,9 +505,21 @@ LINES: tuple[Line, ...] = (
     Line(
         name="page_scroll_frame",
         probe="page_scroll",
-        what="page: longest frame while 5,000 messages are scrolled through, up and down, in Chromium",
+        what="page: longest frame while 5,000 messages are scrolled through, there and back, in Chromium (of 7 parts)",
         unit="ms",
         at_most=50,
+    ),
+    Line(
+        name="page_scroll_worst",
+        probe="page_scroll",
+        what="page: the same, longest frame of all (not bounded)",
+        unit="ms",
+    ),
+    Line(
+        name="page_scroll_empty",
+        probe="page_scroll",
+        what="page: an empty page, same browser, same wheel, longest frame (not bounded)",
+        unit="ms",
     ),
     Line(
         name="page_scroll_task",
@@ -521,7 +533,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="page_scroll_blank",
         probe="page_scroll",
-        what="page: frames whose middle was not drawn yet, at 24,000 pixels/s (not bounded)",
+        what="page: frames whose middle was not drawn yet, at 8,000 pixels/s (not bounded)",
         unit="%",
     ),
     Line(
@@ -541,7 +553,20 @@ LINES: tuple[Line, ...] = (
         probe="page_typing",
         what="page: from a key to the frame after it, while 200 tokens/s stream in for a minute, p99",
         unit="ms",
-        at_most=50,
+        at_most=100,
+    ),
+    Line(
+        name="page_input_lost",
+        probe="page_typing",
+        what="page: the same, typed characters that are missing in the end",
+        unit="%",
+        at_most=0,
+    ),
+    Line(
+        name="page_input_empty",
+        probe="page_typing",
+        what="page: an empty page, same browser, same keys, p99 (not bounded)",
+        unit="ms",
     ),
     Line(name="page_input_p50", probe="page_typing", what="page: the same, p50 (not bounded)", unit="ms"),
     Line(

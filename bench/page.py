@@ -24,7 +24,11 @@ from holdfast.store.store import Key
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"),
+)
+"""The browser has nothing to do but to show the page: it asks nobody for updates."""
 
 PATIENCE_MS = 120_000.0
 """Nothing that is waited for takes nearly as long."""
@@ -48,6 +52,13 @@ ANSWERS = (
     "It goes on for a while, as answers do. " * 9 + "\n\n> And then it quotes somebody.\n\nThat is all there is to it.",
 )
 """Of several lengths and kinds; every one of them is markdown."""
+
+
+EMPTY = (
+    "<style>body { margin: 0; overflow: hidden } .thread { height: 700px; overflow-y: auto } p { height: 60px }</style>"
+    "<div class=thread>" + "<p>A row.</p>" * 2_000 + "</div><textarea id=composer autofocus></textarea>"
+)
+"""As wide and as high as the other, and with the same names, so that the same can be done to it."""
 
 
 def chromium() -> str | None:
@@ -100,6 +111,11 @@ async def open_session(page: Page, at: Served, session: str) -> None:
     """Until all of what is read at first is there."""
     await page.goto(f"{at.url}/#/s/{session}")
     await page.locator('[role=log][aria-busy="false"]').wait_for()
+
+
+async def open_empty(page: Page) -> None:
+    """A page of nothing but rows and a box to write in: what the browser itself takes on this machine."""
+    await page.set_content(EMPTY)
 
 
 class Tasks(msgspec.Struct):

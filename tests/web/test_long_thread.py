@@ -81,7 +81,6 @@ AT_BOTTOM = """() => {
 }"""
 
 READ_UPWARDS = """async () => {
-  const STEP = 300;
   const box = document.querySelector(".thread");
   const seen = new Set();
   const jumps = [];
@@ -91,25 +90,26 @@ READ_UPWARDS = """async () => {
     return at.bottom > view.top && at.top < view.bottom;
   };
   const visible = () => [...box.querySelectorAll(".bubble")].filter(isSeen);
-  const isBlank = () => [...box.querySelectorAll(".part:empty")].some(isSeen);
+  const isBlank = () => [...box.querySelectorAll(":is(.part, .stretch):empty")].some(isSeen);
   const numberOf = (bubble) => Number(/\\d+/.exec(bubble.textContent)[0]);
   const note = () => visible().forEach((bubble) => seen.add(numberOf(bubble)));
   let idle = 0;
+  while (isBlank()) await frame();
   note();
   while (!seen.has(0) && idle < 600) {
     const before = Math.min(...seen);
+    // Between two frames, as a key or a wheel does it: the page hears of it before it is laid out again.
+    await new Promise((resolve) => setTimeout(resolve));
     const shown = visible()[0];
     const top = shown?.getBoundingClientRect().top;
     const wanted = Math.min(box.clientHeight * 0.9, box.scrollTop);
-    for (let left = wanted; left > 0; left -= STEP) {  // As a wheel does it, and not in one leap.
-      box.scrollTop -= Math.min(STEP, left);
-      await frame();
-    }
+    box.scrollTop -= wanted;
     for (let frames = 0; frames < 3 || (isBlank() && frames < 300); frames += 1) await frame();
     // What was before one's eyes has moved by as much as was scrolled, and not by more.
-    if (shown?.isConnected) {
+    // At the very top, less than was guessed may be left to scroll.
+    if (shown?.isConnected && box.scrollTop >= 1) {
       const moved = shown.getBoundingClientRect().top - top;
-      if (Math.abs(moved - wanted) > 6) jumps.push([numberOf(shown), Math.round(moved), Math.round(wanted)]);
+      if (Math.abs(moved - wanted) > 2) jumps.push([numberOf(shown), Math.round(moved), Math.round(wanted)]);
     }
     note();
     idle = Math.min(...seen) < before ? 0 : idle + 1;
@@ -123,7 +123,7 @@ READ_UPWARDS = """async () => {
 async def read_upwards(tab: Tab) -> list[int]:
     """Page by page to the very first message; which questions came by."""
     found = await tab.page.evaluate(READ_UPWARDS)
-    assert found["jumps"] == []
+    assert found["jumps"] == [], str(found["jumps"])
     return list(found["seen"])
 
 

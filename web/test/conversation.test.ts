@@ -150,3 +150,56 @@ test("what a running command says is kept when the log is folded from further ba
   further.carryOver(before);
   assert.equal(further.calls.get("c")?.progress, "compiling");
 });
+
+/** Two turns with calls and requests, the second in the same words under other names. */
+function twoTurns(): Log {
+  const log = wholeTurn();
+  const again = new Log();
+  const renamed = JSON.parse(JSON.stringify(log.frames).replace(/"([trcum])(\d)"/g, '"$1$2b"')) as Log["frames"];
+  for (const frame of log.frames) if ("event" in frame) again.event(frame.event.type, frame.event.data);
+  for (const frame of renamed) if ("event" in frame && frame.event.type !== "session.start") again.event(frame.event.type, frame.event.data);
+  return again;
+}
+
+test("at every cut, what is put before as it is comes to the same as the whole log", () => {
+  const log = twoTurns();
+  const whole = fold(log);
+  const joined: number[] = [];
+  for (let cut = 1; cut < log.frames.length; cut += 1) {
+    const before = fold(log, { to: cut });
+    const after = fold(log, { from: cut });
+    if (!after.goesAfter(before)) continue;
+    joined.push(cut);
+    after.putBefore(before);
+    const sorted = (conversation: Conversation): unknown => ({
+      items: conversation.items.map(({ version: _, ...item }) => item),
+      calls: new Map(conversation.calls),
+      requests: new Map(conversation.requests),
+      turn: conversation.turn,
+      model: conversation.model,
+      turns: whole.items.map((item) => conversation.ofTurn(item.turnId).map((found) => found.key)),
+    });
+    assert.deepEqual(sorted(after), sorted(whole), `cut ${cut}`);
+  }
+  const starts = log.frames.flatMap((frame, index) => ("event" in frame && frame.event.type === "holdfast.turn_started" ? [index] : []));
+  assert.deepEqual(joined, starts);
+});
+
+test("what is put before does not change what stands, but for what it says of it", () => {
+  const log = twoTurns();
+  const cut = log.frames.length / 2 + 0.5;
+  const after = fold(log, { from: cut });
+  const items = [...after.items];
+  after.putBefore(fold(log, { to: cut }));
+  assert.ok(items.every((item) => after.items.includes(item)));
+  assert.ok(items.every((item) => item.version > 0), "The model is known now, which an answer is drawn with.");
+});
+
+test("a log that takes back what came before is not put after it", () => {
+  const log = twoTurns();
+  const cut = log.frames.length;
+  log.event("holdfast.turn_started", { turnId: "t3" }).event("holdfast.turn_ended", { turnId: "t3", reason: "completed" });
+  assert.ok(fold(log, { from: cut }).goesAfter(fold(log, { to: cut })));
+  log.event("holdfast.truncated", { kept: 5 });
+  assert.ok(!fold(log, { from: cut }).goesAfter(fold(log, { to: cut })));
+});

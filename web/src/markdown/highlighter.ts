@@ -32,7 +32,13 @@ const LANGUAGES = {
   ruby, rust, shell, sql, swift, typescript, xml, yaml,
 };
 
-for (const [name, language] of Object.entries(LANGUAGES)) core.registerLanguage(name, language);
+/** Makes the languages known one at a time: all of them at once would hold up the page for longer than a frame. */
+export async function prepare(): Promise<void> {
+  for (const [name, language] of Object.entries(LANGUAGES)) {
+    core.registerLanguage(name, language);
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+}
 
 export function highlight(text: string, language: string): string | null {
   const name = language.toLowerCase();

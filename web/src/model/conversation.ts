@@ -171,6 +171,12 @@ export class Conversation {
   private readonly recentCalls = new Set<string>();
   private readonly recentRequests = new Set<string>();
   private lastTurnId = "";
+  /** The log may be read from anywhere on: it begins with a turn; something in it is of what came before; it takes back
+      everything behind this position; it says these itself. */
+  private startsWithTurn = false;
+  private reachesBack = false;
+  private leastKept = Infinity;
+  private readonly told = new Set<"title" | "model" | "workingDirectory">();
 
   /** The items of one turn, in order. */
   ofTurn(turnId: string): Item[] {
@@ -184,6 +190,7 @@ export class Conversation {
   /** Take in an event. One that was taken in before changes nothing. */
   event(event: LogEvent): void {
     if (event.position <= this.position) return;
+    if (this.position === 0) this.startsWithTurn = event.type === "holdfast.turn_started";
     this.position = event.position;
     this.version += 1;
     const { data } = event;
@@ -191,15 +198,20 @@ export class Conversation {
       case "session.start":
         this.model = data.model ?? null;
         this.workingDirectory = data.workingDirectory ?? null;
+        this.told.add("model").add("workingDirectory");
         break;
       case "session.title_changed":
         this.title = data.title;
+        this.told.add("title");
         break;
       case "session.model_change":
         this.model = data.newModel;
+        this.told.add("model");
         break;
       case "holdfast.settings_changed":
-        if (data.workingDirectory !== undefined) this.workingDirectory = data.workingDirectory;
+        if (data.workingDirectory === undefined) break;
+        this.workingDirectory = data.workingDirectory;
+        this.told.add("workingDirectory");
         break;
       case "session.info":
         this.add({ kind: "info", ...this.place(event), message: data.message, level: data.level ?? "info" });
@@ -279,6 +291,34 @@ export class Conversation {
     }
   }
 
+  /** Whether the log right before this one, folded for itself, may be put before it as it is: nothing goes across. */
+  goesAfter(before: Conversation): boolean {
+    return this.startsWithTurn && !this.reachesBack && before.turn === null && before.position <= this.leastKept;
+  }
+
+  /** Take in what stands right before. It comes to the same as to fold all of it anew, and costs no more than it has. */
+  putBefore(before: Conversation): void {
+    const isTold = (["title", "model", "workingDirectory"] as const).filter((name) => before.told.has(name) && !this.told.has(name));
+    for (const name of isTold) Object.assign(this, { [name]: before[name] });
+    // Who drew an item with less known draws it again.
+    if (isTold.length) for (const item of this.items) item.version += 1;
+    for (const [turnId, items] of before.turns) {
+      const here = this.turns.get(turnId) ?? [];
+      for (const item of here) item.version += 1;
+      this.turns.set(turnId, [...items, ...here]);
+    }
+    this.items = [...before.items, ...this.items];
+    for (const name of isTold) this.told.add(name);
+    for (const [callId, call] of before.calls) this.calls.set(callId, call);
+    for (const [requestId, asked] of before.requests) this.requests.set(requestId, asked);
+    for (const [messageId, item] of before.messages) this.messages.set(messageId, item);
+    for (const [callId, item] of before.holders) this.holders.set(callId, item);
+    this.startsWithTurn = before.startsWithTurn;
+    this.reachesBack = before.reachesBack;
+    this.leastKept = Math.min(this.leastKept, before.leastKept);
+    this.version += 1;
+  }
+
   progress(progress: Progress): void {
     const call = this.calls.get(progress.tool_call_id);
     if (!call) return;
@@ -356,6 +396,7 @@ export class Conversation {
 
   private used(data: LogEvent["data"]): void {
     const item = this.messages.get(data.messageId);
+    this.reachesBack ||= !item;
     if (!item) return;
     item.usage = {
       inputTokens: data.inputTokens ?? null,
@@ -384,6 +425,7 @@ export class Conversation {
 
   /** The conversation goes on from there: whatever stands behind it was taken back. */
   private truncate(kept: number): void {
+    this.leastKept = Math.min(this.leastKept, kept);
     const gone = this.items.filter((item) => item.position > kept);
     this.items = this.items.filter((item) => item.position <= kept);
     for (const turnId of new Set(gone.map((item) => item.turnId))) {
@@ -483,6 +525,7 @@ export class Conversation {
   private toolEvent(event: LogEvent): void {
     const { data } = event;
     if (!data.toolCallId) return;
+    this.reachesBack ||= !this.calls.has(data.toolCallId);
     switch (event.type) {
       case "tool.execution_start":
         this.call(data.toolCallId, data.toolName, event.time).arguments = data.arguments ?? "";
@@ -577,6 +620,7 @@ export class Conversation {
 
   private answered(data: LogEvent["data"], outcome: string): void {
     const asked = this.requests.get(data.requestId);
+    this.reachesBack ||= !asked;
     if (!asked) return;
     this.requests.set(data.requestId, {
       ...asked,

@@ -9,9 +9,12 @@ import { Conversation } from "./conversation.ts";
 
 /** How much of a long log is read at first; what lies before it is read when somebody scrolls there. */
 const FIRST_EVENTS = 1_500;
-const PAGE_EVENTS = 1_000;
-/** So many are folded in a few milliseconds. */
-const EVENTS_AT_ONCE = 2_000;
+/** Such a page is read, folded and drawn without anybody noticing. */
+const PAGE_EVENTS = 250;
+/** So long is folded in one go: well within a frame. */
+const FOLDING_MS = 4;
+/** So many are folded before it is looked how long it took. */
+const EVENTS_AT_ONCE = 200;
 
 export class OpenSession {
   /** Rises with every change that should be drawn, at most once for each frame. */
@@ -63,19 +66,28 @@ export class OpenSession {
     this.following?.hurry();
   }
 
-  /** Read the page of the log before what is here, and fold all of it anew. */
+  /** Read the page of the log before what is here, from the first turn on that it has the beginning of. */
   async older(): Promise<void> {
     const first = this.firstPosition.value;
     if (first <= 1) return;
     const after = Math.max(0, first - 1 - PAGE_EVENTS);
     const { events } = await this.server.events(this.id, after, first - 1 - after);
-    this.log = [...events.filter((event) => event.position < first), ...this.log];
+    const turn = after === 0 ? 0 : events.findIndex((event) => event.type === "holdfast.turn_started");
+    const page = events.slice(Math.max(0, turn)).filter((event) => event.position < first);
+    const before = await folded(page);
+    this.log = [...page, ...this.log];
+    if (this.conversation.goesAfter(before)) this.conversation.putBefore(before);
+    else await this.foldAnew();
+    this.firstPosition.value = turn > 0 ? page[0]!.position : after + 1;
+    this.draw();
+  }
+
+  /** Where the page ends within a turn, or something goes back behind it: all of it, which takes longer. */
+  private async foldAnew(): Promise<void> {
     const further = await folded(this.log);
     for (const event of this.log) further.event(event); // Something may have come just now; the rest is known to it.
     further.carryOver(this.conversation);
     this.conversation = further;
-    this.firstPosition.value = after + 1;
-    this.draw();
   }
 
   private take(frames: Frame[]): void {
@@ -124,8 +136,12 @@ export class OpenSession {
 /** The same log from further back; also what comes at its end meanwhile. The page is let go on now and then. */
 async function folded(log: LogEvent[]): Promise<Conversation> {
   const conversation = new Conversation();
+  let started = performance.now();
   for (let at = 0; at < log.length; at += 1) {
-    if (at % EVENTS_AT_ONCE === EVENTS_AT_ONCE - 1) await new Promise((resolve) => setTimeout(resolve));
+    if (at % EVENTS_AT_ONCE === EVENTS_AT_ONCE - 1 && performance.now() - started > FOLDING_MS) {
+      await new Promise((resolve) => setTimeout(resolve));
+      started = performance.now();
+    }
     conversation.event(log[at]!);
   }
   return conversation;

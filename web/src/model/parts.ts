@@ -2,8 +2,11 @@
 
 import type { Item } from "./conversation.ts";
 
-/** Of about so many positions of the log: a few turns, which are drawn well within a frame. */
-const PART_POSITIONS = 30;
+/** Of about so many positions of the log: a turn or two, which are drawn in a fraction of a frame. */
+const PART_POSITIONS = 12;
+
+/** So many keys of parts make a stretch. */
+const STRETCH_PARTS = 20;
 
 export interface PartOfThread {
   key: number;
@@ -38,4 +41,16 @@ function isSame(one: PartOfThread, other: PartOfThread): boolean {
     one.items.length === other.items.length &&
     one.items.every((item, index) => item === other.items[index])
   );
+}
+
+/** Parts by the score: they are as many as a long thread has, and few of them change at a time. */
+export function stretchesOf(parts: PartOfThread[]): { key: number; parts: PartOfThread[] }[] {
+  const stretches: { key: number; parts: PartOfThread[] }[] = [];
+  for (const part of parts) {
+    const key = Math.floor(part.key / STRETCH_PARTS);
+    const last = stretches.at(-1);
+    if (last?.key === key) last.parts.push(part);
+    else stretches.push({ key, parts: [part] });
+  }
+  return stretches;
 }

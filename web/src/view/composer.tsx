@@ -1,6 +1,6 @@
 /** The box to write in. Enter sends, or joins the running turn; Esc stops; what was refused comes back into it. */
 
-import { useSignalEffect } from "@preact/signals";
+import { useComputed, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { newId } from "../api/server.ts";
 import { keep, kept } from "../model/kept.ts";
@@ -12,6 +12,8 @@ import { QueueChips } from "./queue_chips.tsx";
 import { focusRequest } from "./shortcuts.ts";
 
 const TALLEST_PX = 240;
+/** Browsers that can make a box as high as what is in it need not be asked how high that is, which takes a layout. */
+const FITS_ITSELF = CSS.supports("field-sizing", "content");
 
 export function Composer({ session }: { session: OpenSession | null }) {
   const app = useApp();
@@ -20,7 +22,8 @@ export function Composer({ session }: { session: OpenSession | null }) {
   const [chosen, setChosen] = useState<Chosen>(() => chosenFor(name));
   const [refusal, setRefusal] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
-  session?.drawn.value;
+  // Not with every word of an answer: only when what stands in here changes.
+  useComputed(() => (session?.drawn.value, howItStands(session))).value;
   const turn = session?.conversation.turn ?? null;
   const toBox = (back: string): void => setText((now) => (now.trim() ? `${back}\n\n${now}` : back));
 
@@ -118,6 +121,12 @@ export function Composer({ session }: { session: OpenSession | null }) {
   );
 }
 
+/** All that the box shows of a conversation. */
+function howItStands(session: OpenSession | null): string {
+  const { turn, openRequests } = session?.conversation ?? {};
+  return turn ? `${turn.turnId} ${turn.state} ${openRequests?.length}` : "";
+}
+
 /** The keys that matter right now. */
 function hint(session: OpenSession | null, text: string): string {
   const turn = session?.conversation.turn;
@@ -127,7 +136,7 @@ function hint(session: OpenSession | null, text: string): string {
 }
 
 function fit(box: HTMLTextAreaElement | null): void {
-  if (!box) return;
+  if (!box || FITS_ITSELF) return;
   box.style.height = "auto";
   box.style.height = `${Math.min(TALLEST_PX, box.scrollHeight)}px`;
 }

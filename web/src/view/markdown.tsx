@@ -4,8 +4,8 @@ import DOMPurify from "dompurify";
 import { marked, type Token, type Tokens } from "marked";
 import { memo } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { GrowingMarkdown } from "../markdown/blocks.ts";
-import { highlighted } from "../markdown/highlighting.ts";
+import { GrowingMarkdown, type MarkdownBlock } from "../markdown/blocks.ts";
+import { highlighted, highlightedNow } from "../markdown/highlighting.ts";
 import { shownHtml } from "../markdown/raw_html.ts";
 import { Icon } from "./icons.tsx";
 
@@ -16,12 +16,35 @@ export function Markdown({ text }: { text: string }) {
   growing.current ??= new GrowingMarkdown();
   return (
     <div class="markdown">
-      {growing.current.blocks(text).map((block) => (
-        <Block key={block.key} raw={block.raw} token={block.token} />
+      {chaptersOf(growing.current.blocks(text)).map((blocks, index) => (
+        <Chapter key={index} blocks={blocks} />
       ))}
     </div>
   );
 }
+
+/** Blocks by the score. While a long answer grows, those that are full need not even be compared with what they were. */
+const CHAPTER_BLOCKS = 20;
+
+function chaptersOf(blocks: MarkdownBlock[]): MarkdownBlock[][] {
+  const chapters: MarkdownBlock[][] = [];
+  for (let at = 0; at < blocks.length; at += CHAPTER_BLOCKS) chapters.push(blocks.slice(at, at + CHAPTER_BLOCKS));
+  return chapters;
+}
+
+/** The first and last ones say it all: a block that is settled stays the same object, and those before it are settled too. */
+const Chapter = memo(
+  function Chapter({ blocks }: { blocks: MarkdownBlock[] }) {
+    return (
+      <>
+        {blocks.map((block) => (
+          <Block key={block.key} raw={block.raw} token={block.token} />
+        ))}
+      </>
+    );
+  },
+  ({ blocks: before }, { blocks: after }) => before.length === after.length && before[0] === after[0] && before.at(-1) === after.at(-1),
+);
 
 const Block = memo(
   function Block({ token }: { raw: string; token: Token }) {
@@ -36,11 +59,17 @@ const Block = memo(
 /** What a model writes is not trusted: no scripts, no forms, no pictures from elsewhere, links open apart.
     Its HTML was made text before, so that nothing hostile is even parsed. */
 function cleaned(html: string): string {
-  return DOMPurify.sanitize(html);
+  bench.innerHTML = html;
+  DOMPurify.sanitize(bench);
+  return bench.innerHTML;
 }
+
+/** In a document of its own that shows nothing and runs nothing. To make one for each block would take longer than the rest. */
+const bench = document.implementation.createHTMLDocument().body.appendChild(document.createElement("div"));
 
 // Set once: to work it out anew for each block would take as long as the cleaning.
 DOMPurify.setConfig({
+  IN_PLACE: true,
   FORBID_TAGS: ["style", "form", "input", "button", "img", "svg", "math", "video", "audio", "iframe"],
   FORBID_ATTR: ["style", "class", "id", "name"],
 });
@@ -51,16 +80,26 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer nofollow");
 });
 
+/** So long after its last word code is coloured; until then every frame would colour it anew. */
+const STILL_MS = 100;
+
+function coloured(of: string, html: string | null): { of: string; html: string } | null {
+  return html === null ? null : { of, html };
+}
+
 export function Code({ text, language }: { text: string; language: string }) {
   const name = /^[\w+#.-]*/.exec(language)?.[0] ?? "";
-  const [html, setHtml] = useState<{ of: string; html: string } | null>(null);
+  const [html, setHtml] = useState(() => coloured(text, highlightedNow(text, name)));
   useEffect(() => {
+    if (html?.of === text) return;
     let isWanted = true;
-    void highlighted(text, name).then((found) => {
-      if (isWanted && found !== null) setHtml({ of: text, html: found });
-    });
+    const timer = setTimeout(async () => {
+      const found = coloured(text, await highlighted(text, name));
+      if (isWanted && found) setHtml(found);
+    }, STILL_MS);
     return () => {
       isWanted = false;
+      clearTimeout(timer);
     };
   }, [text, name]);
   return (

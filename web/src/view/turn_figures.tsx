@@ -2,7 +2,7 @@
 
 import { usageOf, type EndItem } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
-import { duration, exactly, moment } from "./words.ts";
+import { digits, duration, exactly, moment } from "./words.ts";
 
 export function TurnFigures({ item, session }: { item: EndItem; session: OpenSession }) {
   const usage = usageOf(session.conversation.ofTurn(item.turnId), item.turnId);
@@ -11,9 +11,9 @@ export function TurnFigures({ item, session }: { item: EndItem; session: OpenSes
     <span class="figures-line">
       <time title={exactly(item.time)}>{moment(item.time)}</time> · {duration(item.durationMs)}
       {tokens && (
-        <span title={`${tokens[0]!.toLocaleString()} in, ${tokens[1]!.toLocaleString()} out`}>
+        <span title={`${digits(tokens[0]!)} in, ${digits(tokens[1]!)} out`}>
           {" "}
-          · {(tokens[0]! + tokens[1]!).toLocaleString()} tokens
+          · {digits(tokens[0]! + tokens[1]!)} tokens
         </span>
       )}
       {!!usage?.costMicrodollars && <span> · {money(usage.costMicrodollars)}</span>}

@@ -12,6 +12,7 @@ export function duration(ms: number): string {
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const numbers = new Intl.NumberFormat();
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function moment(time: number, now = Date.now()): string {
@@ -21,6 +22,11 @@ export function moment(time: number, now = Date.now()): string {
 
 export function exactly(time: number): string {
   return whole.format(time);
+}
+
+/** As people where one is write a number. */
+export function digits(number: number): string {
+  return numbers.format(number);
 }
 
 export function count(number: number, one: string, many = `${one}s`): string {
