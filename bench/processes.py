@@ -13,7 +13,7 @@ from bench.place import Measured, Place, to_json
 
 ROOT = Path(__file__).parent.parent
 
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
 """No run of a probe takes nearly as long; one that does hangs."""
 
 PREPARING_SECONDS = 1_200.0

@@ -123,6 +123,8 @@ async def _some_way_up(tab: Page) -> None:
     browser = await tab.context.new_cdp_session(tab)
     for _ in range(TRACED_GESTURES):
         await _turn_wheel(browser, GESTURE_PIXELS)
+        if (await tab.evaluate(WHERE))["isAtTop"]:
+            return
 
 
 async def _scroll(tab: Page, browser: CDPSession, distance: int, until: str) -> dict[str, Any]:
