@@ -2,6 +2,7 @@
 transaction. And what becomes of that when the transaction fails."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,12 @@ async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 def visit() -> Iterator[Callable[[Callable[[str], None]], None]]:
     yield crash_points.install
     crash_points.install(None)
+
+
+def fail_at_claim(failures: Iterator[Exception], point: str) -> None:
+    """One after the other, and then no more."""
+    if point == "claim:sessions:before" and (failure := next(failures, None)):
+        raise failure
 
 
 class Eager:
@@ -81,13 +88,8 @@ async def test_a_claim_that_was_told_early_and_failed_lets_nothing_be_written_fo
     store: SqliteStore, visit: Callable[[Callable[[str], None]], None]
 ) -> None:
     failures = iter([OSError("the disk does not answer")])
-
-    def fail_once(point: str) -> None:
-        if point == "claim:sessions:before" and (failure := next(failures, None)):
-            raise failure
-
     eager = Eager(store)
-    visit(fail_once)
+    visit(functools.partial(fail_at_claim, failures))
     accepted, claims = await put_and_claim(store, eager)
     assert isinstance(claims, OSError)
     assert isinstance(accepted, Accepted), "the message is not at fault, and was written by itself"
@@ -110,15 +112,10 @@ async def test_a_turn_whose_claim_was_told_early_and_failed_is_run_once_by_the_n
     tmp_path: Path, visit: Callable[[Callable[[str], None]], None]
 ) -> None:
     failures = iter([OSError("the disk does not answer")])
-
-    def fail_once(point: str) -> None:
-        if point == "claim:sessions:before" and (failure := next(failures, None)):
-            raise failure
-
     model = scripted(Reply(text="Here."))
     async with runtime_on(tmp_path / "holdfast.db", model) as runtime:
         session = await runtime.session()
-        visit(fail_once)
+        visit(functools.partial(fail_at_claim, failures))
         result = await session.run("Are you there?")
         assert result.text == "Here."
         assert next(failures, None) is None, "it did fail"

@@ -16,10 +16,10 @@ from holdfast.live.live import Advanced, Hint
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import decide
 from holdfast.store.errors import StoreUnavailable
+from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.testing import defects
 from holdfast.testing.simulation.memory import inbox, units
-from holdfast.testing.simulation.memory.inbox import Put
 from holdfast.testing.simulation.memory.leases import Leases
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord

@@ -1,37 +1,15 @@
 """What is put into inboxes, and what becomes of it before it is promoted."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop
+from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.simulation.memory.order import Admission
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
-
-
-class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of `put`."""
-
-    key: Key
-    item: Item
-    item_key: str
-    queue_limit: int
-    only_if_idle: bool
-    stop_first: str | None
-    limits: TurnLimits
-    now: int
-
-
-def asked(key: Key, item: Item, **rest: Any) -> Put:
-    """As it will read back. Which turn a stop ends is not for its sender to say."""
-    if isinstance(item, Stop):
-        item = replace(item, turn_id=None)
-    return Put(key=key, item=codec.decode_item(codec.encode_item(item)), **rest)
 
 
 def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:

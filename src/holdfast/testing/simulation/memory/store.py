@@ -16,6 +16,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
+from holdfast.store.putting import asked as put_asked
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -117,7 +118,7 @@ class MemoryStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = inbox.asked(
+        asked = put_asked(
             key,
             item,
             item_key=item_key,
