@@ -311,8 +311,10 @@ class _Process:
         from holdfast.server.copilot.listener import Listener, take_standard_streams
 
         streams = take_standard_streams() if self._options.stdio else None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
+        loop = asyncio.get_running_loop()
+        # Not the loop's handler, which it takes away when it closes: clients send SIGTERM to a runtime that ends.
+        signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(self._stop.set))
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
         async with Runtime(
             config=self._config,
             model=_demo(self._config),
@@ -334,6 +336,7 @@ class _Process:
             importing.cancel()
             await self._listener.close()
             await self._put_away()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return 0
 
     async def _listen(self) -> None:

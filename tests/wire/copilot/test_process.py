@@ -1,6 +1,7 @@
 """`holdfast-copilot` as a process: how it is started, what it prints, how it ends. At the end by the real client."""
 
 import asyncio
+import os
 import re
 import signal
 import sqlite3
@@ -8,7 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,18 @@ async def test_a_shutdown_puts_all_away_then_is_answered_then_ends_the_process(p
             assert await client.is_ended()
         assert await other.is_ended()
         assert await exit_code(child) == 0
+
+
+async def test_signals_after_the_shutdown_was_answered_change_nothing(place: Place) -> None:
+    """The real client sends one to whatever has not ended by itself, however late in its end that is."""
+    async with place.listening() as (child, port), await RawClient.tcp(port) as client:
+        await client.call("runtime.shutdown")
+        ended = asyncio.create_task(exit_code(child))
+        while not ended.done():
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM)
+            await asyncio.sleep(0)
+        assert await ended == 0
 
 
 async def test_two_clients_may_ask_for_the_shutdown(place: Place) -> None:
