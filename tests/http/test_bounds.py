@@ -123,6 +123,36 @@ async def test_fault_59_only_so_many_messages_a_minute_go_into_running_turns(
         await saying
 
 
+async def test_fault_59_at_once_they_are_no_more(own_place: Place, own_model: Model) -> None:
+    async with own_place.serve(HOLDFAST_FOLLOW_UPS_PER_MINUTE="3") as server, server.client() as client:
+        session = await client.make()
+        own_model.hold(3)
+        saying = asyncio.create_task(client.say(session, "a long answer", message_id="first"))
+        await own_model.until_held()
+        answers = await asyncio.gather(
+            *(client.add(session, "more", message_id=f"m{number}", delivery="enqueue") for number in range(8))
+        )
+        assert sorted(found.status_code for found in answers) == [202] * 3 + [429] * 5
+        assert {code_of(found) for found in answers if found.status_code == 429} == {"too_many_messages"}
+        own_model.release()
+        await saying
+
+
+async def test_fault_59_who_has_used_them_up_may_start_turns_still(own_place: Place, own_model: Model) -> None:
+    async with own_place.serve(HOLDFAST_FOLLOW_UPS_PER_MINUTE="1") as server, server.client() as client:
+        session, other = await client.make(), await client.make()
+        own_model.hold(3)
+        saying = asyncio.create_task(client.say(session, "a long answer", message_id="first"))
+        await own_model.until_held()
+        assert (await client.add(session, "more", delivery="enqueue")).status_code == 202
+        receipt = await client.post(f"/v1/sessions/{other}/messages", json={"text": "hello"})
+        assert (receipt.status_code, receipt.json()["found_idle"]) == (200, True)
+        rejected = await client.post(f"/v1/sessions/{session}/messages", json={"text": "x", "delivery": "reject"})
+        assert (rejected.status_code, code_of(rejected)) == (409, "busy")
+        own_model.release()
+        await saying
+
+
 async def test_fault_59_only_so_many_messages_wait_in_a_session(own_place: Place, own_model: Model) -> None:
     async with own_place.serve(HOLDFAST_MAX_WAITING_MESSAGES="2") as server, server.client() as client:
         session = await client.make()

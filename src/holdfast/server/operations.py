@@ -116,6 +116,10 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """A turn was unfinished when it was accepted."""
     waits_for_slot: bool = False
     """Its turn starts when others of the same owner have ended."""
+    head: Position | None = None
+    """Where the session's log ended when it was accepted: all that comes of it follows. Not known of a duplicate."""
+    found_idle: bool = False
+    """It starts a turn of its own: none was unfinished, and no message waited. Not known of a duplicate."""
     returned: tuple[str, ...] = ()
     """Texts that `interrupt` took out of the queue."""
     returned_messages: tuple[Returned, ...] = ()
@@ -330,9 +334,10 @@ class Operations:
         context: PageContext | None = None,
         model: str | None = None,
         thinking: int | None = None,
+        only_if_idle: bool = False,
     ) -> Sent:
         """Accept a message. The same id again gives the same receipt, and never a second run. `model` and `thinking`
-        (tokens, 0 is off) are for its turn alone."""
+        (tokens, 0 is off) are for its turn alone. `only_if_idle` refuses it as the delivery `reject` does."""
         made = MessageId(self._new_id()) if message_id is None else message_id
         self._check_id("message", made)
         self._check_text(text)
@@ -360,7 +365,7 @@ class Operations:
             key,
             item,
             f"message:{made}",
-            only_if_idle=delivery == "reject",
+            only_if_idle=only_if_idle or delivery == "reject",
             stop_first=f"stop:before:{made}" if delivery == "interrupt" else None,
         )
         return _sent(made, accepted)
@@ -745,6 +750,8 @@ def _sent(message_id: MessageId, accepted: Accepted) -> Sent:
         duplicate=accepted.duplicate,
         while_running=accepted.item.while_running,
         waits_for_slot=accepted.waits_for_slot,
+        head=None if accepted.duplicate else accepted.head,
+        found_idle=accepted.found_idle,
         returned=_texts(accepted.removed),
         returned_messages=_returned(accepted.removed),
     )

@@ -172,6 +172,10 @@ class Accepted(msgspec.Struct, frozen=True):
     """Messages that a stop took out of the queue, to be given back to their sender."""
     waits_for_slot: bool = False
     """Its turn does not start at once: others of the same owner run, or are to run before it."""
+    head: Position = Position(0)
+    """Of a message that was not there before: where the log ended when it was accepted. What comes of it follows."""
+    found_idle: bool = False
+    """Of such a message: no turn was unfinished, and no message waited."""
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.turn import TurnStarted
 from holdfast.server.ai_sdk.message import Message, conversation
 from holdfast.server.ai_sdk.sent import Meant, Words
-from holdfast.server.errors import Invalid
+from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.http.chat_bodies import MAX_BODY_BYTES, ChatBody, ChatQuery, HistoryQuery, Queued
 from holdfast.server.http.chat_request import ChatRequest
 from holdfast.server.http.endpoint import Endpoint, Handler, routes_of
@@ -108,10 +108,14 @@ class Chat:
         identity = self._service.identity(request)
         key = Key(identity.owner, SessionId(body.id))
         meant = body.meant()
-        if isinstance(meant, Words) and await self._operations.store.row(key) is None:
-            await self._operations.check_turns(key, MessageId(meant.message_id))
-            # A crash right after this leaves an empty session, and the client to send again under the same id.
-            await self._operations.create_if_missing(identity.owner, self._options(identity, body), key.session)
+        try:
+            return await self._take(request, key, body, meant)
+        except NotFound as error:
+            if error.code != "session_not_found" or not isinstance(meant, Words):
+                raise
+        await self._operations.check_turns(key, MessageId(meant.message_id))
+        # A crash right after this leaves an empty session, and the client to send again under the same id.
+        await self._operations.create_if_missing(identity.owner, self._options(identity, body), key.session)
         return await self._take(request, key, body, meant)
 
     async def _body(self, request: Request) -> ChatBody:

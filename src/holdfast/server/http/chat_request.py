@@ -33,7 +33,6 @@ from holdfast.server.http.service import Service
 from holdfast.server.http.streams import EventStream
 from holdfast.server.http.wire import answer, nothing, read_query
 from holdfast.server.operations import Sent
-from holdfast.store.store import Row
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 
@@ -88,27 +87,28 @@ class ChatRequest:
         return response
 
     async def _sent(self, body: ChatBody, words: Words, hearing: Subscription) -> Response:
-        row = await self._operations.session(self._key)
-        head, options = row.head, self._chosen(body, row)
+        options = await self._chosen(body)
         sent = await self._service.send(
             self._identity,
-            row,
+            self._key,
             words.text,
             message_id=MessageId(words.message_id),
             delivery=body.delivery,
             **options.as_arguments(),
         )
-        if sent.duplicate and (found := await self._find(sent.message_id)):
-            if found.said.content != words.text:
-                raise Conflict("message_replaced", "This message was edited since. Send the new words.")
-            if found.said.delivery != "steering":
-                return self._leg_of(found)
+        head = sent.head
+        if head is None:
+            head = (await self._operations.session(self._key)).head
+            if found := await find_message(self._store, self._key, head, sent.message_id):
+                if found.said.content != words.text:
+                    raise Conflict("message_replaced", "This message was edited since. Send the new words.")
+                if found.said.delivery != "steering":
+                    return self._leg_of(found)
         if sent.state in ("removed", "refused"):
             raise Conflict("message_removed", "This message was taken out of the queue. Send it under another id.")
         if sent.waits_for_slot or (sent.while_running and body.delivery != "interrupt"):
             return await self._queued(sent)
-        is_first = row.status == "idle" and not sent.duplicate
-        return self._leg_of_sent(sent, head, heard_since=hearing if is_first else None)
+        return self._leg_of_sent(sent, head, heard_since=hearing if sent.found_idle else None)
 
     async def _edit(self, body: ChatBody, words: Words) -> Response:
         row = await self._operations.session(self._key)
@@ -130,7 +130,7 @@ class ChatRequest:
                 model=found.said.model,
                 thinking=found.said.thinking,
             ),
-            self._chosen(body, row),
+            await self._chosen(body),
         )
         return await self._send_instead(said, found, row.head)
 
@@ -151,7 +151,7 @@ class ChatRequest:
         is_other = again.answer_id not in (None, found.said.turn_id)
         if is_other and found.is_last and await self._was_instead_of(found) == again.answer_id:
             return self._leg_of(found)  # That is done: this is the same request once more.
-        said = _with_options(found.said, self._chosen(body, row))
+        said = _with_options(found.said, await self._chosen(body))
         return await self._send_instead(said, found, row.head)
 
     async def _was_instead_of(self, found: FoundMessage) -> str | None:
@@ -178,8 +178,8 @@ class ChatRequest:
 
     # What is answered
 
-    def _chosen(self, body: ChatBody, row: Row) -> Chosen:
-        return chosen(self._service, self._identity, body, session_model=row.model)
+    async def _chosen(self, body: ChatBody) -> Chosen:
+        return await chosen(self._service, self._identity, self._key, body)
 
     async def _find(self, message_id: str) -> FoundMessage | None:
         row = await self._operations.session(self._key)

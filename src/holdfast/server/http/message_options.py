@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.events.ids import Key
 from holdfast.events.message import PageContext
 from holdfast.events.session import Mode
 from holdfast.models.choice import OWN_MODEL
@@ -41,6 +42,10 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     mode: Mode | None = None
 
+    @property
+    def names_model(self) -> bool:
+        return self.model is not None or self.tier is not None
+
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """What of it `Operations.send` is given, under the same names."""
@@ -54,12 +59,14 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.asdict(self)
 
 
-def chosen(service: Service, identity: Identity, options: MessageOptions, *, session_model: str | None) -> Chosen:
-    """The options, as far as there is what they name and the role goes. `session_model` is what the row says."""
+async def chosen(service: Service, identity: Identity, key: Key, options: MessageOptions) -> Chosen:
+    """The options, as far as there is what they name and the role goes. What the session itself has counts only for a
+    model: nothing is looked up for a message that names none."""
     page = options.context
+    is_own = options.names_model and (await service.operations.session(key)).model == OWN_MODEL
     return Chosen(
         context=PageContext(url=page.url, content=page.content) if page and (page.url or page.content) else None,
-        model=_model(service, identity, options, is_own=session_model == OWN_MODEL),
+        model=_model(service, identity, options, is_own=is_own),
         thinking=budget(options.thinking),
         agent_mode=options.mode or "",
     )

@@ -78,11 +78,10 @@ class SendingRoutes:
         key = self._service.key(request)
         given = await read_body(request, NewMessage, limit=self._service.settings.max_body_bytes)
         identity = self._service.identity(request)
-        row = await self._operations.session(key)
-        options = chosen(self._service, identity, given, session_model=row.model)
+        options = await chosen(self._service, identity, key, given)
         sent = await self._service.send(
             identity,
-            row,
+            key,
             given.text,
             message_id=MessageId(given.message_id) if given.message_id is not None else None,
             delivery=given.delivery,

@@ -16,7 +16,7 @@ from holdfast.models.credentials import Credentials
 from holdfast.observing.exposition import single
 from holdfast.observing.observer import Observer
 from holdfast.observing.spans import RequestSpan
-from holdfast.server.errors import NotFound
+from holdfast.server.errors import Conflict
 from holdfast.server.http.identity import Identities, Identity
 from holdfast.server.http.metrics import Accesses, Metrics
 from holdfast.server.http.policy import Policies, Policy
@@ -27,7 +27,6 @@ from holdfast.server.operations import DeliveryChoice, Operations, Sent
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
-from holdfast.store.store import Row
 
 IDENTITY = "holdfast.identity"
 """Where the gate leaves in a request's scope who asks."""
@@ -143,28 +142,28 @@ class Service:
     async def send(
         self,
         identity: Identity,
-        row: Row,
+        key: Key,
         text: str,
         *,
         message_id: MessageId | None = None,
         delivery: DeliveryChoice = "steer",
         **more: Any,
     ) -> Sent:
-        """Accept a message as `Operations.send` does, if its sender has not sent too many into running turns; `row` is
-        the session as it was a moment ago. One that was accepted before is not counted: a retry gets its receipt."""
-        key = row.key
-        if row.status != "idle" and not await self._is_known(key, message_id):
-            self.rates.take(identity.owner)
-        return await self.operations.send(key, text, message_id=message_id, delivery=delivery, **more)
-
-    async def _is_known(self, key: Key, message_id: MessageId | None) -> bool:
-        if message_id is None:
-            return False
-        try:
-            await self.operations.receipt(key, message_id)
-        except NotFound:
-            return False
-        return True
+        """Accept a message as `Operations.send` does, if its sender has not sent too many into running turns. Whether
+        it goes into one is known when it is accepted: who has none left is only accepted by a session at rest. One that
+        was accepted before is not counted: a retry gets its receipt."""
+        with self.rates.taken(identity.owner) as one:
+            try:
+                sent = await self.operations.send(
+                    key, text, message_id=message_id, delivery=delivery, only_if_idle=not one.is_there, **more
+                )
+            except Conflict as error:
+                if one.is_there or delivery == "reject" or error.code != "busy":
+                    raise
+                raise self.rates.refusal(identity.owner) from None
+            if not sent.duplicate and not sent.found_idle:
+                one.keep()
+        return sent
 
     # The turn that a stream would tell
 

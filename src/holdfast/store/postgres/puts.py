@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.events import codec
-from holdfast.events.ids import TurnId
+from holdfast.events.ids import Position, TurnId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
@@ -74,7 +74,8 @@ async def _again(inbox: "Inbox", asked: Put, found: tuple[Any, ...]) -> Accepted
 
 async def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
     waiting = await inbox.count_waiting()
-    if asked.only_if_idle and (waiting or inbox.turn_id is not None):
+    is_idle = not waiting and inbox.turn_id is None
+    if asked.only_if_idle and not is_idle:
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
@@ -87,7 +88,7 @@ async def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Ac
         removed = await inbox.stop_once(asked.stop_first)
     item = await inbox.add(asked.item, asked.item_key, asked.payload)
     await inbox.wake(await admission.since())
-    return Accepted(item, removed=removed, waits_for_slot=waits)
+    return Accepted(item, removed=removed, waits_for_slot=waits, head=inbox.head, found_idle=is_idle)
 
 
 async def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
@@ -162,6 +163,7 @@ class Inbox:
         key: Key,
         tail: int,
         turn_id: TurnId | None,
+        head: Position,
         status: str,
         is_runnable: bool,
         is_held: bool,
@@ -173,6 +175,7 @@ class Inbox:
         self.of = (key.owner, key.session)
         self.tail = tail
         self.turn_id = turn_id
+        self.head = head
         self.status = status
         self.is_runnable = is_runnable
         self.is_held = is_held

@@ -133,7 +133,7 @@ UPDATE holdfast.request SET state = 'closed'
 -- The inbox
 
 -- name: lock_session
-SELECT inbox_tail, turn_id, status, runnable, lease_holder IS NOT NULL, {counted} FROM holdfast.session
+SELECT inbox_tail, turn_id, head, status, runnable, lease_holder IS NOT NULL, {counted} FROM holdfast.session
  WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE;
 
 -- name: lock_owners

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.events import codec
-from holdfast.events.ids import TurnId
+from holdfast.events.ids import Position, TurnId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
@@ -34,8 +34,8 @@ def put(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | N
     session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
     if session is None:
         return Refused("session_not_found", "There is no such session."), None
-    tail, turn_id, *about = session
-    inbox = Inbox(db, asked.key, tail=tail, turn_id=turn_id, now=asked.now)
+    tail, turn_id, head, *about = session
+    inbox = Inbox(db, asked.key, tail=tail, turn_id=turn_id, head=head, now=asked.now)
     answer = _put(inbox, asked, Admission(db, asked, turn_id, *about))
     return answer, _kind(asked.item) if isinstance(answer, Accepted) else None
 
@@ -74,12 +74,16 @@ def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accept
 
 def _waits_still(db: sqlite3.Connection, asked: Put) -> bool:
     session = db.execute(SQL["put_session"], _of(asked.key)).fetchone()
-    return session is not None and Admission(db, asked, *session[1:]).waits_for_slot()
+    if session is None:
+        return False
+    _, turn_id, _, *about = session
+    return Admission(db, asked, turn_id, *about).waits_for_slot()
 
 
 def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted | Refused:
     waiting = inbox.count_waiting()
-    if asked.only_if_idle and (waiting or inbox.turn_id is not None):
+    is_idle = not waiting and inbox.turn_id is None
+    if asked.only_if_idle and not is_idle:
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
@@ -91,7 +95,7 @@ def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted
         removed = inbox.stop_once(asked.stop_first)
     item = inbox.add(asked.item, asked.item_key, asked.payload)
     inbox.wake(admission.since())
-    return Accepted(item, removed=removed, waits_for_slot=waits)
+    return Accepted(item, removed=removed, waits_for_slot=waits, head=inbox.head, found_idle=is_idle)
 
 
 def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:
@@ -159,11 +163,14 @@ class Admission:
 class Inbox:
     """A session's inbox within one transaction."""
 
-    def __init__(self, db: sqlite3.Connection, key: Key, *, tail: int, turn_id: TurnId | None, now: int) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, key: Key, *, tail: int, turn_id: TurnId | None, head: Position, now: int
+    ) -> None:
         self.db = db
         self.of = _of(key)
         self.tail = tail
         self.turn_id = turn_id
+        self.head = head
         self.now = now
 
     def count_waiting(self) -> int:

@@ -101,8 +101,8 @@ ON CONFLICT (owner, session) DO UPDATE
 -- The inbox
 
 -- name: put_session
-SELECT inbox_tail, turn_id, status, runnable, lease_holder IS NOT NULL, {counted}
-  FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+SELECT inbox_tail, turn_id, head.position, status, runnable, lease_holder IS NOT NULL, {counted}
+  FROM session JOIN head ON head.log = session.log WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: item
 SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, original

@@ -67,7 +67,7 @@ def _tell(db: sqlite3.Connection, key: Key, notice: TaskNotice, now: int) -> Non
     item_key = f"task:{notice.task_id}:{notice.kind}"
     if found is None or db.execute(SQL["item"], (key.owner, key.session, item_key)).fetchone() is not None:
         return
-    inbox = Inbox(db, key, tail=found[0], turn_id=found[1], now=now)
+    inbox = Inbox(db, key, tail=found[0], turn_id=found[1], head=found[2], now=now)
     item = TaskNews(notice=notice)
     inbox.add(item, item_key, codec.encode_item(item))
     if notice.silent:

@@ -91,6 +91,27 @@ class InboxConformance:
         await store.commit(Unit(key=KEY, fence=lease.fence, status="idle"))
         accepted(await send(store, "second", only_if_idle=True))
 
+    async def test_a_message_knows_what_it_found(self, store: Store) -> None:
+        await create(store)
+        row = await store.row(KEY)
+        assert row is not None
+        head = row.head
+        first = accepted(await send(store, "first"))
+        assert (first.head, first.found_idle) == (head, True)
+        behind = accepted(await send(store, "behind"))
+        assert (behind.head, behind.found_idle) == (head, False), "one waits"
+        lease = await hold(store)
+        both = (Promotion(1, "idle"), Promotion(2, "idle"))
+        began = Unit(key=KEY, fence=lease.fence, events=(said("hi"),), promotes=both, status="running", turn_id=TURN)
+        await store.commit(began)
+        during = accepted(await send(store, "during"))
+        assert (during.head, during.found_idle) == (head + 1, False), "a turn runs"
+        await store.commit(Unit(key=KEY, fence=lease.fence, promotes=(Promotion(3, "idle"),), status="idle"))
+        after = accepted(await send(store, "after"))
+        assert (after.head, after.found_idle) == (head + 1, True)
+        again = accepted(await send(store, "after"))
+        assert (again.duplicate, again.found_idle) == (True, False)
+
     async def test_a_message_to_a_missing_session_is_refused(self, store: Store) -> None:
         assert refused(await send(store, "m")) == "session_not_found"
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.events import codec
+from holdfast.events.ids import Position
 from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Key, Refused
@@ -62,7 +63,8 @@ def _again(db: Database, session: SessionRecord, asked: Put, found: InboxRecord)
 
 def _accept_message(session: SessionRecord, asked: Put, admission: Admission) -> Accepted | Refused:
     waiting = len(session.waiting_messages())
-    if asked.only_if_idle and (waiting or session.turn_id is not None):
+    head, is_idle = Position(len(session.events)), not waiting and session.turn_id is None
+    if asked.only_if_idle and not is_idle:
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
@@ -74,7 +76,7 @@ def _accept_message(session: SessionRecord, asked: Put, admission: Admission) ->
         removed = accept_stop(session, Stop(stop_id=asked.stop_first), asked.stop_first, asked.now).removed
     item = add(session, asked.item, asked.item_key, now=asked.now, wakes=False)
     wake(session, asked.now, since)
-    return Accepted(item, removed=removed, waits_for_slot=waits)
+    return Accepted(item, removed=removed, waits_for_slot=waits, head=head, found_idle=is_idle)
 
 
 def answer_refusal(session: SessionRecord, answer: Answer) -> Refused | None:
