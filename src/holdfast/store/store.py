@@ -327,7 +327,7 @@ class Store(Protocol):
 
     # The five verbs
 
-    async def commit(self, unit: Unit) -> Outcome: ...
+    def commit(self, unit: Unit) -> Awaitable[Outcome]: ...
 
     def put(
         self,

@@ -5,8 +5,9 @@ other processes appended before it.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -189,22 +190,34 @@ class Holding:
 
         Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
         behind the log."""
-        return await to_the_end(self._writing(self._commit(append, opens_task, changes_task)))
-
-    async def _commit(self, append: Append, opens_task: TaskRow | None, changes_task: TaskChange | None) -> bool:
         events = tuple(self._event(body) for body in append.events)
         says = self._row_after(append)
         unit = self._unit(append, events, says)
         if opens_task is not None or changes_task is not None:
             opens, changes = (opens_task,) if opens_task else (), (changes_task,) if changes_task else ()
             unit = msgspec.structs.replace(unit, opens_tasks=opens, changes_tasks=changes)
-        started = self.clock.monotonic()
-        outcome = await self.store.commit(unit)
-        if not self._committed(outcome):
-            fold(await self.store.events_after(self.key, self.state.head, limit=MISSED_EVENTS), self.state)
-            return False
-        assert isinstance(outcome, Committed)
-        self.observed.committed(unit, name_of=self._tool_of, seconds=self.clock.monotonic() - started)
+        with self._writing():
+            started = self.clock.monotonic()
+            outcome, cancelled = await completed(self.store.commit(unit))
+            is_done = self._committed(outcome)
+            if isinstance(outcome, Committed):
+                self.observed.committed(unit, name_of=self._tool_of, seconds=self.clock.monotonic() - started)
+                missed = outcome.head - len(events) - self.state.head
+            else:
+                missed = MISSED_EVENTS
+            if missed > 0:
+                others, meanwhile = await completed(self.store.events_after(self.key, self.state.head, limit=missed))
+                cancelled = cancelled or meanwhile
+                fold(others, self.state)
+            if isinstance(outcome, Committed):
+                self._took_place(append, unit, outcome, says)
+                if self.shell is not None and (changes_task is not None or append.ends_commands):
+                    self.shell.look()
+        if cancelled is not None:
+            raise cancelled
+        return is_done
+
+    def _took_place(self, append: Append, unit: Unit, outcome: Committed, says: tuple[Status, TurnId | None]) -> None:
         self._row_says = says
         if unit.snapshot is not None:
             self._snapshot_at = unit.snapshot.position
@@ -213,12 +226,14 @@ class Holding:
             self.has_spoken.set()
         promoted = {promotion.sequence for promotion in append.promotes}
         self.inbox = tuple(item for item in self.inbox if item.sequence not in promoted)
-        await self._fold_in(events, outcome.head)
+        first = outcome.head - len(unit.events) + 1
+        placed = tuple(event.at(Position(first + index)) for index, event in enumerate(unit.events))
+        for event in placed:
+            apply(self.state, event)
+        if placed:
+            self._publish(Advanced(placed))
         if promoted:
             self._publish(Changed(promoted=True))
-        if self.shell is not None and (changes_task is not None or append.ends_commands):
-            self.shell.look()
-        return True
 
     async def until_written(self) -> None:
         """Wait for all that was handed to the store, and raise if any of it failed. Whoever ends a turn must know: a
@@ -230,15 +245,15 @@ class Holding:
         if self._failed is not None:
             raise self._failed
 
-    async def _writing(self, write: Coroutine[Any, Any, T]) -> T:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
         """After a write whose outcome is unknown the state may be behind the log: nothing more is decided on it, also
         when whoever wrote was cancelled and so hears of nothing."""
         if self._failed is not None:
-            write.close()
             raise self._failed
         self._writes += 1
         try:
-            return await write
+            yield
         except BaseException as error:
             self._failed = error
             raise
@@ -248,18 +263,19 @@ class Holding:
                 self._is_written.set()
 
     async def commit_segments(self, segments: list[Segment]) -> None:
-        """Make a piece of the message in flight durable, and then show it. Not to be cancelled, see `commit`."""
-        await self._writing(self._commit_segments(segments))
-
-    async def _commit_segments(self, segments: list[Segment]) -> None:
-        started = self.clock.monotonic()
-        outcome = await self.store.commit(Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments)))
-        self._committed(outcome)
-        assert isinstance(outcome, Committed)
-        self._show(segments, outcome.head)
-        self.observed.shown(segments[0].message_id, self.clock.monotonic() - started)
-        self._segments.extend(segments)
-        self.has_spoken.set()
+        """Make a piece of the message in flight durable, and then show it. Whoever is cancelled is so afterwards."""
+        unit = Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments))
+        with self._writing():
+            started = self.clock.monotonic()
+            outcome, cancelled = await completed(self.store.commit(unit))
+            self._committed(outcome)
+            assert isinstance(outcome, Committed)
+            self._show(segments, outcome.head)
+            self.observed.shown(segments[0].message_id, self.clock.monotonic() - started)
+            self._segments.extend(segments)
+            self.has_spoken.set()
+        if cancelled is not None:
+            raise cancelled
 
     def _show(self, segments: list[Segment], head: Position) -> None:
         last = self._segments[-1] if self._segments else None
@@ -276,17 +292,6 @@ class Holding:
             case Rejected():
                 self._inbox_stale = True
                 return False
-
-    async def _fold_in(self, events: tuple[Event, ...], head: Position) -> None:
-        first = head - len(events) + 1
-        if self.state.head < first - 1:
-            missed = await self.store.events_after(self.key, self.state.head, limit=first - 1 - self.state.head)
-            fold(missed, self.state)
-        placed = tuple(event.at(Position(first + index)) for index, event in enumerate(events))
-        for event in placed:
-            apply(self.state, event)
-        if placed:
-            self._publish(Advanced(placed))
 
     def _tool_of(self, tool_call_id: ToolCallId) -> str:
         """The tool that a call asked for, as far as the state knows."""
@@ -406,21 +411,18 @@ class Holding:
             return None
 
 
-async def to_the_end(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
-    """Do all of it, even if whoever waits is cancelled meanwhile."""
+async def completed(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | None]:
+    """What came of it, however often whoever waits was cancelled meanwhile; and that, to be raised once it is noted."""
     doing = asyncio.ensure_future(work)
-    doing.add_done_callback(_is_told)
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait((doing,))
-        raise
-
-
-def _is_told(doing: asyncio.Future[Any]) -> None:
-    """Whoever waits is told how it ended. If that one was cancelled twice nobody does, and nobody need know."""
-    if not doing.cancelled():
-        doing.exception()
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.shield(doing)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:
+            break  # Of the work itself: it is raised below.
+    return doing.result(), cancelled
 
 
 def _state_of(loaded: Loaded) -> State:

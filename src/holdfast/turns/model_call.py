@@ -14,7 +14,7 @@ from holdfast.events.message import ToolCallBlock
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
-from holdfast.turns.holding import Holding, to_the_end
+from holdfast.turns.holding import Holding, completed
 
 
 async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
@@ -102,7 +102,7 @@ class SegmentWriter:
     async def write_now(self) -> None:
         """The first words, that people wait for. They are written before more is read."""
         if segments := self._answer.take_segments():
-            await to_the_end(self._holding.commit_segments(segments))
+            await self._holding.commit_segments(segments)
             self.has_shown = True
 
     def write_soon(self) -> None:
@@ -117,7 +117,9 @@ class SegmentWriter:
         self._is_settling = True
         self._more.set()
         if self._writing is not None:
-            await to_the_end(self._writing)
+            _, cancelled = await completed(self._writing)
+            if cancelled is not None:
+                raise cancelled
 
     async def _write(self) -> None:
         while True:

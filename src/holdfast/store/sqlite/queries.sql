@@ -472,6 +472,9 @@ SELECT position, id, time, type, version, data
  WHERE ?4 < 0 OR position <= ?3 + ?4
  ORDER BY position;
 
+-- name: is_in_flight
+SELECT 1 FROM flight WHERE owner = ?1 AND session = ?2;
+
 -- name: segments
 WITH RECURSIVE pieces (number) AS (
   SELECT last FROM flight WHERE owner = ?1 AND session = ?2

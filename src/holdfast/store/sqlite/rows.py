@@ -202,6 +202,8 @@ def _row(found: Sequence[Any]) -> Row:
 
 
 def _segments(db: sqlite3.Connection, key: Key, seen: Cursor) -> tuple[Segment, ...]:
+    if db.execute(SQL["is_in_flight"], (key.owner, key.session)).fetchone() is None:
+        return ()
     cursor = (seen.message_id, seen.block, seen.offset)
     found = db.execute(SQL["segments"], (key.owner, key.session, *cursor))
     return tuple(

@@ -143,11 +143,10 @@ class SqliteStore:
 
     # The five verbs
 
-    async def commit(self, unit: Unit) -> Outcome:
+    def commit(self, unit: Unit) -> Awaitable[Outcome]:
         job = UnitJob(self._future(), unit)
         self._writer.submit(job)
-        outcome: Outcome = await job.future
-        return outcome
+        return job.future
 
     def put(
         self,

@@ -196,13 +196,24 @@ def _end_over_a_write() -> None:
 def _forget_failures() -> None:
     writing = Holding._writing
 
-    async def and_forgotten(self: Holding, write: Any) -> Any:
+    @contextmanager
+    def and_forgotten(self: Holding) -> Iterator[None]:
         try:
-            return await writing(self, write)
+            with writing(self):
+                yield
+        except Exception as error:
+            if _is_cancelled():
+                raise asyncio.CancelledError from error
+            raise
         finally:
             self._failed = None
 
     _replace(Holding, "_writing", and_forgotten)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 # Reading
