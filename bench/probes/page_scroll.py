@@ -30,11 +30,6 @@ GESTURE_PIXELS = 8_000
 PARTS = 7
 """Of as many frames each."""
 
-EMPTY_GESTURES = 6
-
-TRACED_GESTURES = 20
-"""Enough to have several older pages fetched."""
-
 START = """() => {
   const box = document.querySelector(".thread");
   const note = { frames: [], looks: 0, blank: 0, isOver: false };
@@ -96,8 +91,8 @@ async def measure(place: Place) -> dict[str, float]:
         await tab.reload()
         await page.open_session(tab, server, page.LONG)
         async with page.tasks_of(tab) as tasks:
-            await _some_way_up(tab)
-        figures["page_scroll_empty"] = await _empty(tab)
+            await _some_way_up(tab, place.size.page_traced)
+        figures["page_scroll_empty"] = await _empty(tab, place.size.page_empty)
     return {"page_open": opened, "page_scroll_task": tasks.longest_ms, **figures}
 
 
@@ -119,9 +114,9 @@ async def _there_and_back(tab: Page) -> dict[str, float]:
     }
 
 
-async def _some_way_up(tab: Page) -> None:
+async def _some_way_up(tab: Page, gestures: int) -> None:
     browser = await tab.context.new_cdp_session(tab)
-    for _ in range(TRACED_GESTURES):
+    for _ in range(gestures):
         await _turn_wheel(browser, GESTURE_PIXELS)
         if (await tab.evaluate(WHERE))["isAtTop"]:
             return
@@ -155,12 +150,12 @@ def _longest(frames: list[float]) -> float:
     return statistics.median(max(frames[at : at + size]) for at in range(0, len(frames), size))
 
 
-async def _empty(tab: Page) -> float:
+async def _empty(tab: Page, gestures: int) -> float:
     """The longest frame, in the same sense, of a page where nothing is to be done."""
     await page.open_empty(tab)
     browser = await tab.context.new_cdp_session(tab)
     await tab.evaluate(START)
-    for _ in range(EMPTY_GESTURES):
+    for _ in range(gestures):
         await _turn_wheel(browser, -GESTURE_PIXELS)
     found: dict[str, Any] = await tab.evaluate(STOP)
     return _longest(found["frames"])

@@ -11,7 +11,7 @@ from holdfast.testing.postgres_defects import PLANTS
 from holdfast.testing.scenarios import SCENARIOS
 from tests.crash.command import campaign
 
-KILLS = 120
+KILLS = 80
 SEED = 7
 PARTS = 4
 

@@ -7,10 +7,22 @@ from holdfast.testing.simulation.defects import DEFECTS, planted
 from holdfast.turns.holding import Holding
 
 
+RARE = {
+    "a second answer is accepted over the first": 797,
+    "a failed write is forgotten when its writer was cancelled": 680,
+    "a late release frees the lease of the next holder": 296,
+    "a lease is trusted past its expiry": 174,
+    "commits are not fenced": 136,
+    "a tool with an unknown outcome runs again": 103,
+}
+"""Few worlds show these, and it takes time to come to one: where it is looked first. All others are played after it."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
 def test_a_planted_defect_is_found(name: str) -> None:
-    assert seeds_until_caught(name, range(SEEDS)) is not None
+    first = RARE.get(name, 0)
+    assert seeds_until_caught(name, [*range(first, SEEDS), *range(first)]) is not None
 
 
 def test_a_defect_is_gone_when_it_is_no_longer_planted() -> None:
