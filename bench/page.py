@@ -94,9 +94,9 @@ async def tab(place: Place, path: str) -> AsyncIterator[Page]:
         with served.on_all_cores(place):
             browser = await playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         try:
-            page = await browser.new_page(viewport={"width": 1280, "height": 800})
-            page.set_default_timeout(PATIENCE_MS)
-            yield page
+            context = await browser.new_context(viewport={"width": 1280, "height": 800})
+            context.set_default_timeout(PATIENCE_MS)
+            yield await context.new_page()
         finally:
             await browser.close()
 

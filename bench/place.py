@@ -46,8 +46,6 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     page_messages: int = 5_000
     page_traced: int = 20
     """Gestures up the thread while the browser notes what it does: enough to have several older pages fetched."""
-    page_empty: int = 6
-    """Gestures on an empty page."""
     page_stream_seconds: float = 60.0
     own_core: float = 0.8
     """What is compared by how fast it goes must have had so much of its core. With less, others were in its way: a
@@ -89,8 +87,7 @@ QUICK = Size(
     slow_answers=(0.1, 0.2),
     page_messages=60,
     page_traced=1,
-    page_empty=1,
-    page_stream_seconds=1.0,
+    page_stream_seconds=2.0,
     own_core=0.0,
 )
 

@@ -3,16 +3,19 @@
 It goes as fast as a phone flings: the browser itself makes the events. What lies further back is
 fetched meanwhile. A frame is the time between two callbacks of `requestAnimationFrame`: whatever holds up the page
 counts, also a machine that is busy elsewhere for a moment. So the journey is cut into parts, each has a longest frame,
-and the median of those is judged; the longest of all is shown beside it, and so is that of an empty page in the same
-browser. The longest task of the page's thread is measured as well, in time of the processor: all that the page does
-between two frames, or part of it. That is noted by the browser, which has its price, and so on another way up.
+and the median of those is judged; the longest of all is shown beside it. On the way, an empty page in the same browser
+is scrolled for parts that are as long: no page is smoother than that one. The longest task of the page's thread is
+measured as well, in time of the processor: all that the page does between two frames, or part of it. That is noted by
+the browser, which has its price, and so on another way up.
 """
 
+import itertools
 import shutil
 import statistics
 import time
 from typing import Any
 
+import msgspec
 from playwright.async_api import CDPSession, Page
 
 from bench import holdfast_server, page
@@ -27,8 +30,14 @@ PIXELS_PER_SECOND = 8_000
 GESTURE_PIXELS = 8_000
 """Scrolled in one go; then it is looked whether the end was reached."""
 
+EMPTY_GESTURES = 6
+"""On an empty page, in each direction: less than there is of it."""
+
 PARTS = 7
 """Of as many frames each."""
+
+EMPTY_PARTS = 3
+"""Of the empty page: one half-way, the others at the end."""
 
 START = """() => {
   const box = document.querySelector(".thread");
@@ -87,31 +96,56 @@ async def measure(place: Place) -> dict[str, float]:
         started = time.perf_counter()
         await page.open_session(tab, server, page.LONG)
         opened = (time.perf_counter() - started) * 1000
-        figures = await _there_and_back(tab)
+        figures = await _there_and_back(tab, await tab.context.new_page())
         await tab.reload()
         await page.open_session(tab, server, page.LONG)
         async with page.tasks_of(tab) as tasks:
             await _some_way_up(tab, place.size.page_traced)
-        figures["page_scroll_empty"] = await _empty(tab, place.size.page_empty)
     return {"page_open": opened, "page_scroll_task": tasks.longest_ms, **figures}
 
 
-async def _there_and_back(tab: Page) -> dict[str, float]:
+async def _there_and_back(tab: Page, empty: Page) -> dict[str, float]:
+    await page.open_empty(empty)
+    up = await _all_the_way(tab, GESTURE_PIXELS, "isAtTop")
+    part = -(-2 * len(up.frames) // PARTS)
+    none = [await _empty(empty, part)]
+    down = await _all_the_way(tab, -GESTURE_PIXELS, "isAtBottom")
+    none += [await _empty(empty, part) for _ in range(EMPTY_PARTS - 1)]
+    frames = [*up.frames, *down.frames]
+    ordered = sorted(frames)
+    return {
+        "page_scroll_frame": _longest(frames),
+        "page_scroll_empty": statistics.median(none),
+        "page_scroll_worst": ordered[-1],
+        "page_scroll_empty_worst": max(none),
+        "page_scroll_p99": ordered[len(ordered) * 99 // 100],
+        "page_scroll_blank": (up.blank + down.blank) / (up.looks + down.looks) * 100,
+        "page_scroll_speed": (up.pixels + down.pixels) / (up.seconds + down.seconds),
+    }
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """All the way up, or down."""
+
+    frames: list[float]
+    blank: int
+    looks: int
+    pixels: float
+    seconds: float
+
+
+async def _all_the_way(tab: Page, distance: int, until: str) -> Way:
+    await tab.bring_to_front()
     browser = await tab.context.new_cdp_session(tab)
     await tab.evaluate(START)
     started = time.perf_counter()
-    up = await _scroll(tab, browser, GESTURE_PIXELS, "isAtTop")
-    down = await _scroll(tab, browser, -GESTURE_PIXELS, "isAtBottom")
+    where = await _scroll(tab, browser, distance, until)
     taken = time.perf_counter() - started
     found: dict[str, Any] = await tab.evaluate(STOP)
-    frames = sorted(found["frames"])
-    return {
-        "page_scroll_frame": _longest(found["frames"]),
-        "page_scroll_worst": frames[-1],
-        "page_scroll_p99": frames[len(frames) * 99 // 100],
-        "page_scroll_blank": found["blank"] / found["looks"] * 100,
-        "page_scroll_speed": (up["height"] + down["height"]) / taken,
-    }
+    await browser.detach()
+    return Way(
+        frames=found["frames"], blank=found["blank"], looks=found["looks"], pixels=where["height"], seconds=taken
+    )
 
 
 async def _some_way_up(tab: Page, gestures: int) -> None:
@@ -150,12 +184,16 @@ def _longest(frames: list[float]) -> float:
     return statistics.median(max(frames[at : at + size]) for at in range(0, len(frames), size))
 
 
-async def _empty(tab: Page, gestures: int) -> float:
-    """The longest frame, in the same sense, of a page where nothing is to be done."""
-    await page.open_empty(tab)
+async def _empty(tab: Page, frames: int) -> float:
+    """The longest of so many frames of a page where nothing is to be done."""
+    await tab.bring_to_front()
     browser = await tab.context.new_cdp_session(tab)
     await tab.evaluate(START)
-    for _ in range(gestures):
-        await _turn_wheel(browser, -GESTURE_PIXELS)
+    for number in itertools.count():
+        is_down = number // EMPTY_GESTURES % 2 == 0
+        await _turn_wheel(browser, -GESTURE_PIXELS if is_down else GESTURE_PIXELS)
+        if await tab.evaluate("() => globalThis.measured.frames.length") >= frames:
+            break
     found: dict[str, Any] = await tab.evaluate(STOP)
-    return _longest(found["frames"])
+    await browser.detach()
+    return float(max(found["frames"][:frames]))

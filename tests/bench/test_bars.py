@@ -91,6 +91,19 @@ def test_a_delay_is_allowed_the_commits_of_its_own_run() -> None:
     assert verdict(last, measured(last, 19.1, p50=100, p99=9)) == "MISSED"
 
 
+def test_no_bar_is_below_what_takes_as_long_with_nothing_to_do() -> None:
+    line = Line(name="frame", probe="p", what="frame", unit="ms", at_most=50, no_less_than="empty")
+
+    def found(frame: float, empty: float) -> str:
+        figures = {"frame": frame, "empty": empty}
+        return verdict(line, [msgspec.structs.replace(run, figures=figures) for run in measured(line, frame)])
+
+    assert found(49, 20) == "met"
+    assert found(51, 20) == "MISSED"
+    assert found(69, 70) == "met"
+    assert found(71, 70) == "MISSED"
+
+
 def test_a_line_without_a_bar_is_reported_and_one_without_a_figure_is_not_judged() -> None:
     unbounded = Line(name="cost", probe="p", what="cost", unit="us")
     assert verdict(unbounded, measured(unbounded, 1e9)) == "reported"

@@ -6,7 +6,6 @@ from holdfast.testing.simulate import SEEDS, main, seeds_until_caught, told
 from holdfast.testing.simulation.defects import DEFECTS, planted
 from holdfast.turns.holding import Holding
 
-
 RARE = {
     "a second answer is accepted over the first": 797,
     "a failed write is forgotten when its writer was cancelled": 680,
