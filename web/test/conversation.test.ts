@@ -101,6 +101,8 @@ test("a turn that is over leaves nothing open", () => {
   const conversation = fold(whole, { to: asked });
   assert.equal(conversation.openRequests.length, 1);
   assert.equal(conversation.turn?.state, "waiting");
+  conversation.event({ position: 98, id: "w", time: 1, type: "holdfast.claimed", version: 1, data: { fence: 2, node: "n" } });
+  assert.equal(conversation.turn?.state, "waiting", "whoever claims it to take in a message does not answer");
   conversation.event({ position: 99, id: "x", time: 1, type: "holdfast.turn_ended", version: 1, data: { turnId: "t1", reason: "stopped" } });
   assert.equal(conversation.openRequests.length, 0);
   assert.equal(conversation.calls.get("c1")?.status, "interrupted");

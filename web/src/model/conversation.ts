@@ -474,7 +474,8 @@ export class Conversation {
         this.closeWhatIsOpen();
         break;
       case "holdfast.claimed":
-        if (this.turn) this.turn.state = "running";
+        // Whoever claims a session whose turn waits for somebody, to take in a message, lets it wait on.
+        if (this.turn && this.openRequests.length === 0) this.turn.state = "running";
         break;
     }
   }
