@@ -16,12 +16,13 @@ from holdfast.server.http.endpoint import EndpointRoute
 from holdfast.server.http.service import Service
 from tests.http.world import Client, Place, Server, code_of, patience
 
-# The token of a start
-
 
 def secret_of(key: str) -> str:
     """Behind the id. It may have what separates them in it."""
     return key.split("_", 2)[2]
+
+
+# The token of a start
 
 
 async def test_without_the_token_nothing_is_done(server: Server, client: Client) -> None:
