@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast.app import Runtime, Session
-from holdfast.events.ids import Fence
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.events.turn import Claimed, TurnEnded, TurnStarted
@@ -18,7 +17,7 @@ from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply
 from holdfast.models.server import ModelServer
 from holdfast.store.clock import SystemClock
-from holdfast.store.store import Committed, FenceMissed, Lease, Unit
+from holdfast.store.store import Committed, FenceMissed, Unit
 from holdfast.tools.tool import ToolContext, tool
 from tests.faults.processes import Child, child_on, journal_of
 from tests.faults.world import (
@@ -79,7 +78,7 @@ async def test_fault_02_a_late_release_by_an_old_owner_never_frees_the_new_lease
         await gate.reached.wait()
         row = await session.row()
         assert row.held_by == old.store.process
-        first = Lease(session.key, Fence(1))
+        (first,) = await old.store.held()
         assert await old.store.release(first, seen_tail=-1, how="handed_over")
         async with runtime_on(database, scripted(Reply(text="hi"), gate=gate)) as new:
             await until(new.open(session.id), lambda body: isinstance(body, Claimed))
@@ -113,11 +112,11 @@ async def closing(runtime: Runtime, session: Session) -> None:
 
 async def losing(runtime: Runtime, session: Session) -> None:
     """Another claim raises the fence behind the holder's back."""
-    lease = Lease(session.key, Fence(1))
+    (lease,) = await runtime.store.held()
     await runtime.store.release(lease, seen_tail=-1, how="for_another")
     await runtime.store.claim(limit=1)
     # By this claim, or by one of the runtime's own worker, which may have been quicker.
-    assert (await runtime.store.tails([session.key]))[session.key][0] == 2
+    assert (await runtime.store.tails([session.key]))[session.key][0] > lease.fence
 
 
 EARLY_EXITS = [stopping, deleting, closing, losing]
@@ -262,14 +261,16 @@ async def test_fault_05_a_write_under_an_old_fence_is_refused_whatever_it_is(dat
         session = await runtime.session()
         await session.send("Hello")
         await gate.reached.wait()
+        (old,) = await runtime.store.held()
         await losing(runtime, session)
+        (new,) = await runtime.store.held()
         head = (await session.row()).head
         late = await runtime.store.commit(
-            Unit(key=session.key, fence=Fence(1), status="idle", makes_progress=True, drops_segments=True)
+            Unit(key=session.key, fence=old.fence, status="idle", makes_progress=True, drops_segments=True)
         )
         assert late == FenceMissed()
         assert (await session.row()).head == head
-        now = await runtime.store.commit(Unit(key=session.key, fence=Fence(2), makes_progress=True))
+        now = await runtime.store.commit(Unit(key=session.key, fence=new.fence, makes_progress=True))
         assert isinstance(now, Committed)
 
 

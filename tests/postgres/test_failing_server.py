@@ -332,7 +332,7 @@ async def test_who_held_a_session_when_its_commit_failed_claims_it_again(
     await asyncio.to_thread(own_server.restart, "immediate")
     assert await store.release(lease, seen_tail=-1, how="failed")
     again = await hold(store)
-    assert again.fence == lease.fence + 1
+    assert again.fence > lease.fence
 
 
 async def test_a_connection_that_was_used_for_long_is_made_anew(

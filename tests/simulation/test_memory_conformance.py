@@ -4,21 +4,31 @@ import time
 
 import pytest
 
+from holdfast.events.ids import Fence
 from holdfast.store.clock import Clock
-from holdfast.store.store import Store
+from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database
-from holdfast.testing.store_conformance import OpenStore, StoreConformance
+from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
 
 class TestMemory(StoreConformance):
     @pytest.fixture
-    def open_store(self) -> OpenStore:
-        db = Database(time.monotonic)
+    def db(self) -> Database:
+        return Database(time.monotonic)
 
+    @pytest.fixture
+    def lose_claim(self, db: Database) -> LoseClaim:
+        async def lose(key: Key, fence: Fence) -> None:
+            db.sessions[key].fence, db.sessions[key].holder = fence, None
+
+        return lose
+
+    @pytest.fixture
+    def open_store(self, db: Database) -> OpenStore:
         async def open_one(
             *,
             node: str = "here",

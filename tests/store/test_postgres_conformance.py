@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
+from holdfast.events.ids import Fence
 from holdfast.store.clock import Clock
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.store import Store
+from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import OpenStore, StoreConformance
+from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -35,3 +37,17 @@ class TestPostgres(StoreConformance):
         yield open_one
         for store in opened:
             await store.close()
+
+    @pytest.fixture
+    def lose_claim(self, postgres_url: str) -> LoseClaim:
+        async def lose(key: Key, fence: Fence) -> None:
+            db = await asyncpg.connect(postgres_url)
+            await db.execute(
+                "UPDATE holdfast.session SET fence = $1, lease_holder = NULL WHERE owner = $2 AND id = $3",
+                fence,
+                key.owner,
+                key.session,
+            )
+            await db.close()
+
+        return lose

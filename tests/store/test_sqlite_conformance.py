@@ -1,15 +1,18 @@
 """SQLite keeps what the seam promises."""
 
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.events.ids import Fence
 from holdfast.store.clock import Clock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Store
+from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import OpenStore, StoreConformance
+from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +39,15 @@ class TestSqlite(StoreConformance):
         yield open_one
         for store in opened:
             await store.close()
+
+    @pytest.fixture
+    def lose_claim(self, tmp_path: Path) -> LoseClaim:
+        async def lose(key: Key, fence: Fence) -> None:
+            with contextlib.closing(sqlite3.connect(tmp_path / "holdfast.db")) as db:
+                db.execute(
+                    "UPDATE session SET fence = ?, lease_holder = NULL WHERE owner = ? AND id = ?",
+                    (fence, key.owner, key.session),
+                )
+                db.commit()
+
+        return lose

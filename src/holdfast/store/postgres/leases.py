@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.order import Here, Order
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
@@ -37,6 +38,7 @@ class Leases:
         limits: TurnLimits,
         now_ms: Callable[[], int],
         about: About = NOTHING_SAID,
+        fence_step: FenceStep = random_step,
     ) -> None:
         self.limits = limits
         self._about = (about.role, about.version, about.started_at, about.max_sessions)
@@ -45,6 +47,7 @@ class Leases:
         self._tools = sorted(tools)
         self._keepers = [token, secret_key or token]
         self._now_ms = now_ms
+        self.fence_step = fence_step
         self._order = Order(limits)
 
     # The process
@@ -127,7 +130,7 @@ class Leases:
     async def _take(self, db: Link, keys: Sequence[tuple[str, str]], *, eligible: bool) -> list[Claim]:
         if not keys:
             return []
-        given = ([owner for owner, _ in keys], [id for _, id in keys], self._me)
+        given = ([owner for owner, _ in keys], [id for _, id in keys], self._me, self.fence_step())
         taken = {number - 1: (fence, claims) for number, fence, claims in await db.rows("take", *given)}
         return [
             Claim(

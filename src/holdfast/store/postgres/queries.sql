@@ -349,8 +349,9 @@ SELECT given.owner, found.id
      ORDER BY runnable_since LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS found;
 
 -- name: take
--- They are locked, in the order in which they are given.
-UPDATE holdfast.session SET fence = fence + 1, lease_holder = $3::text, claims = claims + 1
+-- They are locked, in the order in which they are given. The step is random, so that a claim that the database forgot
+-- is not given out again.
+UPDATE holdfast.session SET fence = fence + $4::bigint, lease_holder = $3::text, claims = claims + 1
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, id, number)
  WHERE session.owner = given.owner AND session.id = given.id
 RETURNING given.number, fence, claims;
@@ -443,7 +444,7 @@ ON CONFLICT (owner, session) DO UPDATE
 
 -- name: delete_session
 UPDATE holdfast.session
-   SET deleted_at = $3, fence = fence + 1, lease_holder = NULL, runnable = false, runnable_since = NULL, wake_at = NULL,
+   SET deleted_at = $3, fence = fence + $4::bigint, lease_holder = NULL, runnable = false, runnable_since = NULL, wake_at = NULL,
        status = 'idle', turn_id = NULL, title = ''
  WHERE owner = $1 AND id = $2 AND deleted_at IS NULL;
 

@@ -410,7 +410,8 @@ class PostgresStore:
             yield
 
     async def delete(self, key: Key) -> bool:
-        return await self._write("delete", lambda db: _delete(db, key, self._clock.now_ms()))
+        now, step = self._clock.now_ms(), self._leases.fence_step()
+        return await self._write("delete", lambda db: _delete(db, key, now, step))
 
     async def backup(self, path: Path) -> NoReturn:
         raise StoreUnusable(
@@ -465,10 +466,10 @@ class PostgresStore:
         return await rows.loaded_along(db, claims, fold_version), detail
 
 
-async def _delete(db: Link, key: Key, now: int) -> tuple[bool, str | None]:
+async def _delete(db: Link, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:
     if await db.row("lock_session", key.owner, key.session) is None:
         return False, None
     for name in _DELETES:
         await db.run(name, key.owner, key.session)
-    await db.run("delete_session", key.owner, key.session, now)
+    await db.run("delete_session", key.owner, key.session, now, fence_step)
     return True, "session"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.order import Here, Order
 from holdfast.store.sqlite.queries import SQL
@@ -37,6 +38,7 @@ class Leases:
         limits: TurnLimits,
         now_ms: Callable[[], int],
         about: About = NOTHING_SAID,
+        fence_step: FenceStep = random_step,
     ) -> None:
         self.limits = limits
         self._about = (about.role, about.version, about.started_at, about.max_sessions)
@@ -47,6 +49,7 @@ class Leases:
         self._tools = json.dumps(sorted(tools))
         self._secret_key = secret_key or self._me
         self._now_ms = now_ms
+        self.fence_step = fence_step
         self._boot = boot_id()
         self._left_some = False
         """The last claim left sessions that nobody holds: they wait for a slot, or for another process."""
@@ -124,7 +127,7 @@ class Leases:
         return released, "session" if released else None
 
     def _take(self, db: sqlite3.Connection, found: tuple[str, str], *, eligible: bool) -> Claim:
-        fence, claims = db.execute(SQL["take"], (*found, self._me, self._now_ms())).fetchone()
+        fence, claims = db.execute(SQL["take"], (*found, self._me, self._now_ms(), self.fence_step())).fetchone()
         key = Key(Owner(found[0]), SessionId(found[1]))
         return Claim(lease=Lease(key, Fence(fence)), claims_without_progress=claims, eligible=eligible)
 

@@ -292,8 +292,9 @@ SELECT
     WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL AND {counted});
 
 -- name: take
+-- The step is random, so that a claim that the database forgot is not given out again.
 UPDATE session
-   SET fence = fence + 1, lease_holder = ?3, claims = claims + 1,
+   SET fence = fence + ?5, lease_holder = ?3, claims = claims + 1,
        runnable = 1, runnable_since = coalesce(runnable_since, ?4)
  WHERE owner = ?1 AND id = ?2
 RETURNING fence, claims;
@@ -366,7 +367,7 @@ SELECT keeper, sealed FROM secret WHERE owner = ?1 AND session = ?2;
 
 -- name: delete_session
 UPDATE session
-   SET deleted_at = ?3, fence = fence + 1, lease_holder = NULL, runnable = 0, runnable_since = NULL, wake_at = NULL,
+   SET deleted_at = ?3, fence = fence + ?4, lease_holder = NULL, runnable = 0, runnable_since = NULL, wake_at = NULL,
        status = 'idle', turn_id = NULL, title = ''
  WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 

@@ -413,7 +413,8 @@ class SqliteStore:
                 yield
 
     async def delete(self, key: Key) -> bool:
-        return await self._write("delete", lambda db: _delete(db, key, self._clock.now_ms()), changes=key)
+        now, step = self._clock.now_ms(), self._leases.fence_step()
+        return await self._write("delete", lambda db: _delete(db, key, now, step), changes=key)
 
     async def backup(self, path: Path) -> None:
         """Raises `FileExistsError` rather than overwrite anything."""
@@ -512,12 +513,12 @@ def _register(db: sqlite3.Connection, own: Leases) -> None:
     own.bury_strangers(db)
 
 
-def _delete(db: sqlite3.Connection, key: Key, now: int) -> tuple[bool, str | None]:
+def _delete(db: sqlite3.Connection, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:
     if db.execute(SQL["put_session"], (key.owner, key.session)).fetchone() is None:
         return False, None
     for name in _DELETES:
         db.execute(SQL[name], (key.owner, key.session))
-    db.execute(SQL["delete_session"], (key.owner, key.session, now))
+    db.execute(SQL["delete_session"], (key.owner, key.session, now, fence_step))
     return True, "session"
 
 

@@ -1,6 +1,8 @@
 """Processes: each has its own clock, its own way to the store, its own hints, and the real worker and operations."""
 
 import asyncio
+import functools
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -8,6 +10,7 @@ from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
 from holdfast.server.operations import Operations
 from holdfast.session.bounds import Bounds
+from holdfast.store.fences import LONGEST_STEP
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.simulation.hints import Network
 from holdfast.testing.simulation.loop import PLACE
@@ -66,6 +69,7 @@ class Process:
             process=name,
             carry=world.carrier(self.machine),
             limits=TurnLimits(running=world.weather.slots),
+            fence_step=functools.partial(random.Random(f"fences of {name}").randrange, 1, LONGEST_STEP),
         )
         self._ids = iter(range(1, 1_000_000))
         live = network.join(self.machine)

@@ -1,5 +1,6 @@
 """What every store must do, as tests that know only the seam. A store's own tests subclass `StoreConformance` and give
-it the fixture `open_store`: each store that it opens stands for another process at the same database."""
+it the fixture `open_store`: each store that it opens stands for another process at the same database. The fixture
+`lose_claim` makes that database forget a claim."""
 
 import pytest
 
@@ -13,9 +14,9 @@ from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
 from holdfast.testing.store_conformance.serving import ServingConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
-from holdfast.testing.store_conformance.words import OpenStore
+from holdfast.testing.store_conformance.words import LoseClaim, OpenStore
 
-__all__ = ["OpenStore", "StoreConformance"]
+__all__ = ["LoseClaim", "OpenStore", "StoreConformance"]
 
 
 class StoreConformance(

@@ -8,6 +8,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import (
     EventId,
+    Fence,
     MessageId,
     Owner,
     Position,
@@ -58,6 +59,13 @@ class OpenStore(Protocol):
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
     ) -> Awaitable[Store]: ...
+
+
+class LoseClaim(Protocol):
+    """Puts the row of a session back to what it was before a claim, as a failover does that lost the claim's
+    transaction: nobody holds it, and its fence is the one given."""
+
+    def __call__(self, key: Key, fence: Fence) -> Awaitable[None]: ...
 
 
 # The words that the tests below are written in

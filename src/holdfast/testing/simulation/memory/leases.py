@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.events.ids import Fence, RequestId
 from holdfast.events.inbox import Stop
+from holdfast.store.fences import FenceStep
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, Loaded, ReleaseKind
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.simulation.memory import reading
@@ -32,11 +33,13 @@ class Leases:
         tools: frozenset[str],
         secret_key: str,
         limits: TurnLimits,
+        fence_step: FenceStep,
     ) -> None:
         self.limits = limits
         self._order = Order(db, limits)
         self._db = db
         self._me = process
+        self.fence_step = fence_step
         self._node = node
         self._tools = tools
         self._keepers = {process, secret_key or process}
@@ -117,7 +120,7 @@ class Leases:
         return min((found.runnable_since or 0 for found in self._order.with_slots()), default=None)
 
     def _take(self, session: SessionRecord, *, eligible: bool, now: int) -> Claim:
-        session.fence = Fence(session.fence + 1)
+        session.fence = Fence(session.fence + self.fence_step())
         session.holder = self._me
         session.claims += 1
         session.is_runnable = True
@@ -223,14 +226,14 @@ def drop_secret(db: Database, key: Key) -> tuple[None, str | None]:
     return None, "secret"
 
 
-def delete(db: Database, key: Key) -> tuple[bool, str | None]:
+def delete(db: Database, key: Key, fence_step: int) -> tuple[bool, str | None]:
     """The row stays, with a fence that nobody holds: the id never comes back."""
     session = db.live(key)
     if session is None:
         return False, None
     session.forget()
     session.is_deleted = True
-    session.fence = Fence(session.fence + 1)
+    session.fence = Fence(session.fence + fence_step)
     session.holder, session.is_runnable, session.runnable_since = None, False, None
     session.status, session.turn_id, session.title = "idle", None, ""
     for (owner_key, _), record in db.tasks.items():

@@ -15,6 +15,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
+from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.keys import KeyRow
 from holdfast.store.putting import asked as put_asked
 from holdfast.store.store import (
@@ -76,12 +77,15 @@ class MemoryStore:
         process: str | None = None,
         carry: Carrier = at_once,
         limits: TurnLimits = NO_LIMITS,
+        fence_step: FenceStep = random_step,
     ) -> None:
         self._db = db
         self._me = process or random_id()
         self._clock = clock or SystemClock()
         self._carry = carry
-        self._leases = Leases(db, self._me, node=node, tools=tools, secret_key=secret_key, limits=limits)
+        self._leases = Leases(
+            db, self._me, node=node, tools=tools, secret_key=secret_key, limits=limits, fence_step=fence_step
+        )
         self._leases.register(FIRST_TTL_SECONDS)
         self._is_closed = False
         self._tells_early = False
@@ -404,7 +408,7 @@ class MemoryStore:
                 yield
 
     async def delete(self, key: Key) -> bool:
-        return await self._write("delete", lambda: leases.delete(self._db, key))
+        return await self._write("delete", lambda: leases.delete(self._db, key, self._leases.fence_step()))
 
     async def backup(self, path: Path) -> None:
         raise StoreUnavailable("store_failed", "What is only in memory can't be backed up.")
