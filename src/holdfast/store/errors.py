@@ -8,7 +8,13 @@ StoreError
 from typing import Literal
 
 UnavailableCode = Literal[
-    "store_disk_full", "store_busy", "store_failed", "store_closed", "store_unreachable", "store_read_only"
+    "store_disk_full",
+    "store_busy",
+    "store_failed",
+    "store_closed",
+    "store_unreachable",
+    "store_read_only",
+    "store_file_lost",
 ]
 
 UnusableCode = Literal[

@@ -4,10 +4,10 @@ the log starts over in place, and a commit into blocks that the file has already
 
 import sqlite3
 import threading
-from pathlib import Path
 from typing import Final
 
-from holdfast.store.sqlite.connections import connect
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.sqlite.files import DatabaseFiles
 
 PASSIVE_BYTES: Final = 4 << 20
 """From here on the log is copied, beside whoever reads and writes."""
@@ -20,8 +20,8 @@ RESTART_PATIENCE_SECONDS: Final = 0.05
 class Checkpoints:
     """The thread. It sleeps until enough was written."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, files: DatabaseFiles) -> None:
+        self._files = files
         self._bytes = 0
         self._enough = threading.Event()
         self._little_is_left = False
@@ -43,7 +43,7 @@ class Checkpoints:
         """Called by the writer between two transactions: copy the rest, if it is little. Never waits for a reader."""
         if self._little_is_left:
             self._little_is_left = False
-            _checkpoint(db, "PASSIVE")
+            self._checkpoint(db, "PASSIVE")
 
     def stop(self) -> None:
         self._stopping.set()
@@ -51,13 +51,13 @@ class Checkpoints:
         self._thread.join()
 
     def _run(self) -> None:
-        db = connect(self._path, busy_seconds=RESTART_PATIENCE_SECONDS)
+        db = self._files.connect(busy_seconds=RESTART_PATIENCE_SECONDS)
         try:
             page_bytes = int(db.execute("PRAGMA page_size").fetchone()[0])
             while True:
                 self._enough.wait()
                 if self._stopping.is_set():
-                    _checkpoint(db, "PASSIVE")  # So that the file by itself has everything, as people expect.
+                    self._checkpoint(db, "PASSIVE")  # So that the file by itself has everything, as people expect.
                     return
                 self._enough.clear()
                 self._copy(db, page_bytes)
@@ -66,16 +66,17 @@ class Checkpoints:
             db.close()
 
     def _copy(self, db: sqlite3.Connection, page_bytes: int) -> None:
-        frames = _checkpoint(db, "PASSIVE")
+        frames = self._checkpoint(db, "PASSIVE")
         if frames * page_bytes >= RESTART_BYTES:
-            _checkpoint(db, "TRUNCATE")
+            self._checkpoint(db, "TRUNCATE")
         else:
             self._little_is_left = True
 
-
-def _checkpoint(db: sqlite3.Connection, mode: str) -> int:
-    """How many frames the log has."""
-    try:
-        return int(db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[1])
-    except sqlite3.Error:
-        return 0  # The log only grows meanwhile; what is wrong with the disk, the next commit will say.
+    def _checkpoint(self, db: sqlite3.Connection, mode: str) -> int:
+        """How many frames the log has. A log that lost its name is not copied: another process may have begun a new
+        one for the same database."""
+        try:
+            self._files.check()
+            return int(db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[1])
+        except (sqlite3.Error, StoreUnavailable):
+            return 0  # The log only grows meanwhile; what is wrong with the disk, the next commit will say.

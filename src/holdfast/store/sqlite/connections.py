@@ -14,10 +14,18 @@ APPLICATION_ID: Final = 0x486F6C64
 """Says in the file's header that the database is Holdfast's."""
 
 
-def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False) -> sqlite3.Connection:
-    """A connection that commits only when told to, and leaves checkpoints to their own thread."""
+def connect(
+    path: Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False, must_exist: bool = False
+) -> sqlite3.Connection:
+    """A connection that commits only when told to, and leaves checkpoints to their own thread. A file that is missing
+    is made, unless it `must_exist`."""
     db = sqlite3.connect(
-        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=256
+        f"{path.absolute().as_uri()}?mode=rw" if must_exist else path,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        uri=must_exist,
     )
     try:
         db.execute("PRAGMA wal_autocheckpoint = 0")

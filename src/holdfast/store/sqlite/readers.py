@@ -5,10 +5,10 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
-from holdfast.store.sqlite.connections import connect, unavailable
+from holdfast.store.sqlite.connections import unavailable
+from holdfast.store.sqlite.files import DatabaseFiles
 
 READERS: Final = 2
 
@@ -18,8 +18,8 @@ Read = Callable[[sqlite3.Connection], Any]
 class Readers:
     """A small pool of threads that take reads from one queue."""
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
-        self._path = path
+    def __init__(self, files: DatabaseFiles, loop: asyncio.AbstractEventLoop) -> None:
+        self._files = files
         self._loop = loop
         self._queue: queue.SimpleQueue[tuple[asyncio.Future[Any], Read] | None] = queue.SimpleQueue()
         self._threads = [
@@ -46,8 +46,9 @@ class Readers:
             future, read = asked
             try:
                 if db is None:
-                    db = connect(self._path, read_only=True)
+                    db = self._files.connect(read_only=True)
                 result, error = _in_one_snapshot(db, read), None
+                self._files.check()
             except Exception as caught:
                 result, error = None, unavailable(caught) if isinstance(caught, sqlite3.Error) else caught
             self._tell(future, result, error)

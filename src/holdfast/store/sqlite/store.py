@@ -20,6 +20,7 @@ from holdfast.store.sqlite import annotation_rows, key_rows, leases, puts, rows,
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
+from holdfast.store.sqlite.files import DatabaseFiles
 from holdfast.store.sqlite.filesystem import refuse_network
 from holdfast.store.sqlite.leases import FIRST_TTL_SECONDS, Leases
 from holdfast.store.sqlite.liveness import Liveness
@@ -89,9 +90,10 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._sweeper = Sweeper()
         self._units = Units(process=liveness.token, now_ms=clock.now_ms)
-        self._checkpoints = Checkpoints(path)
-        self._writer = Writer(path, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all)
-        self._readers = Readers(path, self._loop)
+        self._files = DatabaseFiles(path)
+        self._checkpoints = Checkpoints(self._files)
+        self._writer = Writer(self._files, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all)
+        self._readers = Readers(self._files, self._loop)
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -118,7 +120,11 @@ class SqliteStore:
             liveness, node=node, tools=tools, secret_key=secret_key, limits=limits, now_ms=clock.now_ms, about=about
         )
         await asyncio.to_thread(_prepare, path, liveness, own)
-        store = cls(path, clock, liveness, own)
+        try:
+            store = cls(path, clock, liveness, own)
+        except (sqlite3.Error, StoreUnavailable) as error:
+            liveness.end()
+            raise (unusable(error, path) if isinstance(error, sqlite3.Error) else error) from error
         store._checkpoints.start()
         store._writer.start()
         store._readers.start()
@@ -420,6 +426,7 @@ class SqliteStore:
         """Raises `FileExistsError` rather than overwrite anything."""
         if self._is_closed:
             raise closed()
+        self._files.check()
         try:
             await asyncio.to_thread(back_up, self._path, path)
         except sqlite3.Error as error:

@@ -8,13 +8,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.store import crash_points
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.connections import connect, is_in_doubt, unavailable
+from holdfast.store.sqlite.connections import is_in_doubt, unavailable
+from holdfast.store.sqlite.files import DatabaseFiles
 from holdfast.store.store import Key
 
 BATCH_LIMIT: Final = 1000
@@ -139,19 +139,19 @@ class Writer:
 
     def __init__(
         self,
-        path: Path,
+        files: DatabaseFiles,
         loop: asyncio.AbstractEventLoop,
         checkpoints: Checkpoints,
         run_jobs: RunJobs,
         rolled_back: Callable[[], None],
     ) -> None:
-        self._path = path
+        self._files = files
         self._loop = loop
         self._checkpoints = checkpoints
         self._run_jobs = run_jobs
         self._rolled_back = rolled_back
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._db = connect(path)
+        self._db = files.connect()
         self._synced: bool | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
 
@@ -170,20 +170,39 @@ class Writer:
         stopping = False
         while not stopping:
             jobs, stopping = self._take()
-            answered: list[Job] = []
-            to_write: list[Job] = []
-            for job in jobs:
-                # Behind something that is to be written, a look would be too early: it may be about just that.
-                is_answered = not to_write and self._is_answered(job)
-                (answered if is_answered else to_write).append(job)
-            if to_write:
-                self._write(to_write)
-            self._tell([*answered, *to_write])
+            if not self._is_refused(jobs):
+                jobs = self._do(jobs)
+            self._tell(jobs)
             try:
                 self._checkpoints.finish(self._db)
             except sqlite3.Error as error:
                 log.warning("could not finish a checkpoint: %s", error)
         self._db.close()
+
+    def _is_refused(self, jobs: Sequence[Job]) -> bool:
+        """While the files are lost nothing is even begun, unless they are back by now."""
+        loss = self._files.loss() if self._files.are_lost else None
+        if loss is not None:
+            _fail(jobs, loss)
+        return loss is not None
+
+    def _do(self, jobs: Sequence[Job]) -> list[Job]:
+        """All jobs of a batch, with those that joined it. What was committed to files that are no longer the database
+        may be gone, and nothing of it counts as done."""
+        answered: list[Job] = []
+        to_write: list[Job] = []
+        for job in jobs:
+            # Behind something that is to be written, a look would be too early: it may be about just that.
+            is_answered = not to_write and self._is_answered(job)
+            (answered if is_answered else to_write).append(job)
+        if to_write:
+            self._write(to_write)
+        done = [*answered, *to_write]
+        loss = self._files.loss()
+        if loss is not None:
+            self._rolled_back()
+            _fail(done, loss)
+        return done
 
     def _take(self) -> tuple[list[Job], bool]:
         jobs: list[Job] = []
@@ -295,7 +314,7 @@ class Writer:
             self._db.close()
             self._synced = None
             try:
-                self._db = connect(self._path)
+                self._db = self._files.connect()
             except Exception:
                 log.exception("the database can't be opened again")
 

@@ -1,0 +1,170 @@
+"""SQLite's files deleted, moved or replaced under a running process: nothing is acknowledged into a lost file."""
+
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.events.ids import Position, SessionId
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Committed, Key, Unit
+from holdfast.testing.store_conformance.words import KEY, MANY, create, info, send
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "holdfast.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(path, node="here")
+    await create(store)
+    yield store
+    await store.close()
+
+
+def empty_the_folder(path: Path) -> None:
+    for found in path.parent.iterdir():
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
+
+
+def delete_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def move_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+def move_the_database(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.db"))
+
+
+def replace_by_a_copy(path: Path) -> None:
+    shutil.copyfile(path, path.with_name("copy.db"))
+    path.with_name("copy.db").replace(path)
+
+
+def replace_by_an_empty_file(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+def delete_the_log(path: Path) -> None:
+    path.with_name("holdfast.db-wal").unlink()
+
+
+def delete_the_index(path: Path) -> None:
+    path.with_name("holdfast.db-shm").unlink()
+
+
+LOSSES = (
+    empty_the_folder,
+    delete_the_folder,
+    move_the_folder,
+    move_the_database,
+    replace_by_a_copy,
+    replace_by_an_empty_file,
+    delete_the_log,
+    delete_the_index,
+)
+
+lost_in_each_way = pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
+
+
+async def refusal(asked: object) -> str:
+    with pytest.raises(StoreUnavailable) as raised:
+        await asked  # type: ignore[misc]
+    return raised.value.code
+
+
+@lost_in_each_way
+async def test_no_write_is_acknowledged_once_a_file_is_lost(
+    store: SqliteStore, path: Path, lose: Callable[[Path], None]
+) -> None:
+    lose(path)
+    for _ in range(2):
+        assert await refusal(store.commit(Unit(key=KEY, fence=None, events=(info("lost"),)))) == "store_file_lost"
+        assert await refusal(send(store, "m")) == "store_file_lost"
+        assert await refusal(create(store, Key(KEY.owner, SessionId("new")))) == "store_file_lost"
+        assert await refusal(store.claim(limit=MANY)) == "store_file_lost"
+        assert await refusal(store.renew(ttl_seconds=30)) == "store_file_lost"
+
+
+@lost_in_each_way
+async def test_no_read_is_answered_from_a_lost_file(
+    store: SqliteStore, path: Path, lose: Callable[[Path], None]
+) -> None:
+    assert await store.row(KEY) is not None
+    lose(path)
+    for _ in range(4):
+        assert await refusal(store.row(KEY)) == "store_file_lost"
+    assert await refusal(store.backup(path.parent.parent / "backup.db")) == "store_file_lost"
+
+
+async def test_a_lost_file_is_not_made_anew(store: SqliteStore, path: Path) -> None:
+    empty_the_folder(path)
+    assert await refusal(store.row(KEY)) == "store_file_lost"
+    assert await refusal(send(store, "m")) == "store_file_lost"
+    await store.close()
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_a_lost_file_is_said_once_and_loudly(
+    store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty_the_folder(path)
+    for _ in range(3):
+        await refusal(send(store, "m"))
+        await refusal(store.row(KEY))
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(said) == 1
+    assert str(path) in said[0]
+    assert [record.levelno for record in caplog.records if record.getMessage() == said[0]] == [logging.CRITICAL]
+
+
+async def test_the_same_file_put_back_is_used_again(
+    store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    move_the_folder(path)
+    assert await refusal(store.commit(Unit(key=KEY, fence=None, events=(info("unheard"),)))) == "store_file_lost"
+    assert await refusal(store.row(KEY)) == "store_file_lost"
+    path.parent.with_name("elsewhere").rename(path.parent)
+    outcome = await store.commit(Unit(key=KEY, fence=None, events=(info("back"),)))
+    assert isinstance(outcome, Committed)
+    events = await store.events_after(KEY, Position(0), limit=MANY)
+    assert [event.position for event in events] == list(range(1, outcome.head + 1))
+    move_the_folder(path)
+    assert await refusal(store.row(KEY)) == "store_file_lost"
+    assert sum(record.levelno == logging.CRITICAL for record in caplog.records) == 2
+
+
+async def test_a_process_started_on_the_replacement_goes_on_beside_the_refusal(store: SqliteStore, path: Path) -> None:
+    empty_the_folder(path)
+    second = await SqliteStore.open(path, node="here")
+    assert isinstance(await create(second), Committed)
+    assert await refusal(send(store, "m")) == "store_file_lost"
+    await store.close()
+    assert await second.row(KEY) is not None
+    await second.close()
+
+
+async def test_a_clean_end_saves_what_was_acknowledged_when_only_the_log_was_deleted(
+    store: SqliteStore, path: Path
+) -> None:
+    outcome = await store.commit(Unit(key=KEY, fence=None, events=(info("kept"),)))
+    assert isinstance(outcome, Committed)
+    delete_the_log(path)
+    assert await refusal(send(store, "m")) == "store_file_lost"
+    await store.close()
+    again = await SqliteStore.open(path, node="here")
+    row = await again.row(KEY)
+    await again.close()
+    assert row is not None
+    assert row.head == outcome.head
