@@ -19,7 +19,7 @@ from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.state import Phase
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
-from holdfast.store.store import Claim, ReleaseKind, Store
+from holdfast.store.store import Claim, Lease, ReleaseKind, Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
@@ -92,12 +92,16 @@ class Worker:
         self._loops: dict[Key, Loop] = {}
         self._lingering: set[Holding] = set()
         """Those that only wait for somebody, and are about to be let go of."""
-        self._owed: dict[Key, tuple[Claim, ReleaseKind]] = {}
-        """What the store could not take back. Its leases last as long as this process renews, so it is tried again."""
+        self._tasks: dict[Lease, asyncio.Task[None]] = {}
+        """The tasks in `_running`, and those of earlier claims of the same sessions that have not ended yet."""
+        self._held: dict[Lease, ReleaseKind] = {}
+        """Every claim that is neither released nor known to be lost, and how it is given back if its task ends without
+        doing so. A lease lasts as long as this process renews, so each one here is run by a task or is in `_owed`."""
+        self._owed: set[Lease] = set()
+        """Claims in `_held` that no task runs. Their release is tried before every look for more."""
         self._is_unsure_until: float | None = None
         """Until then a claim may come to light whose outcome was never heard; None: there is none."""
         self._wanted = asyncio.Event()
-        self._lost_keys: set[Key] = set()
         self._asking: Asking | None = None
         self._heard_early: dict[Key, int | None] = {}
         """Sessions that something was put into while they were being claimed and loaded, and their tails."""
@@ -137,18 +141,19 @@ class Worker:
             return  # Ended before, or never begun.
         self._draining = True
         self._stop_hearing()
-        self._duties[0].cancel()
+        claiming, *others = self._duties
+        claiming.cancel()  # Once: it still gives back what the store is handing out.
         await self._titles.stop()
         for loop in self._loops.values():
             loop.draining = True
             loop.holding.wake()
-        if self._running and grace_seconds > 0:
-            await asyncio.wait(self._running.values(), timeout=grace_seconds)
-        for task in self._running.values():
-            task.cancel()
-        for duty in self._duties:
-            duty.cancel()
-        await asyncio.gather(*self._running.values(), *self._duties, return_exceptions=True)
+        if self._tasks and grace_seconds > 0:
+            await asyncio.wait(self._tasks.values(), timeout=grace_seconds)
+        ending = list(self._tasks.values())
+        for task in (*ending, *others):
+            _cancel_once(task)
+        await asyncio.gather(*ending, *self._duties, return_exceptions=True)
+        await self._give_back_owed()
 
     @property
     def holding(self) -> int:
@@ -244,10 +249,23 @@ class Worker:
                 self._begin(claim, asking.claims)
 
     def _begin(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None = None) -> None:
-        key = claim.lease.key
-        task = asyncio.create_task(self._hold(claim, claims), name=f"session {key.session}")
-        self._running[key] = task
-        task.add_done_callback(functools.partial(self._ended, key))
+        lease = claim.lease
+        if not self.keeper.trusted():
+            self._owe(lease, "failed")  # The answer came too late: another process may hold the session by now.
+            return
+        self._held[lease] = "handed_over"
+        before = self._running.get(lease.key)
+        if before is not None:
+            _cancel_once(before)  # The store gave the session out anew, so the earlier claim is void.
+        task = asyncio.create_task(self._hold(claim, claims, before), name=f"session {lease.key.session}")
+        self._running[lease.key] = task
+        self._tasks[lease] = task
+        task.add_done_callback(functools.partial(self._ended, lease))
+
+    def _owe(self, lease: Lease, how: ReleaseKind) -> None:
+        self._held[lease] = how
+        self._owed.add(lease)
+        self._wanted.set()
 
     async def _give_back_asked(self) -> None:
         """Stopping: what was claimed meanwhile is for others."""
@@ -255,12 +273,16 @@ class Worker:
         if asking is not None:
             for claim in await asking.claims:
                 if claim.lease.key not in asking.begun:
-                    await self._give_back(claim, "handed_over")
+                    self._owe(claim.lease, "handed_over")
 
-    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _ended(self, lease: Lease, task: asyncio.Task[None]) -> None:
+        """Runs however the task ended, also when it was cancelled before its first step."""
+        key = lease.key
+        del self._tasks[lease]
         if self._running.get(key) is task:
             del self._running[key]
-            self._lost_keys.discard(key)
+        if lease in self._held:
+            self._owe(lease, self._held[lease])
         if key in self._heard_early:
             del self._heard_early[key]
             self._wanted.set()
@@ -278,10 +300,17 @@ class Worker:
 
     # Holding
 
-    async def _hold(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None) -> None:
-        """One claimed session, from loading it to letting go of it. Whatever goes wrong, only this session feels it."""
+    async def _hold(
+        self, claim: Claim, claims: asyncio.Future[list[Claim]] | None, before: asyncio.Task[None] | None
+    ) -> None:
+        """One claimed session, from loading it to letting go of it. Whatever goes wrong, only this session feels it.
+
+        `before` is the task of an earlier claim of the same session, which was lost and may still be ending its tools.
+        """
         key = claim.lease.key
         try:
+            if before is not None:
+                await asyncio.wait((before,))
             await self._run(claim, claims)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
@@ -290,11 +319,12 @@ class Worker:
                 self._unusable_models.add(error.model)
             await self._give_back_after(pause, claim, "handed_over")
         except LeaseLost:
+            del self._held[claim.lease]
             self.lost_leases += 1
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:
-            self.lost_leases += key in self._lost_keys
-            await self._give_back(claim, "failed" if key in self._lost_keys else "handed_over")
+            self.lost_leases += self._held[claim.lease] == "failed"
+            await self._give_back(claim.lease, self._held[claim.lease])
             self._wanted.set()
             raise
         except StoreError as error:
@@ -304,6 +334,7 @@ class Worker:
             log.exception("session %s was dropped, it will be claimed again", key.session)
             await self._give_back_later(claim)
         else:
+            del self._held[claim.lease]
             await self._pass_on(key)
             return
         finally:
@@ -375,26 +406,31 @@ class Worker:
         await self._give_back_after(self._pace.claim_every_seconds * 2**doublings, claim, "failed")
 
     async def _give_back_after(self, seconds: float, claim: Claim, how: ReleaseKind) -> None:
-        """Whoever is cancelled meanwhile gives it back at once: its lease lasts as long as this process lives."""
+        """Cancelled meanwhile, it gives the claim back at once: its lease lasts as long as this process lives."""
+        self._held[claim.lease] = how
         try:
             await self._clock.sleep(seconds)
         finally:
-            await self._give_back(claim, how)
+            await self._give_back(claim.lease, how)
 
-    async def _give_back(self, claim: Claim, how: ReleaseKind) -> None:
-        """Let another process, or a later try, have it at once."""
+    async def _give_back(self, lease: Lease, how: ReleaseKind) -> None:
+        """Let another process, or a later try, have it at once. A claim whose release failed, or was cancelled and may
+        have taken place, stays in `_held`: asking again does no harm."""
         try:
-            await self._store.release(claim.lease, seen_tail=-1, how=how)
+            await self._store.release(lease, seen_tail=-1, how=how)
         except StoreError:
-            self._owed[claim.lease.key] = (claim, how)
-        except asyncio.CancelledError:
-            self._owed[claim.lease.key] = (claim, how)  # Perhaps it took place. Asking again does no harm.
-            raise
+            return
+        except Exception:
+            log.exception("session %s could not be given back", lease.key.session)
+            return
+        self._held.pop(lease, None)
+        self._owed.discard(lease)
 
     async def _give_back_owed(self) -> None:
-        owed, self._owed = self._owed, {}
-        for claim, how in owed.values():
-            await self._give_back(claim, how)
+        for lease in list(self._owed):
+            await self._give_back(lease, self._held[lease])
+            if self._draining:
+                self._live.publish(lease.key, Changed())  # Another process may go on with it at once.
 
     async def _give_back_unheard(self) -> None:
         """A claim of which nothing was heard may have taken place, now or a moment later: what is held in the name of
@@ -403,13 +439,23 @@ class Worker:
             return
         is_last_look = self._clock.monotonic() >= self._is_unsure_until
         for lease in await self._store.held():
-            if lease.key not in self._running and lease.key not in self._owed:
+            if lease in self._held:
+                continue
+            if lease.key in self._running:
+                is_last_look = False  # An earlier claim of it still ends its tools here: look again when it has.
+            else:
                 await self._store.release(lease, seen_tail=-1, how="handed_over")
         if is_last_look:
             self._is_unsure_until = None
 
     def _lost(self, key: Key | None) -> None:
-        for held, task in list(self._running.items()):
-            if key is None or held == key:
-                self._lost_keys.add(held)
-                task.cancel()
+        for lease, task in self._tasks.items():
+            if (key is None or lease.key == key) and lease in self._held:
+                self._held[lease] = "failed"
+                _cancel_once(task)
+
+
+def _cancel_once(task: asyncio.Task[None]) -> None:
+    """A second cancellation would break into the way a session ends its tools and gives its claim back."""
+    if not task.cancelling():
+        task.cancel()

@@ -1,0 +1,148 @@
+"""Every claim that the store gives out is run, or given back, however early its task is ended."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tool
+from holdfast.events.turn import TurnEnded
+from holdfast.models.scripted import Reply
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.store import Claim, Lease
+from tests.faults.world import Gate, bodies_of, call, comes_true, patience, runtime_on, scripted
+from tests.workers.troubled_store import TroubledStore, store_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _troubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.app.SqliteStore", TroubledStore)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+def before_the_first_step_of_a_session(happens: Callable[[], object]) -> asyncio.Event:
+    """Call this once, when the task of a claimed session is about to be made: what it schedules runs before the task's
+    first step. The event says that it was called."""
+    loop = asyncio.get_running_loop()
+    happened = asyncio.Event()
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
+        if getattr(work, "__qualname__", "") == "Worker._hold":
+            loop.set_task_factory(None)
+            happened.set()
+            happens()
+        return asyncio.Task(work, loop=loop, **given)
+
+    loop.set_task_factory(factory)
+    return happened
+
+
+async def test_a_session_runs_though_its_lease_is_lost_in_the_moment_in_which_it_is_claimed(database: Path) -> None:
+    """Its task is cancelled before its first step, so that nothing in it can give the claim back."""
+    model_waits = Gate()
+    async with patience(), runtime_on(database, scripted(Reply(text="Hi."), gate=model_waits)) as runtime:
+        first, second = await runtime.session("first"), await runtime.session("second")
+        await first.send("hello", message_id="m1")
+        await model_waits.reached.wait()
+        lose_all = runtime.worker.keeper._lose_all
+        loop = asyncio.get_running_loop()
+        lost = before_the_first_step_of_a_session(
+            lambda: loop.call_soon(lose_all, "this process could not renew in time")
+        )
+        await second.send("hello", message_id="m2")
+        await lost.wait()
+        model_waits.open()
+        assert (await second.result_of("m2")).reason == "completed"
+        assert (await first.result_of("m1")).reason == "completed"
+
+
+async def test_a_process_that_stops_in_the_moment_in_which_it_claims_gives_the_claim_back(database: Path) -> None:
+    async with patience(), runtime_on(database, work=False) as sender, runtime_on(database) as stopping:
+        session = await sender.session("s")
+        stopped: list[asyncio.Task[None]] = []
+        begun = before_the_first_step_of_a_session(
+            lambda: stopped.append(asyncio.create_task(stopping.worker.stop(grace_seconds=0)))
+        )
+        await session.send("hello", message_id="m")
+        await begun.wait()
+        await stopped[0]
+        assert (await session.row()).held_by is None, "while the process that stopped is still there"
+        async with runtime_on(database) as other:
+            assert (await other.open("s").result_of("m")).reason == "completed"
+
+
+async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that fails in a way that is not the store's own, such as for want of memory."""
+    model_waits = Gate()
+    released = TroubledStore.release
+    failures: list[Exception] = [StoreUnavailable("store_busy", "The database is busy."), MemoryError()]
+
+    async def fail_twice(self: TroubledStore, lease: Lease, **given: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        return await released(self, lease, **given)
+
+    async with patience(), runtime_on(database, scripted(Reply(text="Hi."), gate=model_waits)) as runtime:
+        session = await runtime.session("s")
+        await session.send("hello", message_id="m")
+        await model_waits.reached.wait()
+        monkeypatch.setattr(TroubledStore, "release", fail_twice)
+        runtime.worker.keeper._lose_all("this process could not renew in time")
+        model_waits.open()
+        assert (await session.result_of("m")).reason == "completed"
+        assert not failures
+
+
+async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool_has_ended(database: Path) -> None:
+    """The same process may hold it again while the tool that it cancelled is still cleaning up."""
+    running: list[str] = []
+    most: list[int] = []
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    @tool(permission="allow", after_crash="repeat")
+    async def effect() -> str:
+        running.append("one")
+        most.append(len(running))
+        try:
+            if len(most) == 1:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cleaning.set()
+            await cleaned.wait()
+            raise
+        finally:
+            running.pop()
+        return "did it"
+
+    claims: list[Claim] = []
+
+    async def note(found: list[Claim]) -> None:
+        claims.extend(found)
+
+    async with (
+        patience(),
+        runtime_on(database, scripted(call("effect"), Reply(text="Good.")), tools=[effect]) as runtime,
+    ):
+        store_of(runtime).after["claim"] = note
+        session = await runtime.session("s")
+        await session.send("go", message_id="m")
+        await comes_true(lambda: bool(running))
+        await store_of(runtime).renew(ttl_seconds=0)
+        assert not await store_of(runtime).renew(ttl_seconds=15), "another process could have had it meanwhile"
+        runtime.worker.keeper._lose_all("another process declared this one dead")
+        await cleaning.wait()
+        await comes_true(lambda: len(claims) == 2)
+        cleaned.set()
+        assert (await session.result_of("m")).reason == "completed"
+        assert most == [1, 1]
+        assert len(await bodies_of(session, TurnEnded)) == 1
