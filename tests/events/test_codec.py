@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -13,7 +13,15 @@ from holdfast.events import codec, upcast
 from holdfast.events.body import Body
 from holdfast.events.event import PROGRESS, RECORDS, Event, Unknown, type_of
 from holdfast.events.ids import EventId, MessageId, Position, ToolCallId, TurnId
-from holdfast.events.inbox import Message
+from holdfast.events.inbox import (
+    INBOX_VERSION,
+    Answer,
+    Message,
+    PermissionAnswer,
+    QuestionAnswer,
+    ToolAnswer,
+    UnknownItem,
+)
 from holdfast.events.message import AssistantMessage, TextBlock, ToolCallBlock, UserMessage
 from holdfast.events.session import TitleChanged
 from holdfast.events.tool import ToolCompleted
@@ -138,6 +146,35 @@ def test_an_event_of_a_newer_release_keeps_its_type_version_and_bytes(
     assert codec.encode(read) == (event_type, version, data)
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("from_the_future", b'{"kind":"from_the_future","a":[1, 2],  "b":"\\u2028"}'),
+        ("answer", b'{"kind":"answer","requestId":"r","answerId":"a","content":{"type":"gesture","nod":true}}'),
+        ("stop", b'{"kind":"stop","stopId":7}'),
+        ("gift", b'{"kind":"gift"}'),
+        ("message", b'{"kind":"message","messageId":"m"}'),
+    ],
+)
+def test_an_inbox_item_of_a_newer_release_keeps_its_kind_and_bytes(kind: str, data: bytes) -> None:
+    read = codec.decode_item(data)
+    assert isinstance(read, UnknownItem)
+    assert read.kind == kind
+    assert codec.encode_item(read) == data
+
+
+def test_the_inbox_version_is_raised_with_every_kind_of_item() -> None:
+    """Older releases leave an item to processes with a higher version: under the old one a new kind would wait."""
+    kinds = {str(kind.__struct_config__.tag) for kind in ITEMS}
+    answers = {str(kind.__struct_config__.tag) for kind in (PermissionAnswer, ToolAnswer, QuestionAnswer)}
+    assert get_args(Answer.__annotations__["content"]) == (PermissionAnswer, ToolAnswer, QuestionAnswer)
+    assert (INBOX_VERSION, kinds, answers) == (
+        1,
+        {"message", "answer", "stop", "rewind", "task", "background"},
+        {"permission", "client_tool", "question"},
+    )
+
+
 @pytest.mark.parametrize("phase", list(Phase))
 def test_an_event_of_a_newer_release_keeps_its_place_and_moves_nothing(phase: Phase) -> None:
     body = codec.decode("holdfast.from_the_future", 2, b"{}")
@@ -203,7 +240,7 @@ def test_malformed_data_is_an_error_that_says_where(data: bytes, named: str) -> 
         codec.decode("session.title_changed", 1, data)
 
 
-@pytest.mark.parametrize("data", [b"", b'{"kind":"gift"}', b'{"kind":"message","messageId":"m"}', b"7"])
+@pytest.mark.parametrize("data", [b"", b"{", b"7", b"[]", b"{}", b'{"kind":3}'])
 def test_a_malformed_inbox_item_is_an_error(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.decode_item(data)

@@ -80,6 +80,7 @@ PLANNED: dict[str, set[str]] = {
     "unplaced": {"session_unnoted"},
     "take": {"session_pkey"},
     "wake_due": {"session_due", "session_pkey"},
+    "wake_left": {"session_left", "session_pkey"},
     "held": {"session_held"},
     "release": {"session_slots"},
     "sessions": {"session_pkey", "annotation_pkey", "request_open", "inbox_pkey", "inbox_waiting"},

@@ -19,6 +19,7 @@ from holdfast.events.inbox import (
     TaskNews,
     ToBackground,
     ToolAnswer,
+    UnknownItem,
 )
 from holdfast.events.message import Block, TextBlock, ToolCallBlock
 from holdfast.events.request import PermissionAsk
@@ -108,7 +109,7 @@ def failed(
 # The inbox
 
 
-def put(*items: Item, while_running: bool = False) -> tuple[InboxItem, ...]:
+def put(*items: Item | UnknownItem, while_running: bool = False) -> tuple[InboxItem, ...]:
     """These items, accepted in this order."""
     return tuple(
         InboxItem(

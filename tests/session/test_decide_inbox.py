@@ -1,11 +1,12 @@
 """What came into the inbox is looked at first: answers, up to the first stop; then the stop; and only for its turn."""
 
+import msgspec
 import pytest
 
 from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Fence, RequestId, ToolCallId
-from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer
+from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer, UnknownItem
 from holdfast.events.request import Decision
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import MODEL, REJECTED, UNKNOWN_OUTCOME, Append, Interrupt, Promoted, Release, RunTools
@@ -283,3 +284,32 @@ def test_claiming_an_idle_session_leaves_no_trace() -> None:
     assert "Claimed" not in kinds(
         appended(state_of(STARTED), deciding(takeover=(Fence(7), "n"), inbox=put(sends("Hi"))))
     )
+
+
+# Items of a newer release
+
+
+FUTURE = UnknownItem(kind="from_the_future", payload=msgspec.Raw(b'{"kind":"from_the_future"}'))
+
+
+def test_an_item_of_a_newer_release_is_left_to_it_once_nothing_else_is_to_do() -> None:
+    assert decided(state_of(), deciding(inbox=put(FUTURE))) == Release(for_newer=True)
+    assert decided(waiting_for(PERMISSION), deciding(inbox=put(FUTURE))) == Release(for_newer=True)
+    assert decided(waiting_for(PERMISSION), deciding()) == Release()
+
+
+def test_items_after_one_of_a_newer_release_are_promoted_as_if_it_were_not_there() -> None:
+    for state, item in (
+        (state_of(), sends("hello")),
+        (waiting_for(PERMISSION), answers(APPROVED)),
+        (waiting_for(PERMISSION), stops()),
+    ):
+        _, known = behind = put(FUTURE, item)
+        written = appended(state, deciding(inbox=behind))
+        assert [promotion.sequence for promotion in written.promotes] == [known.sequence]
+
+
+def test_a_message_of_a_newer_release_does_not_steer_a_running_turn() -> None:
+    state = state_of(*begun(), said(call()), result())
+    written = appended(state, deciding(inbox=put(FUTURE)))
+    assert written.promotes == []

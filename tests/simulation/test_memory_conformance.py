@@ -4,13 +4,16 @@ import time
 
 import pytest
 
+from holdfast.events import codec
 from holdfast.events.ids import Fence
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.clock import Clock
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
+from holdfast.testing.simulation.memory import inbox
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database
-from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +39,24 @@ class TestMemory(StoreConformance):
             secret_key: str = "",
             clock: Clock | None = None,
             limits: TurnLimits = NO_LIMITS,
+            inbox_version: int = INBOX_VERSION,
         ) -> Store:
-            return MemoryStore(db, node=node, tools=tools, secret_key=secret_key, clock=clock, limits=limits)
+            return MemoryStore(
+                db,
+                node=node,
+                tools=tools,
+                secret_key=secret_key,
+                clock=clock,
+                limits=limits,
+                inbox_version=inbox_version,
+            )
 
         return open_one
+
+    @pytest.fixture
+    def insert_item(self, db: Database) -> InsertItem:
+        async def insert(key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> None:
+            added = inbox.add(db.sessions[key], codec.decode_item(payload), item_key, now=1, wakes=True)
+            assert added.sequence == sequence
+
+        return insert

@@ -6,11 +6,12 @@ import asyncpg
 import pytest
 
 from holdfast.events.ids import Fence
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.clock import Clock
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -27,9 +28,16 @@ class TestPostgres(StoreConformance):
             secret_key: str = "",
             clock: Clock | None = None,
             limits: TurnLimits = NO_LIMITS,
+            inbox_version: int = INBOX_VERSION,
         ) -> Store:
             store = await PostgresStore.open(
-                postgres_url, node=node, tools=tools, secret_key=secret_key, clock=clock, limits=limits
+                postgres_url,
+                node=node,
+                tools=tools,
+                secret_key=secret_key,
+                clock=clock,
+                limits=limits,
+                inbox_version=inbox_version,
             )
             opened.append(store)
             return store
@@ -51,3 +59,24 @@ class TestPostgres(StoreConformance):
             await db.close()
 
         return lose
+
+    @pytest.fixture
+    def insert_item(self, postgres_url: str) -> InsertItem:
+        async def insert(key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> None:
+            db = await asyncpg.connect(postgres_url)
+            try:
+                await db.execute(
+                    "INSERT INTO holdfast.inbox (owner, session, item_key, sequence, place, kind, state, outcome,"
+                    " accepted_at, while_running, payload)"
+                    " VALUES ($1, $2, $3, $4, $4, $5, 'accepted', '', 1, false, $6)",
+                    *(key.owner, key.session, item_key, sequence, kind, payload),
+                )
+                await db.execute(
+                    "UPDATE holdfast.session SET inbox_tail = $3, runnable = true, runnable_since = 1,"
+                    " status = 'queued' WHERE owner = $1 AND id = $2",
+                    *(key.owner, key.session, sequence),
+                )
+            finally:
+                await db.close()
+
+        return insert

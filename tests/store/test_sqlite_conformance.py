@@ -1,18 +1,19 @@
 """SQLite keeps what the seam promises."""
 
-import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.events.ids import Fence
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.clock import Clock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +30,19 @@ class TestSqlite(StoreConformance):
             secret_key: str = "",
             clock: Clock | None = None,
             limits: TurnLimits = NO_LIMITS,
+            inbox_version: int = INBOX_VERSION,
         ) -> Store:
             path = tmp_path / "holdfast.db"
             opened.append(
-                await SqliteStore.open(path, node=node, tools=tools, secret_key=secret_key, clock=clock, limits=limits)
+                await SqliteStore.open(
+                    path,
+                    node=node,
+                    tools=tools,
+                    secret_key=secret_key,
+                    clock=clock,
+                    limits=limits,
+                    inbox_version=inbox_version,
+                )
             )
             return opened[-1]
 
@@ -43,7 +53,7 @@ class TestSqlite(StoreConformance):
     @pytest.fixture
     def lose_claim(self, tmp_path: Path) -> LoseClaim:
         async def lose(key: Key, fence: Fence) -> None:
-            with contextlib.closing(sqlite3.connect(tmp_path / "holdfast.db")) as db:
+            with closing(sqlite3.connect(tmp_path / "holdfast.db")) as db:
                 db.execute(
                     "UPDATE session SET fence = ?, lease_holder = NULL WHERE owner = ? AND id = ?",
                     (fence, key.owner, key.session),
@@ -51,3 +61,22 @@ class TestSqlite(StoreConformance):
                 db.commit()
 
         return lose
+
+    @pytest.fixture
+    def insert_item(self, tmp_path: Path) -> InsertItem:
+        async def insert(key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> None:
+            of = {"owner": key.owner, "session": key.session, "sequence": sequence}
+            with closing(sqlite3.connect(tmp_path / "holdfast.db")) as db, db:
+                db.execute(
+                    "INSERT INTO inbox (owner, session, item_key, sequence, place, kind, state, outcome, accepted_at,"
+                    " while_running, payload) VALUES (:owner, :session, :item_key, :sequence, :sequence, :kind,"
+                    " 'accepted', '', 1, 0, :payload)",
+                    {**of, "item_key": item_key, "kind": kind, "payload": payload},
+                )
+                db.execute(
+                    "UPDATE session SET inbox_tail = :sequence, runnable = 1, runnable_since = 1, status = 'queued'"
+                    " WHERE owner = :owner AND id = :session",
+                    of,
+                )
+
+        return insert

@@ -22,6 +22,15 @@ _body_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[(*RECORDS,
 _item_decoder: msgspec.json.Decoder[inbox.Item] = msgspec.json.Decoder(inbox.Item)
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    """The part of an inbox item that every release writes."""
+
+    kind: str
+
+
+_kind_decoder = msgspec.json.Decoder(_Kind)
+
+
 def encode(body: Body) -> tuple[str, int, bytes]:
     """A body as (type, version, data)."""
     if isinstance(body, Unknown):
@@ -51,12 +60,17 @@ def is_shown(event_type: str) -> bool:
     return event_type in _SHOWN_TYPES
 
 
-def encode_item(item: inbox.Item) -> bytes:
-    return to_bytes(item)
+def encode_item(item: inbox.Item | inbox.UnknownItem) -> bytes:
+    return bytes(item.payload) if isinstance(item, inbox.UnknownItem) else to_bytes(item)
 
 
-def decode_item(data: bytes) -> inbox.Item:
-    return _item_decoder.decode(data)
+def decode_item(data: bytes) -> inbox.Item | inbox.UnknownItem:
+    """The item that `encode_item` was given. An item of a kind or shape that only a newer release knows is kept as its
+    bytes; bytes that no release wrote are an error."""
+    try:
+        return _item_decoder.decode(data)
+    except msgspec.ValidationError:
+        return inbox.UnknownItem(kind=_kind_decoder.decode(data).kind, payload=msgspec.Raw(data))
 
 
 def arguments(text: str) -> Any:

@@ -102,6 +102,20 @@ class ToBackground(Payload, frozen=True, tag="background"):
 
 
 Item = Message | Answer | Stop | Rewind | TaskNews | ToBackground
+"""Every item that this release can put and promote."""
+
+INBOX_VERSION = 1
+"""Raised whenever this release can promote an item that the release before it could not: a new kind, or a new shape of
+an old one. A process leaves the items that it can't read to processes with a higher version."""
+
+
+class UnknownItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that a newer release put. This release keeps it as it is: it is neither promoted nor changed here, and
+    the items after it are promoted as if it were not in the inbox."""
+
+    kind: str
+    payload: msgspec.Raw
+
 
 ItemState = Literal["accepted", "promoted", "removed", "refused"]
 
@@ -118,4 +132,4 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     accepted_at: int
     while_running: bool
     """A turn was unfinished when it was accepted."""
-    item: Item
+    item: Item | UnknownItem

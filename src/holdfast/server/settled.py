@@ -1,6 +1,6 @@
 """Whether a session has come to rest: by its row and its inbox as one snapshot has them. Pure."""
 
-from holdfast.events.inbox import Item, Message, TaskNews
+from holdfast.events.inbox import Item, Message, TaskNews, UnknownItem
 from holdfast.store.store import CaughtUp
 
 
@@ -12,11 +12,14 @@ def is_settled(caught: CaughtUp) -> bool:
             held = caught.row.held_by is not None
             return all(_stays(item.item, held=held) for item in caught.inbox)
         case "waiting":
-            return all(isinstance(item.item, Message | TaskNews) for item in caught.inbox)
+            return all(isinstance(item.item, Message | TaskNews | UnknownItem) for item in caught.inbox)
         case "queued" | "running":
             return False
 
 
-def _stays(item: Item, *, held: bool) -> bool:
-    """News that the model knows already starts no turn; nor does news that a holder left: it waits for a person."""
+def _stays(item: Item | UnknownItem, *, held: bool) -> bool:
+    """News that the model knows already starts no turn; nor does news that a holder left: it waits for a person. An
+    item that a newer release put changes nothing until a process of that release comes."""
+    if isinstance(item, UnknownItem):
+        return True
     return isinstance(item, TaskNews) and (item.notice.silent or not held)

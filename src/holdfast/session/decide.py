@@ -25,6 +25,7 @@ from holdfast.events.inbox import (
     TaskNews,
     ToBackground,
     ToolAnswer,
+    UnknownItem,
 )
 from holdfast.events.message import Block, Delivery, SealCause
 from holdfast.events.request import PermissionAsk, RequestKind
@@ -149,9 +150,11 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Nothing to do: let go of the session. `for_another`: there is, but not for this process."""
+    """Nothing to do: let go of the session. `for_another`: there is, but not for this process. `for_newer`: the inbox
+    has items that only a newer release can promote."""
 
     for_another: bool = False
+    for_newer: bool = False
 
 
 Action = Append | CallModel | RunTools | GoToBackground | Interrupt | Pause | Release
@@ -160,6 +163,8 @@ Action = Append | CallModel | RunTools | GoToBackground | Interrupt | Pause | Re
 def decide(state: State, inputs: Inputs) -> Action:
     """What the holder of the session does next."""
     action = _decide(state, inputs)
+    if action == Release() and any(isinstance(item.item, UnknownItem) for item in inputs.inbox):
+        action = Release(for_newer=True)
     if inputs.takeover is None or state.turn is None:
         return action
     fence, node = inputs.takeover
@@ -202,7 +207,7 @@ def _answers(state: State, inputs: Inputs) -> Append | None:
                 break
             case Answer() as answer:
                 _answer(state, inputs, item, answer, found)
-            case Message() | Rewind() | TaskNews() | ToBackground():
+            case Message() | Rewind() | TaskNews() | ToBackground() | UnknownItem():
                 continue
     return found if found.promotes else None
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.events import codec
-from holdfast.events.inbox import Item, Stop
+from holdfast.events.inbox import Item, Stop, UnknownItem
 from holdfast.store.store import Key
 from holdfast.store.turn_limits import TurnLimits
 
@@ -29,4 +29,6 @@ def asked(key: Key, item: Item, **rest: Any) -> Put:
     if isinstance(item, Stop):
         item = msgspec.structs.replace(item, turn_id=None)
     payload = codec.encode_item(item)
-    return Put(key=key, item=codec.decode_item(payload), payload=payload, **rest)
+    stored = codec.decode_item(payload)
+    assert not isinstance(stored, UnknownItem), f"an item that this release can't read back: {item}"
+    return Put(key=key, item=stored, payload=payload, **rest)

@@ -254,10 +254,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 Early = Callable[[list[Claim]], None]
 """Who is told of claims that are still being committed."""
 
-ReleaseKind = Literal["done", "handed_over", "failed", "for_another"]
-"""Why a session is let go of: nothing is left to do; another process is to go on with it; something went wrong here,
-and the claim counts against the session; or this process may not run it, which is noted, so that it is not asked
-again."""
+ReleaseKind = Literal["done", "for_newer", "handed_over", "failed", "for_another"]
+"""Why a session is let go of: nothing is left to do; nothing is left but items that only a newer release can promote
+(the next claim of a process of that release takes the session up); another process is to go on with it; something went
+wrong here, and the claim counts against the session; or this process may not run it, which is noted, so that it is not
+asked again."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -371,8 +372,8 @@ class Store(Protocol):
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
-        """Give a session back. False: it is still held, or was lost before. When it is `done`, that is because
-        something was put after `seen_tail`."""
+        """Give a session back. False: it is still held, or was lost before. When it is `done` or left `for_newer`, that
+        is because something was put after `seen_tail`."""
         ...
 
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None: ...

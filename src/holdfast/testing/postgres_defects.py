@@ -37,7 +37,9 @@ def no_fence() -> None:
 
 
 def _ignore_live_holder() -> None:
-    SQL["is_anything_to_claim"] = "SELECT $1::text IS NOT NULL AND $2::bigint IS NOT NULL"
+    SQL["is_anything_to_claim"] = (
+        "SELECT $1::text IS NOT NULL AND $2::bigint IS NOT NULL AND $3::integer IS NOT NULL AND $4::text IS NOT NULL"
+    )
     SQL["gone"] = (
         "SELECT token, false FROM holdfast.process WHERE token <> $1"
         " AND EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token) FOR UPDATE SKIP LOCKED"

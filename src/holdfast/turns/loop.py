@@ -115,9 +115,9 @@ class Loop:
                 await self.holding.woken.wait()
             case Release(for_another=True):
                 return await self._let_go("for_another")
-            case Release():
+            case Release(for_newer=for_newer):
                 await self._linger()
-                return not self.holding.woken.is_set() and await self._let_go("done")
+                return not self.holding.woken.is_set() and await self._let_go("for_newer" if for_newer else "done")
             case CallModel() | RunTools() if self.draining and not self._activities.running:
                 return await self._let_go("handed_over")
             case CallModel() as call:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.order import Here, Order
@@ -39,6 +40,7 @@ class Leases:
         now_ms: Callable[[], int],
         about: About = NOTHING_SAID,
         fence_step: FenceStep = random_step,
+        inbox_version: int = INBOX_VERSION,
     ) -> None:
         self.limits = limits
         self._about = (about.role, about.version, about.started_at, about.max_sessions)
@@ -48,6 +50,7 @@ class Leases:
         self._keepers = [token, secret_key or token]
         self._now_ms = now_ms
         self.fence_step = fence_step
+        self._inbox_version = inbox_version
         self._order = Order(limits)
 
     # The process
@@ -88,7 +91,7 @@ class Leases:
     # Claiming
 
     async def is_anything_to_claim(self, db: Link) -> bool:
-        found = await db.row("is_anything_to_claim", self._me, self._now_ms())
+        found = await db.row("is_anything_to_claim", self._me, self._now_ms(), self._inbox_version, self._node)
         return bool(found and found[0])
 
     async def claim(self, db: Link, limit: int, without_models: Collection[str]) -> tuple[list[Claim], str | None]:
@@ -96,6 +99,7 @@ class Leases:
             return [], None
         await self._free_the_gone(db)
         await db.run("wake_due", self._now_ms())
+        await db.run("wake_left", self._inbox_version, self._node, self._now_ms())
         here = Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
         next_ones = await self._order.next(db, here, limit)
         claims = await self._take(db, next_ones, eligible=True)
@@ -143,8 +147,9 @@ class Leases:
 
     async def release(self, db: Link, lease: Lease, seen_tail: int, how: ReleaseKind) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)
-        if how == "done":
-            released = await db.run("release", *held, seen_tail) == 1
+        if how in ("done", "for_newer"):
+            needs_inbox = self._inbox_version + 1 if how == "for_newer" else None
+            released = await db.run("release", *held, seen_tail, needs_inbox) == 1
         else:
             released = await db.run("hand_over", *held, how, self._now_ms()) == 1
         return released, "session" if released else None

@@ -264,6 +264,8 @@ DELETE FROM holdfast.attachment WHERE process = ANY ($1::text[]);
 -- Most looks find nothing, and cost no transaction.
 SELECT EXISTS (SELECT 1 FROM holdfast.session WHERE runnable AND lease_holder IS NULL)
     OR EXISTS (SELECT 1 FROM holdfast.session WHERE wake_at <= $2::bigint AND NOT runnable AND deleted_at IS NULL)
+    OR EXISTS (SELECT 1 FROM holdfast.session
+                WHERE needs_inbox <= $3 AND NOT runnable AND deleted_at IS NULL AND host IN ('', $4))
     OR EXISTS (SELECT 1 FROM holdfast.process
                 WHERE token <> $1
                   AND (alive_until <= clock_timestamp()
@@ -276,6 +278,15 @@ UPDATE holdfast.session SET runnable = true, runnable_since = coalesce(runnable_
          WHERE wake_at <= $1::bigint AND NOT runnable AND deleted_at IS NULL
          ORDER BY wake_at LIMIT 100 FOR UPDATE SKIP LOCKED) AS due
  WHERE session.owner = due.owner AND session.id = due.id;
+
+-- name: wake_left
+-- Sessions that older releases left because of items that they could not read. One that has its place on another host is
+-- left to a process of that host: this one could not run it, and an older one would only leave it again.
+UPDATE holdfast.session SET runnable = true, runnable_since = $3::bigint, needs_inbox = NULL
+  FROM (SELECT owner, id FROM holdfast.session
+         WHERE needs_inbox <= $1 AND NOT runnable AND deleted_at IS NULL AND host IN ('', $2)
+         ORDER BY needs_inbox LIMIT 100 FOR UPDATE SKIP LOCKED) AS left_ones
+ WHERE session.owner = left_ones.owner AND session.id = left_ones.id;
 
 -- name: counted
 -- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.
@@ -371,6 +382,7 @@ SELECT
 -- name: release
 UPDATE holdfast.session
    SET lease_holder = NULL, claims = 0, runnable = false, runnable_since = NULL, noted_at = NULL,
+       needs_inbox = $6,
        status = CASE WHEN status = 'queued' AND turn_id IS NULL THEN 'idle' ELSE status END
  WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND inbox_tail = $5 AND deleted_at IS NULL;
 

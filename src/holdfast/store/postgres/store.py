@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
-from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -101,6 +101,7 @@ class PostgresStore:
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
         about: About = NOTHING_SAID,
+        inbox_version: int = INBOX_VERSION,
     ) -> Self:
         """Open the database, migrating it first. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do.
 
@@ -120,6 +121,7 @@ class PostgresStore:
             limits=limits,
             now_ms=clock.now_ms,
             about=about,
+            inbox_version=inbox_version,
         )
         store = cls(address, direct, clock, token, own)
         if direct is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.order import Here, Order
@@ -39,6 +40,7 @@ class Leases:
         now_ms: Callable[[], int],
         about: About = NOTHING_SAID,
         fence_step: FenceStep = random_step,
+        inbox_version: int = INBOX_VERSION,
     ) -> None:
         self.limits = limits
         self._about = (about.role, about.version, about.started_at, about.max_sessions)
@@ -50,6 +52,7 @@ class Leases:
         self._secret_key = secret_key or self._me
         self._now_ms = now_ms
         self.fence_step = fence_step
+        self._inbox_version = inbox_version
         self._boot = boot_id()
         self._left_some = False
         """The last claim left sessions that nobody holds: they wait for a slot, or for another process."""
@@ -90,6 +93,8 @@ class Leases:
         """Most looks find nothing, and cost no transaction."""
         if self._gone(db) or db.execute(SQL["is_due"], (self._now_ms(),)).fetchone() is not None:
             return False, []
+        if db.execute(SQL["is_left"], (self._inbox_version, self._node)).fetchone() is not None:
+            return False, []
         if not self._has_unheld(db):
             return True, []
         if not self._left_some:
@@ -105,6 +110,7 @@ class Leases:
         if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
             return [], None
         db.execute(SQL["wake_due"], (self._now_ms(),))
+        db.execute(SQL["wake_left"], (self._inbox_version, self._node, self._now_ms()))
         claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit, without)]
         self._left_some = self._has_unheld(db)
         if self._left_some and len(claims) < limit:
@@ -120,8 +126,9 @@ class Leases:
         self, db: sqlite3.Connection, lease: Lease, seen_tail: int, how: ReleaseKind
     ) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)
-        if how == "done":
-            released = db.execute(SQL["release"], (*held, seen_tail)).rowcount == 1
+        if how in ("done", "for_newer"):
+            needs_inbox = self._inbox_version + 1 if how == "for_newer" else None
+            released = db.execute(SQL["release"], (*held, seen_tail, needs_inbox)).rowcount == 1
         else:
             released = db.execute(SQL["hand_over"], (*held, how, self._now_ms())).rowcount == 1
         return released, "session" if released else None

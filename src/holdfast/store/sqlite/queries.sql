@@ -268,6 +268,16 @@ UPDATE session SET runnable = 1, runnable_since = wake_at
 -- name: is_due
 SELECT 1 FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL LIMIT 1;
 
+-- name: is_left
+SELECT 1 FROM session INDEXED BY session_left
+ WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?2) LIMIT 1;
+
+-- name: wake_left
+-- Sessions that older releases left because of items that they could not read. One that has its place on another host is
+-- left to a process of that host: this one could not run it, and an older one would only leave it again.
+UPDATE session INDEXED BY session_left SET runnable = 1, runnable_since = ?3, needs_inbox = NULL
+ WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?2);
+
 -- name: stopping
 -- Sessions to be stopped, which any process may do.
 SELECT session.owner, session.id
@@ -305,7 +315,7 @@ SELECT owner, id, fence FROM session INDEXED BY session_held
 
 -- name: release
 UPDATE session
-   SET lease_holder = NULL, claims = 0, runnable = 0, runnable_since = NULL, noted_at = NULL,
+   SET lease_holder = NULL, claims = 0, runnable = 0, runnable_since = NULL, noted_at = NULL, needs_inbox = ?6,
        status = CASE WHEN status = 'queued' AND turn_id IS NULL THEN 'idle' ELSE status END
  WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND inbox_tail = ?5 AND deleted_at IS NULL;
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
-from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -108,6 +108,7 @@ class SqliteStore:
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
         about: About = NOTHING_SAID,
+        inbox_version: int = INBOX_VERSION,
     ) -> Self:
         """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
 
@@ -117,7 +118,14 @@ class SqliteStore:
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
         own = Leases(
-            liveness, node=node, tools=tools, secret_key=secret_key, limits=limits, now_ms=clock.now_ms, about=about
+            liveness,
+            node=node,
+            tools=tools,
+            secret_key=secret_key,
+            limits=limits,
+            now_ms=clock.now_ms,
+            about=about,
+            inbox_version=inbox_version,
         )
         await asyncio.to_thread(_prepare, path, liveness, own)
         try:

@@ -1,6 +1,6 @@
 """What every store must do, as tests that know only the seam. A store's own tests subclass `StoreConformance` and give
 it the fixture `open_store`: each store that it opens stands for another process at the same database. The fixture
-`lose_claim` makes that database forget a claim."""
+`lose_claim` makes that database forget a claim, and `insert_item` writes what a process of another release would."""
 
 import pytest
 
@@ -14,9 +14,10 @@ from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
 from holdfast.testing.store_conformance.serving import ServingConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
-from holdfast.testing.store_conformance.words import LoseClaim, OpenStore
+from holdfast.testing.store_conformance.upgrading import UpgradingConformance
+from holdfast.testing.store_conformance.words import InsertItem, LoseClaim, OpenStore
 
-__all__ = ["LoseClaim", "OpenStore", "StoreConformance"]
+__all__ = ["InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
 
 
 class StoreConformance(
@@ -29,6 +30,7 @@ class StoreConformance(
     TaskConformance,
     ServingConformance,
     AnnotatingConformance,
+    UpgradingConformance,
 ):
     """All of it."""
 

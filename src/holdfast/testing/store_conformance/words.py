@@ -17,7 +17,7 @@ from holdfast.events.ids import (
     ToolCallId,
     TurnId,
 )
-from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
+from holdfast.events.inbox import INBOX_VERSION, Answer, InboxItem, Message, PermissionAnswer, Stop
 from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionInfo, SessionStarted
 from holdfast.events.turn import TurnStarted
@@ -58,6 +58,7 @@ class OpenStore(Protocol):
         secret_key: str = "",
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
+        inbox_version: int = INBOX_VERSION,
     ) -> Awaitable[Store]: ...
 
 
@@ -66,6 +67,12 @@ class LoseClaim(Protocol):
     transaction: nobody holds it, and its fence is the one given."""
 
     def __call__(self, key: Key, fence: Fence) -> Awaitable[None]: ...
+
+
+class InsertItem(Protocol):
+    """Writes an accepted inbox item into the database and wakes its session, past the code of this release."""
+
+    def __call__(self, key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> Awaitable[None]: ...
 
 
 # The words that the tests below are written in

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.ids import Position
-from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop
+from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop, UnknownItem
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.testing.simulation.memory.order import Admission
@@ -118,7 +118,7 @@ def _clear_queue(session: SessionRecord, stop: str) -> tuple[InboxItem, ...]:
 
 def add(
     session: SessionRecord,
-    item: Item,
+    item: Item | UnknownItem,
     item_key: str,
     *,
     now: int,

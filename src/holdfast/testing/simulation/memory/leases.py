@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.events.ids import Fence, RequestId
-from holdfast.events.inbox import Stop
+from holdfast.events.inbox import INBOX_VERSION, Stop
 from holdfast.store.fences import FenceStep
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, Loaded, ReleaseKind
 from holdfast.store.turn_limits import TurnLimits
@@ -34,8 +34,10 @@ class Leases:
         secret_key: str,
         limits: TurnLimits,
         fence_step: FenceStep,
+        inbox_version: int = INBOX_VERSION,
     ) -> None:
         self.limits = limits
+        self._inbox_version = inbox_version
         self._order = Order(db, limits)
         self._db = db
         self._me = process
@@ -80,6 +82,7 @@ class Leases:
         self.bury()
         if not self._is_alive():
             return [], None
+        self._wake_left(now)
         next_ones = self._order.next(limit, lambda found: self._may_run(found, without_models))
         claims = [self._take(found, eligible=True, now=now) for found in next_ones]
         if len(claims) < limit:
@@ -88,6 +91,13 @@ class Leases:
         if fold_version is not None:
             claims = [replace(claim, loaded=self._loaded(claim, fold_version)) for claim in claims]
         return claims, "sessions" if claims else None
+
+    def _wake_left(self, now: int) -> None:
+        """Take up the sessions that older releases left because of items that they could not read."""
+        for found in self._db.sessions.values():
+            is_for_us = found.needs_inbox is not None and found.needs_inbox <= self._inbox_version
+            if is_for_us and not found.is_runnable and not found.is_deleted and found.host in (None, self._node):
+                found.is_runnable, found.runnable_since, found.needs_inbox = True, now, None
 
     def bury(self) -> None:
         """Free what the dead, and those who do not renew, hold."""
@@ -136,10 +146,12 @@ class Leases:
         session = self._db.live(lease.key)
         if session is None or session.fence != lease.fence or session.holder != self._me:
             return False, None
-        if how == "done" and not self.nothing_came(session, seen_tail):
+        is_done = how in ("done", "for_newer")
+        if is_done and not self.nothing_came(session, seen_tail):
             return False, None
         session.holder = None
-        if how == "done":
+        if is_done:
+            session.needs_inbox = self._inbox_version + 1 if how == "for_newer" else None
             session.is_runnable, session.runnable_since, session.noted_at = False, None, None
             if session.status == "queued" and session.turn_id is None:
                 session.status = "idle"

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, random_id
-from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
@@ -78,13 +78,21 @@ class MemoryStore:
         carry: Carrier = at_once,
         limits: TurnLimits = NO_LIMITS,
         fence_step: FenceStep = random_step,
+        inbox_version: int = INBOX_VERSION,
     ) -> None:
         self._db = db
         self._me = process or random_id()
         self._clock = clock or SystemClock()
         self._carry = carry
         self._leases = Leases(
-            db, self._me, node=node, tools=tools, secret_key=secret_key, limits=limits, fence_step=fence_step
+            db,
+            self._me,
+            node=node,
+            tools=tools,
+            secret_key=secret_key,
+            limits=limits,
+            fence_step=fence_step,
+            inbox_version=inbox_version,
         )
         self._leases.register(FIRST_TTL_SECONDS)
         self._is_closed = False

@@ -47,6 +47,7 @@ class SessionRecord:
         self.is_runnable = False
         self.runnable_since: int | None = None
         self.noted_at: int | None = None
+        self.needs_inbox: int | None = None
         self.status: Status = status
         self.turn_id: TurnId | None = None
         self.title = title
