@@ -21,7 +21,7 @@ from holdfast.server.presence import ANSWERS_PERMISSIONS, Arrival, Presence, Res
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION
-from holdfast.session.state import OpenRequest
+from holdfast.session.state import OpenRequest, State
 from tests.faults.world import call, runtime_on, scripted, until
 from tests.turns.recording import KEY, recording
 
@@ -49,7 +49,9 @@ class Door:
         self.key = Key(runtime.owner, SESSION)
 
     async def resume(self, who: Arrival, *, goes_on: bool | None = None, **settings: Any) -> Resumed:
-        changed = SettingsChanged(**settings)
+        async def changed(state: State) -> SettingsChanged:
+            return SettingsChanged(**settings)
+
         return await self.presence.resume(self.key, who, continue_pending_work=goes_on, settings=changed)
 
     async def present(self) -> set[str]:

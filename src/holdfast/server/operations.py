@@ -6,10 +6,10 @@ A surface never talks to a worker: it puts into the inbox, and whoever holds the
 import itertools
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -24,6 +24,8 @@ from holdfast.events.request import Decision, PermissionKind, RequestKind
 from holdfast.events.session import (
     ClientTool,
     Conventions,
+    Mode,
+    ModeChanged,
     ModelChanged,
     Provider,
     SessionResumed,
@@ -38,11 +40,12 @@ from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, fold, restore
-from holdfast.session.permissions import BadRule, check_rule
+from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
 from holdfast.store.store import (
+    HEAD_MOVED,
     Accepted,
     Attachment,
     Clash,
@@ -52,6 +55,7 @@ from holdfast.store.store import (
     NewSession,
     Page,
     Refused,
+    Rejected,
     RequestRow,
     Row,
     Store,
@@ -59,6 +63,15 @@ from holdfast.store.store import (
 )
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
+
+Change = Callable[[State], Awaitable[Sequence[Body]]]
+"""From a session's state to the records that change it, or to none. It may be asked again, with a newer state."""
+
+CHANGE_TRIES: Final = 20
+"""How often a change is decided anew because something else was appended meanwhile."""
+
+MISSED_EVENTS: Final = 1_000
+"""How many events are folded at most before a change is decided anew."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -276,20 +289,57 @@ class Operations:
     async def rename(self, key: Key, title: str, *, chosen: bool = True) -> None:
         """Give it a name. One that nobody chose, but that was made up for it, may be replaced by the next."""
         self._check_size("A title", title, self._bounds.max_name_characters)
-        await self._record(key, TitleChanged(title=title, chosen=chosen), title=title)
+        await self._record(key, TitleChanged(title=title, chosen=chosen))
 
-    async def change_model(
-        self, key: Key, model: str, *, previous: str | None = None, settings: SettingsChanged | None = None
-    ) -> None:
-        """From the next step on, together with what else changes with it."""
+    async def suggest_title(self, key: Key, title: str) -> bool:
+        """Give it a name unless a person chose one. Whether it has it now."""
+        self._check_size("A title", title, self._bounds.max_name_characters)
+
+        async def suggested(state: State) -> list[Body]:
+            return [] if state.title_chosen else [TitleChanged(title=title)]
+
+        return await self.change(key, suggested) is not None
+
+    async def change(self, key: Key, change: Change) -> Event | None:
+        """Append the records that `change` makes of the session's state, provided that the log still ends where that
+        state does; otherwise fold what came in between and ask again. Of two changes made at once neither is lost.
+
+        Returns the last record, or None when there was nothing to change. Raises `Conflict` when other writers were
+        faster every time. A crash leaves all of the records or none."""
+        state = await self.state(key)
+        for _ in range(CHANGE_TRIES):
+            bodies = await change(state)
+            if not bodies:
+                return None
+            written = await self._checked(key, bodies)
+            last = await self._append(key, written, provider=state.provider, supposes_head=state.head)
+            if last is not None:
+                await self._take_granted(key, written)
+                return last
+            fold(await self.store.events_after(key, state.head, limit=MISSED_EVENTS), state)
+        raise Conflict("changed_meanwhile", "The session kept changing while this was written. Try again.")
+
+    async def change_model(self, key: Key, model: str) -> None:
+        """From the next step on."""
         self._check_model(model)
-        bodies: list[Body] = [ModelChanged(new_model=model, previous_model=previous)]
-        provider = (await self.state(key)).provider
-        if settings is not None:
-            self.check_settings(settings)
-            bodies.insert(0, settings)
-            provider = _provider_in(settings) or provider
-        await self._record(key, *bodies, model=row_model(model, provider))
+
+        async def changed(state: State) -> list[Body]:
+            return [ModelChanged(new_model=model, previous_model=state.model)]
+
+        await self.change(key, changed)
+
+    async def change_mode(self, key: Key, mode: Mode, *, expected: str | None = None) -> bool:
+        """Where another mode is expected than the session has, nothing changes. Whether it has the mode now."""
+        is_as_expected = True
+
+        async def changed(state: State) -> list[Body]:
+            nonlocal is_as_expected
+            is_as_expected = expected is None or expected == state.mode
+            is_new = is_as_expected and state.mode != mode
+            return [ModeChanged(new_mode=mode, previous_mode=state.mode)] if is_new else []
+
+        await self.change(key, changed)
+        return is_as_expected
 
     async def resumed(self, key: Key) -> None:
         """Note that a client came back."""
@@ -297,17 +347,21 @@ class Operations:
         await self._record(key, SessionResumed(resume_time=self._clock.now_ms(), event_count=row.head))
 
     async def record(self, key: Key, *bodies: Body) -> Event:
-        """Append records that say what was done beside the conversation; the last of them."""
-        model = None
+        """Append records that say what was done beside the conversation; the last of them. Records that follow from
+        the session's state go through `change`."""
+        written = await self._checked(key, bodies)
+        last = await self._record(key, *written)
+        await self._take_granted(key, written)
+        return last
+
+    async def _checked(self, key: Key, bodies: Sequence[Body]) -> list[Body]:
         written: list[Body] = []
         for body in bodies:
             if isinstance(body, SettingsChanged):
                 self.check_settings(body)
-                model = OWN_MODEL if _provider_in(body) is not None else model
-                written.append(await self._with_place_rules(key, body))
-            else:
-                written.append(body)
-        return await self._record(key, *written, model=model)
+                body = await self._with_place_rules(key, body)
+            written.append(body)
+        return written
 
     async def _with_place_rules(self, key: Key, settings: SettingsChanged) -> SettingsChanged:
         """A session that moves is allowed what people granted there, and no longer what they granted where it was."""
@@ -315,6 +369,17 @@ class Operations:
             return settings
         rules = await self.store.granted(key.owner, settings.working_directory)
         return msgspec.structs.replace(settings, place_rules=rules)
+
+    async def _take_granted(self, key: Key, written: Sequence[Body]) -> None:
+        """After a move, look for grants once more: a grant that was stored after the move read them, and looked at the
+        session before the move was written, is seen by neither."""
+        if not any(isinstance(body, SettingsChanged) and isinstance(body.working_directory, str) for body in written):
+            return
+
+        async def missed(state: State) -> list[Body]:
+            return _with_rules(state, await self.store.granted(key.owner, state.working_directory or ""))
+
+        await self.change(key, missed)
 
     # Sending
 
@@ -506,10 +571,26 @@ class Operations:
         one as long as it works there. Safe to repeat; a crash in between leaves this one to ask again."""
         self._check_rules(rules)
         await self.store.grant(key.owner, place, rules)
-        state = await self.state(key)
-        held = tuple(sorted({*state.place_rules, *rules}))
-        if place in ("", state.working_directory or "") and set(held) != set(state.place_rules):
-            await self.record(key, SettingsChanged(place_rules=held))
+
+        async def granted(state: State) -> list[Body]:
+            return _with_rules(state, rules) if place in ("", state.working_directory or "") else []
+
+        await self.change(key, granted)
+
+    async def allow_all(self, key: Key, *, enabled: bool) -> None:
+        """Allow whatever the session asks from now on, and what it is asking now; or let it ask again. The rules that
+        it was given one by one stay."""
+
+        async def allowed(state: State) -> list[Body]:
+            others = tuple(rule for rule in state.allow if rule != EVERY_CALL)
+            wanted = (*others, EVERY_CALL) if enabled else others
+            return [SettingsChanged(allow=wanted)] if wanted != tuple(state.allow) else []
+
+        await self.change(key, allowed)
+        for request in await self.requests(key) if enabled else ():
+            if request.kind == "permission":
+                with suppress(OperationError):  # It was answered meanwhile, or the turn is over.
+                    await self.decide_permission(key, request.request_id, "approved")
 
     async def answer_tool(
         self,
@@ -630,9 +711,28 @@ class Operations:
         self.live.publish(key, Changed(tail=outcome.item.sequence, queue=bool(outcome.removed)))
         return outcome
 
-    async def _record(self, key: Key, *bodies: Body, title: str | None = None, model: str | None = None) -> Event:
+    async def _record(self, key: Key, *bodies: Body) -> Event:
+        placed = await self._append(key, bodies)
+        assert placed is not None, "it supposes nothing"
+        return placed
+
+    async def _append(
+        self,
+        key: Key,
+        bodies: Sequence[Body],
+        *,
+        provider: Provider | None = None,
+        supposes_head: Position | None = None,
+    ) -> Event | None:
+        """Append records, with what the session's row says of them; the last of them. None: the head is not as
+        supposed. `provider` is the one that the session's state has, where that is known."""
         events = self._events(bodies)
-        outcome = await self.store.commit(Unit(key=key, fence=None, events=events, title=title, model=model))
+        title = next((body.title for body in reversed(bodies) if isinstance(body, TitleChanged)), None)
+        model = _model_of_row(bodies, provider)
+        unit = Unit(key=key, fence=None, events=events, title=title, model=model, supposes_head=supposes_head)
+        outcome = await self.store.commit(unit)
+        if isinstance(outcome, Rejected) and outcome.reason == HEAD_MOVED:
+            return None
         if not isinstance(outcome, Committed):
             raise self._not_found(key)
         first = outcome.head - len(events) + 1
@@ -779,3 +879,20 @@ def returned(sent: inbox.Message) -> Returned:
 
 def _provider_in(settings: SettingsChanged | None) -> Provider | None:
     return settings.provider if settings is not None and isinstance(settings.provider, Provider) else None
+
+
+def _model_of_row(bodies: Sequence[Body], provider: Provider | None) -> str | None:
+    """What the session's row says of its model after these records; None: the same as before."""
+    found: str | None = None
+    for body in bodies:
+        if isinstance(body, SettingsChanged) and (brought := _provider_in(body)) is not None:
+            provider, found = brought, OWN_MODEL
+        elif isinstance(body, ModelChanged):
+            found = row_model(body.new_model, provider)
+    return found
+
+
+def _with_rules(state: State, rules: Sequence[str]) -> list[Body]:
+    """The record by which these rules hold as well where the session works; none if they do."""
+    held = tuple(sorted({*state.place_rules, *rules}))
+    return [SettingsChanged(place_rules=held)] if set(held) != set(state.place_rules) else []

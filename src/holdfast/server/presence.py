@@ -5,16 +5,17 @@ connection or its process. What is asked of clients belongs to the session: it s
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, RequestId
 from holdfast.events.inbox import Stop
 from holdfast.events.session import ClientTool, SessionResumed, SettingsChanged, ToolDelivered
-from holdfast.server.errors import OperationError
+from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.server.operations import Operations
 from holdfast.session.state import Call, OpenRequest, State
 from holdfast.store.clock import Clock
@@ -30,6 +31,10 @@ ANSWERS_QUESTIONS = "question"
 """The capability of a client that has somebody to answer what the model asks."""
 
 NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
+
+
+SettingsOf = Callable[[State], Awaitable[SettingsChanged]]
+"""What a client that comes changes beside its tools, given the session's state. It may be asked again."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +73,7 @@ class Presence:
         await self._attach(key, arrival)
 
     async def resume(
-        self, key: Key, arrival: Arrival, *, continue_pending_work: bool | None, settings: SettingsChanged
+        self, key: Key, arrival: Arrival, *, continue_pending_work: bool | None, settings: SettingsOf
     ) -> Resumed:
         """Attach a client that came back, and write that down with whatever it changed.
 
@@ -79,7 +84,7 @@ class Presence:
             return await self._resume(key, arrival, continue_pending_work, settings)
 
     async def _resume(
-        self, key: Key, arrival: Arrival, continue_pending_work: bool | None, settings: SettingsChanged
+        self, key: Key, arrival: Arrival, continue_pending_work: bool | None, settings: SettingsOf
     ) -> Resumed:
         is_warm = await self._is_warm(key)
         # Then noted: of those that come at the same moment all but one see another, and leave its work alone.
@@ -99,8 +104,12 @@ class Presence:
             session_was_active=is_warm and state.turn is not None,
             already_in_use=elsewhere and bool(others),
         )
-        tools = await self.tools_with(key, state, arrival)
-        await self._operations.record(key, resumed, msgspec.structs.replace(settings, client_tools=tools))
+
+        async def written(now: State) -> list[Body]:
+            changed = await settings(now)
+            return [resumed, msgspec.structs.replace(changed, client_tools=await self._tools_with(key, now, arrival))]
+
+        await self._operations.change(key, written)
         return Resumed(
             state=state,
             was_active=resumed.session_was_active,
@@ -109,8 +118,20 @@ class Presence:
             event=resumed,
         )
 
-    async def tools_with(self, key: Key, state: State, arrival: Arrival) -> tuple[ClientTool, ...]:
-        """The session's client tools once this client is there: those of everybody present, and its own."""
+    async def offer(self, key: Key, arrival: Arrival, settings: SettingsOf | None = None) -> None:
+        """Offer a client's tools to the model beside those of the other clients that are present."""
+
+        async def offered(state: State) -> list[Body]:
+            tools = await self._tools_with(key, state, arrival)
+            if settings is None:
+                return _offering(state, tools)
+            return [msgspec.structs.replace(await settings(state), client_tools=tools)]
+
+        await self._operations.change(key, offered)
+
+    async def _tools_with(self, key: Key, state: State, arrival: Arrival) -> tuple[ClientTool, ...]:
+        """The session's client tools once this client is there: those of everybody present, and its own. Clients attach
+        before they record their tools, so that whoever is in the state is among the attachments read after it."""
         present = {name for found in await self._others(key, arrival.attachment_id) for name in found.tools}
         own = {found.name for found in arrival.tools}
         kept = (found for found in state.client_tools if found.name in present - own)
@@ -119,8 +140,7 @@ class Presence:
     async def replace_tools(self, key: Key, arrival: Arrival) -> None:
         """A client that is there changes the tools that it runs."""
         await self._attach(key, arrival)
-        state = await self._operations.state(key)
-        await self._settle_tools(key, state, await self.tools_with(key, state, arrival))
+        await self.offer(key, arrival)
 
     async def leave(self, key: Key, attachment_id: str) -> bool:
         """A client is gone: its tools go with it, unless it was the last. Then they stay on offer, and whoever comes
@@ -129,12 +149,13 @@ class Presence:
         if not left:
             return left is not None
         try:
-            state = await self._operations.state(key)
-            await self._keep_only(key, state, left)
-            for request in state.requests.values():
+            await self._keep_only(key, left)
+            for request in (await self._operations.state(key)).requests.values():
                 await self._deny_if_nobody_can(key, request)
-        except OperationError:
+        except NotFound:
             pass  # It was deleted meanwhile.
+        except Conflict:
+            self._untidy.add(key)
         return False
 
     async def tidy(self, key: Key) -> None:
@@ -142,14 +163,21 @@ class Presence:
         if key in self._untidy:
             self._untidy.discard(key)
             if left := await self._store.attachments(key):
-                await self._keep_only(key, await self._operations.state(key), left)
+                await self._keep_only(key, left)
 
-    async def _keep_only(self, key: Key, state: State, left: Sequence[Attachment]) -> None:
-        present = {name for found in left for name in found.tools}
-        kept = present | _called(state)
-        await self._settle_tools(key, state, tuple(tool for tool in state.client_tools if tool.name in kept))
-        if kept != present:
-            self._untidy.add(key)
+    async def _keep_only(self, key: Key, left: Sequence[Attachment]) -> None:
+        """Withdraw the tools that no present client runs. `left` are those that stayed when this one went: if they went
+        since, the last one's tools stay."""
+
+        async def kept(state: State) -> list[Body]:
+            now = await self._store.attachments(key) or left
+            present = {name for found in now for name in found.tools}
+            wanted = present | _called(state)
+            if wanted != present:
+                self._untidy.add(key)
+            return _offering(state, tuple(tool for tool in state.client_tools if tool.name in wanted))
+
+        await self._operations.change(key, kept)
 
     async def forget(self, key: Key, attachment_id: str) -> None:
         """The client was never really there: what it asked for was refused."""
@@ -212,10 +240,6 @@ class Presence:
     async def _others(self, key: Key, attachment_id: str) -> tuple[Attachment, ...]:
         return tuple(found for found in await self._store.attachments(key) if found.attachment_id != attachment_id)
 
-    async def _settle_tools(self, key: Key, state: State, tools: tuple[ClientTool, ...]) -> None:
-        if tools != state.client_tools:
-            await self._operations.record(key, SettingsChanged(client_tools=tools))
-
     async def _deny_if_nobody_can(self, key: Key, request: OpenRequest) -> None:
         if request.kind != "permission":
             return
@@ -227,6 +251,11 @@ class Presence:
                 await self._operations.decide_permission(key, request.request_id, NOBODY_COULD)
             except OperationError:
                 pass  # Somebody answered meanwhile, or the turn is over.
+
+
+def _offering(state: State, tools: tuple[ClientTool, ...]) -> list[Body]:
+    """The record by which the session has these client tools; none if it has them."""
+    return [SettingsChanged(client_tools=tools)] if tools != state.client_tools else []
 
 
 def _called(state: State) -> set[str]:

@@ -8,11 +8,14 @@ subject in parentheses, such as `write(docs/*)` or `shell(git *)`; `*` grants ev
 import re
 from fnmatch import fnmatchcase
 from glob import escape
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.events.request import PermissionAsk
 
 Verdict = Literal["allow", "ask", "deny"]
+
+EVERY_CALL: Final = "*"
+"""The rule that allows whatever is asked."""
 
 _RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 

@@ -8,7 +8,7 @@ that it was made under, and is refused when another claim came after. Anyone may
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -156,6 +156,9 @@ class Rejected(msgspec.Struct, frozen=True):
 
     reason: str
 
+
+HEAD_MOVED: Final = "the head has moved"
+"""The reason of a unit that supposed another head."""
 
 Outcome = Committed | FenceMissed | Rejected
 

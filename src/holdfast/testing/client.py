@@ -18,6 +18,7 @@ from holdfast.server.errors import OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
 from holdfast.server.presence import Arrival, Presence
 from holdfast.server.task_operations import TaskOperations
+from holdfast.session.state import State
 from holdfast.store.clock import SystemClock
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Cursor
@@ -187,8 +188,7 @@ class Client:
 
         async def resume() -> bool:
             arrival = Arrival(attachment_id=attachment_id)
-            settings = SettingsChanged(client_name="campaign")
-            found = await self._presence.resume(self.key, arrival, continue_pending_work=False, settings=settings)
+            found = await self._presence.resume(self.key, arrival, continue_pending_work=False, settings=_named)
             return found.interrupted
 
         await self._once(f"come back {attachment_id}", resume)
@@ -438,6 +438,10 @@ class Client:
                     )
         except OperationError:
             return  # It was deleted.
+
+
+async def _named(state: State) -> SettingsChanged:
+    return SettingsChanged(client_name="campaign")
 
 
 def _is_said(body: Body, message_id: str) -> bool:

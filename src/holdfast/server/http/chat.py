@@ -131,10 +131,7 @@ class Chat:
 
     async def _offer(self, key: Key, tools: tuple[ClientTool, ...]) -> None:
         """Those of clients that are attached otherwise stay."""
-        state = await self._operations.state(key)
-        wanted = await self._presence.tools_with(key, state, Arrival(attachment_id="", tools=tools))
-        if wanted != state.client_tools:
-            await self._operations.record(key, SettingsChanged(client_tools=wanted))
+        await self._presence.offer(key, Arrival(attachment_id="", tools=tools))
 
     def _options(self, identity: Identity, body: ChatBody) -> SessionOptions:
         settings = self._service.settings

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events.ids import Key, Position, SessionId, TurnId, random_id
-from holdfast.events.session import ClientTool, Mode, ModeChanged, Provider, SettingsChanged
+from holdfast.events.session import ClientTool, Mode, Provider, SettingsChanged
 from holdfast.live.live import Delta
 from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
@@ -359,13 +359,11 @@ class Sessions:
 
     async def _change_settings(self, key: Key, changes: Changes, model: str | None) -> None:
         if model is not None:
-            previous = (await self._operations.state(key)).model
-            await self._operations.change_model(key, model, previous=previous)
+            await self._operations.change_model(key, model)
         if changes.thinking is not UNSET:
             await self._operations.record(key, SettingsChanged(thinking=budget(changes.thinking)))
         if changes.mode is not UNSET:
-            previous_mode = (await self._operations.state(key)).mode
-            await self._operations.record(key, ModeChanged(new_mode=changes.mode, previous_mode=previous_mode))
+            await self._operations.change_mode(key, changes.mode)
 
     async def see(self, request: Request) -> Response:
         key = self._service.key(request)

@@ -14,7 +14,7 @@ from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import PARTS, commit_units
 from holdfast.store.postgres.text import to_store
-from holdfast.store.store import Committed, FenceMissed, Outcome, Rejected, Segment, Unit
+from holdfast.store.store import HEAD_MOVED, Committed, FenceMissed, Outcome, Rejected, Segment, Unit
 
 TOOLS_BETWEEN: Final = "\x1f"
 
@@ -245,13 +245,13 @@ def _refusal(unit: Unit, session: Sequence[Any] | None, reason: str) -> Outcome:
             return Rejected("deleted" if session is not None and session[3] else "exists")
         if session is None or session[3]:
             return Rejected("session_not_found")
-        return Rejected(reason or "the head has moved")
+        return Rejected(reason or HEAD_MOVED)
     if session is None or session[3] or not session[1] or session[0] != unit.fence:
         return FenceMissed()
     if unit.creates is not None:
         return Rejected("exists")
     if unit.supposes_head is not None and unit.supposes_head != session[2]:
-        return Rejected("the head has moved")
+        return Rejected(HEAD_MOVED)
     return Rejected(reason) if reason else FenceMissed()
 
 

@@ -14,7 +14,7 @@ from holdfast.store import crash_points
 from holdfast.store.sqlite import annotation_rows, task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
-from holdfast.store.store import Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
+from holdfast.store.store import HEAD_MOVED, Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
 
 _SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
 _ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?)")
@@ -325,7 +325,7 @@ def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
 
 def _head_refusal(unit: Unit, session: SessionNow) -> Rejected | None:
     is_as_supposed = unit.supposes_head is None or unit.supposes_head == session.head
-    return None if is_as_supposed else Rejected("the head has moved")
+    return None if is_as_supposed else Rejected(HEAD_MOVED)
 
 
 def _encoded(segment: Segment) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolSpec
 from holdfast.events.session import SettingsChanged
 from holdfast.server.copilot.call import Call, method
@@ -76,9 +77,11 @@ async def activity(call: Call) -> Any:
 async def set_working_directory(call: Call) -> Any:
     key = call.attached().key
     directory = await existing_directory(call, call.text("workingDirectory"))
-    state = await call.service.operations.state(key)
-    if directory != state.working_directory:
-        await call.service.operations.record(key, SettingsChanged(working_directory=directory))
+
+    async def moved(state: State) -> list[Body]:
+        return [SettingsChanged(working_directory=directory)] if directory != state.working_directory else []
+
+    await call.service.operations.change(key, moved)
     return {"workingDirectory": directory}
 
 

@@ -4,17 +4,14 @@ import asyncio
 import os
 from typing import Any, Final
 
-from holdfast.events.ids import RequestId
 from holdfast.events.session import SettingsChanged
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.methods.answers import approved_rules
 from holdfast.server.copilot.methods.sessions import persisted
 from holdfast.server.copilot.methods.tools import offer_again
-from holdfast.server.errors import Invalid, OperationError
+from holdfast.server.errors import Invalid
+from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
-
-EVERYTHING: Final = "*"
-"""The rule that allows whatever is asked."""
 
 ALLOW_ALL: Final = "allow-all"
 MANUAL: Final = "manual"
@@ -24,11 +21,11 @@ PROMPTED: Final[tuple[str, ...]] = ("intention", "toolCallId", "canOfferSessionA
 
 @method("session.permissions.setApproveAll")
 async def set_approve_all(call: Call) -> Any:
-    call.attached()
+    key = call.attached().key
     enabled = call.params.get("enabled")
     if not isinstance(enabled, bool):
         raise Invalid("params_invalid", "enabled is missing, or is neither true nor false.")
-    await _allow_all(call, enabled)
+    await call.service.operations.allow_all(key, enabled=enabled)
     return {"success": True}
 
 
@@ -44,32 +41,12 @@ async def set_mode(call: Call) -> Any:
     wanted = call.text("mode")
     if wanted not in (ALLOW_ALL, MANUAL):
         return {"success": False, "mode": _mode(state)}
-    await _allow_all(call, wanted == ALLOW_ALL)
+    await call.service.operations.allow_all(call.key, enabled=wanted == ALLOW_ALL)
     return {"success": True, "mode": wanted}
 
 
 def _mode(state: State) -> str:
-    return ALLOW_ALL if EVERYTHING in state.allow else MANUAL
-
-
-async def _allow_all(call: Call, enabled: bool) -> None:
-    """Whatever the session asks from now on is approved, and what it is asking now is, too."""
-    state = await call.service.operations.state(call.key)
-    others = tuple(rule for rule in state.allow if rule != EVERYTHING)
-    wanted = (*others, EVERYTHING) if enabled else others
-    if wanted != tuple(state.allow):
-        await call.service.operations.record(call.key, SettingsChanged(allow=wanted))
-    if enabled:
-        for request in await call.service.operations.requests(call.key):
-            if request.kind == "permission":
-                await _approve(call, request.request_id)
-
-
-async def _approve(call: Call, request_id: RequestId) -> None:
-    try:
-        await call.service.operations.decide_permission(call.key, request_id, "approved")
-    except OperationError:
-        pass  # Somebody answered meanwhile, or the turn is over.
+    return ALLOW_ALL if EVERY_CALL in state.allow else MANUAL
 
 
 @method("session.permissions.resetSessionApprovals")

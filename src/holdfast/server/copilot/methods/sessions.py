@@ -51,10 +51,9 @@ async def resume(call: Call) -> Any:
             before = await call.service.operations.state(key)
         except NotFound as error:
             raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
-        settings = await _settings(call, key, params, before)
-        call.service.operations.check_settings(settings)
+        call.service.operations.check_settings(await _settings(call, key, params, before))
         model = await _model(call, params) if params.model is not None else before.model
-        work = lambda: _resumed(call, params, settings, model, pending)  # noqa: E731
+        work = lambda: _resumed(call, params, model, pending)  # noqa: E731
         attached, row = await _placed(call, key, params, before, work)
     return Answer(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
 
@@ -83,30 +82,34 @@ async def _made(call: Call, key: Key, params: SessionParams, before: State | Non
     arrival = _arrival(call, params)
     await call.service.presence.arrive(key, arrival)
     if before is not None:
-        settings = await _settings(call, key, params, before)
-        tools = await call.service.presence.tools_with(key, before, arrival)
         process = call.service.operations.store.process
-        await call.service.operations.record(
-            key, msgspec.structs.replace(settings, client_tools=tools, attached_process=process)
-        )
+
+        async def settings(state: State) -> SettingsChanged:
+            found = await _settings(call, key, params, state)
+            return msgspec.structs.replace(found, attached_process=process)
+
+        await call.service.presence.offer(key, arrival, settings)
     await _entrust(call, key, params, before.provider if before else None)
 
 
 async def _resumed(
     call: Call,
     params: SessionParams,
-    settings: SettingsChanged,
     model: str | None,
     pending: list[tuple[OpenRequest, ToolCall]],
 ) -> None:
     key, service = call.key, call.service
     arrival = _arrival(call, params)
+
+    async def settings(state: State) -> SettingsChanged:
+        return await _settings(call, key, params, state)
+
     resumed = await service.presence.resume(
         key, arrival, continue_pending_work=params.continue_pending_work, settings=settings
     )
     await _entrust(call, key, params, resumed.state.provider)
     if model is not None and model != resumed.state.model:
-        await service.operations.change_model(key, model, previous=resumed.state.model)
+        await service.operations.change_model(key, model)
     if params.continue_pending_work:
         for request, found in await service.presence.deliverable(key, arrival.tools):
             if request.kind == "client_tool":

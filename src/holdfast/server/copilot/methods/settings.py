@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.events.session import Mode, ModeChanged, Provider, SettingsChanged
+from holdfast.events.body import Body
+from holdfast.events.session import Mode, ModelChanged, Provider, SettingsChanged
 from holdfast.models.credentials import Secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.copilot.call import Call, method
@@ -48,11 +49,8 @@ async def set_name(call: Call) -> Any:
 async def set_name_automatically(call: Call) -> Any:
     """A name that somebody chose stays; the one that was made of the first message does not."""
     name = call.text("summary").strip()
-    state = await call.service.operations.state(call.attached().key)
-    if not name or state.title_chosen:
-        return {"applied": False}
-    await call.service.operations.rename(call.key, name, chosen=False)
-    return {"applied": True}
+    key = call.attached().key
+    return {"applied": bool(name) and await call.service.operations.suggest_title(key, name)}
 
 
 # The mode
@@ -66,11 +64,9 @@ async def get_mode(call: Call) -> Any:
 @method("session.mode.set")
 async def set_mode(call: Call) -> Any:
     key, wanted = call.attached().key, _mode(call.text("mode"))
-    now = (await call.service.operations.state(key)).mode
-    expected = call.given("expectedMode", str, "") or now
-    if expected == now != wanted:
-        await call.service.operations.record(key, ModeChanged(new_mode=wanted, previous_mode=now))
-    return {"status": "unchanged", "modelChanged": False, "modeApplied": expected == now}
+    expected = call.given("expectedMode", str, "") or None
+    applied = await call.service.operations.change_mode(key, wanted, expected=expected)
+    return {"status": "unchanged", "modelChanged": False, "modeApplied": applied}
 
 
 def _mode(name: str) -> Mode:
@@ -94,14 +90,20 @@ async def get_model(call: Call) -> Any:
 async def switch_model(call: Call) -> Any:
     attached = call.attached()
     name, effort = call.text("modelId"), _effort(call)
-    state = await call.service.operations.state(attached.key)
-    model, provider = await _switched(call, attached.params, state, name)
-    await _change(call, state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
+    model, said = name, ""
+
+    async def switched(state: State) -> list[Body]:
+        nonlocal model, said
+        model, provider = await _switched(call, attached.params, state, name)
+        said = _said(state, model, effort)
+        return _changed(state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
+
+    await call.service.operations.change(attached.key, switched)
     return {
         "status": "applied",
         "deferred": False,
         "modelId": shown_model(model),
-        "message": _said(state, model, effort),
+        "message": said,
         "deprecationWarnings": [],
     }
 
@@ -151,12 +153,12 @@ def _said(state: State, model: str, effort: str | None) -> str:
     return f"Model changed from {shown_model(state.model)} to {shown_model(model)}{after}"
 
 
-async def _change(call: Call, state: State, model: str | None, settings: SettingsChanged) -> None:
-    """All of it in one record: no step is made with a half of it."""
+def _changed(state: State, model: str | None, settings: SettingsChanged) -> list[Body]:
+    """Records to be written together: no step is made with a half of them."""
+    bodies: list[Body] = [settings] if settings != SettingsChanged() else []
     if model is not None and model != state.model:
-        await call.service.operations.change_model(call.key, model, previous=state.model, settings=settings)
-    elif settings != SettingsChanged():
-        await call.service.operations.record(call.key, settings)
+        bodies.append(ModelChanged(new_model=model, previous_model=state.model))
+    return bodies
 
 
 # The options
@@ -176,21 +178,26 @@ class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
 async def update_options(call: Call) -> Any:
     attached, wanted = call.attached(), parsed(call.params, Options)
     assert isinstance(wanted, Options)
-    state = await call.service.operations.state(attached.key)
     params = _merged(attached, wanted)
-    settings = SettingsChanged(
-        system_message=wanted.system_message.text() if wanted.system_message else UNSET,
-        system_mode=_system_mode(wanted),
-        working_directory=await existing_directory(call, wanted.working_directory),
-        tools=_tools(call, params, state, wanted),
-        reasoning_effort=_effort(call) or UNSET,
-        stream=UNSET if (streams := wanted.streams()) is None else streams,
-        client_name=UNSET if wanted.client_name is None else wanted.client_name,
-    )
+    directory = await existing_directory(call, wanted.working_directory)
+
+    async def updated(state: State) -> list[Body]:
+        model, provider = await _model_of(call, params, state, wanted)
+        settings = SettingsChanged(
+            system_message=wanted.system_message.text() if wanted.system_message else UNSET,
+            system_mode=_system_mode(wanted),
+            working_directory=directory,
+            tools=_tools(call, params, state, wanted),
+            reasoning_effort=_effort(call) or UNSET,
+            stream=UNSET if (streams := wanted.streams()) is None else streams,
+            client_name=UNSET if wanted.client_name is None else wanted.client_name,
+            provider=provider,
+        )
+        return _changed(state, model, settings)
+
     if wanted.available_tools is not None or wanted.excluded_tools is not None:
         await offer_again(call, attached, params)
-    model, provider = await _model_of(call, params, state, wanted)
-    await _change(call, state, model, msgspec.structs.replace(settings, provider=provider))
+    await call.service.operations.change(attached.key, updated)
     attached.params = params
     attached.member.streaming = bool(params.streaming)
     return {"success": True, "pluginHookCount": 0}

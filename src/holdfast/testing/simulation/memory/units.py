@@ -5,7 +5,17 @@ from msgspec.structs import replace
 from holdfast.events import codec
 from holdfast.events.event import SHOWN, Event
 from holdfast.events.ids import Position
-from holdfast.store.store import Committed, FenceMissed, NewSession, Outcome, Promotion, Rejected, Segment, Unit
+from holdfast.store.store import (
+    HEAD_MOVED,
+    Committed,
+    FenceMissed,
+    NewSession,
+    Outcome,
+    Promotion,
+    Rejected,
+    Segment,
+    Unit,
+)
 from holdfast.testing.simulation.memory import tasks
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord, Written
 
@@ -62,7 +72,7 @@ def _record_refusal(unit: Unit, session: SessionRecord | None) -> Outcome | None
 
 def _head_refusal(unit: Unit, session: SessionRecord) -> Rejected | None:
     is_as_supposed = unit.supposes_head is None or unit.supposes_head == len(session.events)
-    return None if is_as_supposed else Rejected("the head has moved")
+    return None if is_as_supposed else Rejected(HEAD_MOVED)
 
 
 def _create(db: Database, unit: Unit, now: int) -> SessionRecord:

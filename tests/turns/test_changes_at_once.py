@@ -1,0 +1,185 @@
+"""Records that follow from the session's state, written through two processes at once: the second one is decided
+anew, so that neither change is lost. On both databases, and both processes have read before either writes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.app import Runtime
+from holdfast.events.body import Body
+from holdfast.events.ids import Key, SessionId
+from holdfast.events.session import ClientTool, SettingsChanged
+from holdfast.server.errors import Conflict
+from holdfast.server.operations import CHANGE_TRIES
+from holdfast.server.presence import Arrival, Presence
+from holdfast.session.state import State
+from holdfast.store.store import Outcome, Store, Unit
+from tests.faults.world import comes_true, note_beside, patience, runtime_on
+
+pytestmark = pytest.mark.anyio
+
+SESSION = SessionId("s")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "test.db"
+    if request.param == "postgresql":
+        note_beside(path).write_text(request.getfixturevalue("postgres_url"))
+    return path
+
+
+class Gated:
+    """A store whose next commit waits until those of the others are handed in as well: all have read by then."""
+
+    def __init__(self, store: Store, barrier: asyncio.Barrier) -> None:
+        self._store = store
+        self._barrier: asyncio.Barrier | None = barrier
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, unit: Unit) -> Outcome:
+        barrier, self._barrier = self._barrier, None
+        if barrier is not None:
+            async with patience():
+                await barrier.wait()
+        return await self._store.commit(unit)
+
+
+class Door:
+    """The way to the session through one process."""
+
+    def __init__(self, runtime: Runtime, barrier: asyncio.Barrier) -> None:
+        self.store = runtime.store
+        self.key = Key(runtime.owner, SESSION)
+        self.operations = runtime.operations
+        self.operations.store = cast(Store, Gated(runtime.store, barrier))
+        self.presence = Presence(runtime.operations, runtime.store, runtime.clock)
+
+    async def resume(self, name: str, *tools: str) -> None:
+        async def nothing_else(state: State) -> SettingsChanged:
+            return SettingsChanged()
+
+        arrival = Arrival(attachment_id=name, tools=tuple(map(tool, tools)))
+        await self.presence.resume(self.key, arrival, continue_pending_work=True, settings=nothing_else)
+
+    async def state(self) -> State:
+        return await self.operations.state(self.key)
+
+
+def tool(name: str) -> ClientTool:
+    return ClientTool(name=name, description="Does it", parameters={"type": "object"}, asks_permission=False)
+
+
+@asynccontextmanager
+async def two_doors(database: Path) -> AsyncIterator[tuple[Door, Door]]:
+    barrier = asyncio.Barrier(2)
+    async with runtime_on(database, work=False) as one, runtime_on(database, work=False) as two:
+        await one.session(SESSION, conventions="copilot", working_directory=str(database.parent))
+        yield Door(one, barrier), Door(two, barrier)
+
+
+async def both(*work: Awaitable[object]) -> None:
+    async with patience():
+        await asyncio.gather(*work)
+
+
+async def test_two_clients_that_resume_through_two_processes_at_once_both_keep_their_tools(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        await both(one.resume("one", "ta"), two.resume("two", "tb"))
+        assert {found.name for found in (await one.state()).client_tools} == {"ta", "tb"}
+
+
+async def test_a_client_that_leaves_takes_no_tool_of_one_that_comes_at_that_moment(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        await both(one.resume("stays", "ta"), two.resume("leaves", "tb"))
+        barrier = asyncio.Barrier(2)
+        one.operations.store = cast(Store, Gated(one.store, barrier))
+        two.operations.store = cast(Store, Gated(two.store, barrier))
+        await both(one.resume("comes", "tc"), two.presence.leave(two.key, "leaves"))
+        assert {found.name for found in (await one.state()).client_tools} == {"ta", "tc"}
+
+
+async def test_rules_granted_through_two_processes_at_once_both_hold(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        await both(
+            one.operations.grant(one.key, "", ("read(a)",)),
+            two.operations.grant(two.key, str(database.parent), ("read(b)",)),
+        )
+        assert set((await one.state()).place_rules) == {"read(a)", "read(b)"}
+
+
+async def test_a_grant_for_the_place_that_the_session_moves_to_meanwhile_holds_there(
+    database: Path, tmp_path: Path
+) -> None:
+    """The move has read what is granted there, and not yet written; the grant finds the session where it was."""
+    async with two_doors(database) as (one, two):
+        barrier = asyncio.Barrier(2)
+        one.operations.store = cast(Store, Gated(one.store, barrier))
+        two.operations.store = two.store
+        there = str(tmp_path / "there")
+
+        async def moved(state: State) -> list[Body]:
+            return [SettingsChanged(working_directory=there)]
+
+        moving = asyncio.create_task(one.operations.change(one.key, moved))
+        await comes_true(lambda: barrier.n_waiting == 1)
+        await two.operations.grant(two.key, there, ("read(c)",))
+        await both(barrier.wait(), moving)
+        assert (await one.state()).place_rules == ("read(c)",)
+
+
+async def test_allowing_all_keeps_a_rule_that_was_allowed_meanwhile(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+
+        async def allowed(state: State) -> list[Body]:
+            return [SettingsChanged(allow=(*state.allow, "shell(git *)"))]
+
+        await both(one.operations.allow_all(one.key, enabled=True), two.operations.change(two.key, allowed))
+        assert set((await one.state()).allow) == {"*", "shell(git *)"}
+
+
+async def test_of_two_that_change_an_expected_mode_at_once_one_finds_another(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        applied = await asyncio.gather(
+            one.operations.change_mode(one.key, "plan", expected="interactive"),
+            two.operations.change_mode(two.key, "autopilot", expected="interactive"),
+        )
+        assert sorted(applied) == [False, True]
+
+
+async def test_a_suggested_title_gives_way_to_one_that_is_chosen_meanwhile(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        barrier = asyncio.Barrier(2)
+        one.operations.store = cast(Store, Gated(one.store, barrier))
+        two.operations.store = two.store
+        suggesting = asyncio.create_task(one.operations.suggest_title(one.key, "Made up"))
+        await comes_true(lambda: barrier.n_waiting == 1)
+        await two.operations.rename(two.key, "Mine")
+        await both(barrier.wait(), suggesting)
+        assert not suggesting.result()
+        assert (await one.state()).title == "Mine"
+
+
+async def test_a_change_that_others_overtake_every_time_is_refused_and_writes_nothing(database: Path) -> None:
+    async with two_doors(database) as (one, two):
+        two.operations.store = two.store
+        one.operations.store = one.store
+        asked: list[int] = []
+
+        async def overtaken(state: State) -> list[Body]:
+            asked.append(state.head)
+            await two.operations.rename(two.key, f"Title {len(asked)}")
+            return [SettingsChanged(client_name="never")]
+
+        with pytest.raises(Conflict) as refused:
+            await one.operations.change(one.key, overtaken)
+        assert refused.value.code == "changed_meanwhile"
+        assert asked == sorted(set(asked))
+        assert len(asked) == CHANGE_TRIES
+        assert (await one.state()).client_name != "never"
