@@ -20,6 +20,7 @@ from holdfast.server.http.messages import (
     MessagePage,
     MessageView,
     TextView,
+    ToolCallView,
     page_of,
     starts_before,
 )
@@ -56,7 +57,7 @@ def logs(draw: st.DrawFn) -> list[Event]:
         if draw(st.booleans()):
             bodies += [SessionError(error_type="x", message="y")]
         bodies += [TurnEnded(turn_id=TURN, reason="completed")]
-    return [Event(Position(number), EventId(str(number)), 0, body) for number, body in enumerate(bodies, start=1)]
+    return numbered(bodies)
 
 
 async def backwards(log: Sequence[Event]) -> AsyncIterator[Event]:
@@ -101,11 +102,59 @@ def is_seen(message: MessageView) -> bool:
     return isinstance(message, FromUser | Failed)
 
 
+def numbered(bodies: Sequence[Body]) -> list[Event]:
+    return [Event(Position(number), EventId(str(number)), 0, body) for number, body in enumerate(bodies, start=1)]
+
+
+def silent_turn(*, steps: int, calls: int) -> list[Event]:
+    """A turn in which the model only calls tools, and says nothing until its end."""
+    bodies: list[Body] = [TurnStarted(turn_id=TURN)]
+    bodies += [UserMessage(message_id=MessageId("u"), turn_id=TURN, content="hi", delivery="idle")]
+    for number in range(1, steps + 1):
+        bodies += step(number, calls, "")
+    return numbered(bodies)
+
+
+async def test_a_page_that_is_extended_as_far_as_may_be_begins_with_the_message_that_made_its_calls() -> None:
+    log = silent_turn(steps=60, calls=5)
+    found = await pages(log, 50)
+    assert len(found) > 1
+    for page in found:
+        assert isinstance(page.messages[0], FromAssistant | FromUser)
+        assert without_owner(page) == set()
+    apart = [message for page in reversed(found) for message in page.messages]
+    assert apart == list((await page_of(backwards(log), 10_000)).messages)
+
+
+async def test_a_page_does_not_begin_with_an_error_that_stands_among_the_results_of_a_step() -> None:
+    started, answered, *results, ended = step(1, 3, "text")
+    bodies = [started, answered, *results[:4], SessionError(error_type="x", message="between"), *results[4:], ended]
+    for limit in range(1, 5):
+        newest, *_ = await pages(numbered([TurnStarted(turn_id=TURN), *bodies]), limit)
+        assert without_owner(newest) == set()
+
+
+async def test_a_result_whose_call_is_nowhere_extends_a_page_no_further_than_to_its_step() -> None:
+    lost = ToolCompleted(tool_call_id=ToolCallId("lost"), success=False, content="cut", error="interrupted")
+    log = numbered([TurnStarted(turn_id=TURN), *step(1, 1, "text"), *step(2, 0, "more")[:-1], lost])
+    newest, *_ = await pages(log, 1)
+    assert [type(message) for message in newest.messages] == [FromAssistant, FromTool]
+
+
+def without_owner(page: MessagePage) -> set[str]:
+    """The calls whose results are on a page without the message that made them."""
+    results = {message.tool_call_id for message in page.messages if isinstance(message, FromTool)}
+    for message in page.messages:
+        if isinstance(message, FromAssistant):
+            results -= {block.tool_call_id for block in message.blocks if isinstance(block, ToolCallView)}
+    return results
+
+
 async def test_a_page_is_not_extended_without_end() -> None:
     bodies: list[Body] = [TurnStarted(turn_id=TURN)]
     for number in range(300):
         bodies += step(number, 1, "")
-    log = [Event(Position(number), EventId(str(number)), 0, body) for number, body in enumerate(bodies, start=1)]
+    log = numbered(bodies)
     newest, *_ = await pages(log, 10)
     assert len(newest.messages) == 210
     assert newest.before is not None

@@ -14,10 +14,11 @@ from holdfast.events.ids import Position
 from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock, UserMessage
 from holdfast.events.session import SessionError, SessionInfo
 from holdfast.events.tool import ToolCompleted
-from holdfast.events.turn import TurnEnded
+from holdfast.events.turn import StepStarted, TurnEnded
 
 MAX_EXTENDED: Final = 200
-"""How many more messages a page may have than were asked for."""
+"""How many more messages a page may have than were asked for, to have something to see in it. Beyond that it is
+extended only to the message that made the calls of its oldest step, so that its results are not without their calls."""
 
 
 class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
@@ -111,25 +112,50 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
 
 async def page_of(events: AsyncIterator[Event], limit: int) -> MessagePage:
     """The last page of these events, which come newest first."""
-    found: list[MessageView] = []
-    has_visible = False
+    growing = GrowingPage(limit)
     async for event in events:
+        if isinstance(event.body, StepStarted):
+            growing.step_began()
         said = view_of(event)
         if said is None:
             continue
-        if _is_full(found, limit, has_visible):
-            return MessagePage(messages=tuple(reversed(found)), before=found[-1].position)
-        found.append(said)
-        has_visible = has_visible or _is_visible(said)
-    return MessagePage(messages=tuple(reversed(found)), before=None)
+        if growing.may_begin_here():
+            return MessagePage(messages=tuple(reversed(growing.messages)), before=growing.messages[-1].position)
+        growing.extend(said)
+    return MessagePage(messages=tuple(reversed(growing.messages)), before=None)
 
 
-def _is_full(found: list[MessageView], limit: int, has_visible: bool) -> bool:
-    """Whether a page may begin with what it begins with now, before the next older message is added to it."""
-    if len(found) < limit:
-        return False
-    is_inside_group = isinstance(found[-1], FromTool)
-    return len(found) >= limit + MAX_EXTENDED or (has_visible and not is_inside_group)
+class GrowingPage:
+    """A page that is extended message by message, the newest first."""
+
+    def __init__(self, limit: int) -> None:
+        self.messages: list[MessageView] = []
+        self._limit = limit
+        self._has_visible = False
+        self._without_owner: set[str] = set()
+        """Calls whose results are on the page, and the message that made them is not yet."""
+
+    def extend(self, said: MessageView) -> None:
+        self.messages.append(said)
+        self._has_visible = self._has_visible or _is_visible(said)
+        match said:
+            case FromTool():
+                self._without_owner.add(said.tool_call_id)
+            case FromAssistant():
+                calls = (block.tool_call_id for block in said.blocks if isinstance(block, ToolCallView))
+                self._without_owner.difference_update(calls)
+            case _:
+                pass
+
+    def step_began(self) -> None:
+        """No older message can have made the calls of this step."""
+        self._without_owner.clear()
+
+    def may_begin_here(self) -> bool:
+        """Whether the page can do without the next older message."""
+        if len(self.messages) < self._limit or self._without_owner:
+            return False
+        return self._has_visible or len(self.messages) >= self._limit + MAX_EXTENDED
 
 
 def _is_visible(said: MessageView) -> bool:
