@@ -555,8 +555,13 @@ class Session:
         """Give the result of a client-side tool."""
         return await self._operations.answer_tool(self.key, RequestId(request_id), content, success=success)
 
-    async def stop(self, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
-        return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued)
+    async def stop(
+        self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
+    ) -> Stopped:
+        """End the running turn. Messages that wait come back, unless they are to be kept. With a `turn_id`, nothing is
+        stopped or taken back unless that turn is the one that runs."""
+        meant_for = TurnId(turn_id) if turn_id is not None else None
+        return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
 
     async def queue(self) -> tuple[InboxItem, ...]:
         return await self._operations.queue(self.key)

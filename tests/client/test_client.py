@@ -55,6 +55,13 @@ async def said(server: Server, session_id: str) -> list[str]:
     ]
 
 
+async def test_a_stop_may_name_the_turn_that_it_is_meant_for(server: Server) -> None:
+    session = await server.session()
+    turn = await session.run("good morning")
+    assert (await session.stop(turn_id=turn.turn_id)).outcome == "turn_ended_before"
+    assert (await session.stop()).outcome == "nothing_running"
+
+
 async def test_a_message_is_sent_and_its_turn_is_awaited(server: Server) -> None:
     session = await server.session()
     turn = await session.run("good morning")

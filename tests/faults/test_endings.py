@@ -196,6 +196,21 @@ async def test_fault_21_a_stopped_turn_says_that_it_was_stopped_and_has_no_error
         assert (await session.stop()).outcome == "nothing_running"
 
 
+async def test_fault_21_a_stop_for_a_turn_that_has_ended_leaves_the_message_that_waits_for_the_next(
+    database: Path,
+) -> None:
+    async with patience():
+        async with runtime_on(database) as runtime:
+            ended = await (await runtime.session("s")).run("Hello")
+        async with runtime_on(database, work=False) as runtime:
+            session = runtime.open("s")
+            await session.send("From another person", message_id="theirs")
+            late = await session.stop(turn_id=ended.turn_id)
+            assert (late.outcome, late.returned) == ("turn_ended_before", ())
+        async with runtime_on(database) as runtime:
+            assert (await runtime.open("s").result_of("theirs")).reason == "completed"
+
+
 async def test_fault_21_a_message_for_a_model_that_nobody_here_can_use_is_no_error_and_runs_with_another_model(
     database: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -166,3 +166,20 @@ async def test_a_stop_that_is_meant_for_another_turn_stops_nothing(own_place: Pl
         own_model.release()
         await saying
         assert (await client.texts(session))[-1] == LONG
+
+
+async def test_a_stop_that_is_meant_for_another_turn_takes_nobody_s_message_out_of_the_queue(
+    own_place: Place, own_model: Model
+) -> None:
+    async with own_place.serve() as server, server.client() as client:
+        session = await client.make()
+        own_model.hold(5)
+        saying = asyncio.create_task(client.say(session, "a long answer"))
+        await own_model.until_held()
+        await client.add(session, "from somebody else", message_id="theirs", delivery="enqueue")
+        stopped = (await client.post(f"/v1/sessions/{session}/cancel", json={"turn_id": "another"})).json()
+        assert (stopped["outcome"], stopped["returned"]) == ("turn_ended_before", [])
+        queue = (await client.get(f"/v1/sessions/{session}/queue")).json()
+        assert [waiting["message_id"] for waiting in queue["messages"]] == ["theirs"]
+        own_model.release()
+        await saying

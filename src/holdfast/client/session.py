@@ -170,10 +170,14 @@ class Session:
         made = answer_id if answer_id is not None else random_id()
         return await self._post(f"/requests/{quote(request_id, safe='')}", {"answer_id": made, **content}, Answered)
 
-    async def stop(self, *, stop_id: str | None = None, keep_queued: bool = False) -> Stopped:
-        """End the running turn. Messages that wait come back, unless they are to be kept."""
+    async def stop(
+        self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
+    ) -> Stopped:
+        """End the running turn. Messages that wait come back, unless they are to be kept. With a `turn_id`, nothing is
+        stopped or taken back unless that turn is the one that runs."""
         made = stop_id if stop_id is not None else random_id()
-        return await self._post("/cancel", {"stop_id": made, "keep_queued": keep_queued}, Stopped)
+        asked = {"stop_id": made, "keep_queued": keep_queued, **({} if turn_id is None else {"turn_id": turn_id})}
+        return await self._post("/cancel", asked, Stopped)
 
     # The queue
 

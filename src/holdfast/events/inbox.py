@@ -76,9 +76,13 @@ class Stop(Payload, frozen=True, tag="stop"):
     keep_queued: bool = False
     cause: StopCause = "stopped"
     meant_for: TurnId | None = None
-    """The turn that its sender saw; if another one runs, or none, there is nothing to stop."""
+    """The turn that its sender saw; if another one runs, or none, nothing is stopped and the queue stays as it is."""
     turn_id: TurnId | None = None
     """Set by the store as it accepts the stop: the turn that it ends. None: nothing was running."""
+
+    def comes_too_late(self, running: TurnId | None) -> bool:
+        """Whether it is meant for another turn than the one that runs."""
+        return self.meant_for is not None and self.meant_for != running
 
 
 class Rewind(Payload, frozen=True, tag="rewind"):

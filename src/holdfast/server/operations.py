@@ -517,8 +517,8 @@ class Operations:
         cause: StopCause = "stopped",
         meant_for: TurnId | None = None,
     ) -> Stopped:
-        """End the running turn, and no other: if it is not the one that it was `meant_for`, nothing is stopped. Waiting
-        messages come back, unless they are to be kept."""
+        """End the running turn, and no other: if it is not the one that it was `meant_for`, nothing is stopped or
+        taken back. Otherwise messages that wait come back, unless they are to be kept."""
         made = self._new_id() if stop_id is None else stop_id
         self._check_id("stop", made)
         item = inbox.Stop(stop_id=made, keep_queued=keep_queued, cause=cause, meant_for=meant_for)

@@ -209,12 +209,14 @@ class Inbox:
         self.db.execute(SQL["rest"], self.of)
 
     def stop(self, stop: Stop, item_key: str) -> Accepted:
-        """Accept a stop for the turn that runs now. With none there is nobody to wake: its receipt is final."""
-        removed = () if stop.keep_queued else self._clear_queue(item_key)
+        """Accept a stop for the turn that runs now. With none there is nobody to wake: its receipt is final. A stop
+        that is meant for another turn leaves the queue as it is."""
+        is_late = stop.comes_too_late(self.turn_id)
+        removed = () if stop.keep_queued or is_late else self._clear_queue(item_key)
         asked = codec.encode_item(stop)
         bound = msgspec.structs.replace(stop, turn_id=self.turn_id)
         payload = codec.encode_item(bound)
-        if stop.meant_for is not None and stop.meant_for != self.turn_id:
+        if is_late:
             item = self.add(bound, item_key, payload, state="promoted", outcome="turn_ended_before", original=asked)
             self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
         elif self.turn_id is not None:

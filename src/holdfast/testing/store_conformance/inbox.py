@@ -2,6 +2,7 @@
 
 import asyncio
 
+from holdfast.events.ids import TurnId
 from holdfast.events.inbox import Stop
 from holdfast.store.store import (
     Accepted,
@@ -211,6 +212,29 @@ class InboxConformance:
         await send(store, "later")
         assert accepted(await stop(store, keep_queued=True)).removed == ()
         assert keys_of(await store.waiting_items(KEY)) == ["later", "stop"]
+
+    async def test_a_stop_meant_for_a_turn_that_has_ended_leaves_the_queue_alone(self, store: Store) -> None:
+        """What waits was sent to the turn after it, perhaps by another person."""
+        lease = await running(store)
+        await store.commit(Unit(key=KEY, fence=lease.fence, status="idle", turn_id=None))
+        await send(store, "later")
+        late = accepted(await stop(store, meant_for=TURN))
+        assert (late.item.state, late.item.outcome, late.removed) == ("promoted", "turn_ended_before", ())
+        again = accepted(await stop(store, meant_for=TURN))
+        assert (again.duplicate, again.item.outcome, again.removed) == (True, "turn_ended_before", ())
+        assert keys_of(await store.waiting_items(KEY)) == ["later"]
+        row = await store.row(KEY)
+        assert row is not None
+        assert (row.status, row.waiting_messages) == ("queued", 1)
+
+    async def test_a_stop_meant_for_another_turn_than_the_running_one_leaves_both_turn_and_queue_alone(
+        self, store: Store
+    ) -> None:
+        await running(store)
+        await send(store, "later")
+        late = accepted(await stop(store, meant_for=TurnId("an earlier one")))
+        assert (late.item.state, late.item.outcome, late.removed) == ("promoted", "turn_ended_before", ())
+        assert keys_of(await store.waiting_items(KEY)) == ["later"]
 
     async def test_a_stop_with_nothing_running_says_so_and_wakes_nobody(self, store: Store) -> None:
         await create(store)

@@ -163,8 +163,11 @@ async def send(
     )
 
 
-async def stop(store: Store, stop_id: str = "stop", *, keep_queued: bool = False) -> Accepted | Refused:
-    return await store.put(KEY, Stop(stop_id=stop_id, keep_queued=keep_queued), item_key=stop_id, queue_limit=10)
+async def stop(
+    store: Store, stop_id: str = "stop", *, keep_queued: bool = False, meant_for: TurnId | None = None
+) -> Accepted | Refused:
+    asked = Stop(stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
+    return await store.put(KEY, asked, item_key=stop_id, queue_limit=10)
 
 
 async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:

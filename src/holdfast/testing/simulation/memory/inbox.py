@@ -95,11 +95,13 @@ def is_stopping(session: SessionRecord) -> bool:
 
 
 def accept_stop(session: SessionRecord, stop: Stop, item_key: str, now: int) -> Accepted:
-    """For the turn that runs now. With none there is nobody to wake: its receipt is final."""
-    removed = () if stop.keep_queued else _clear_queue(session, item_key)
+    """For the turn that runs now. With none there is nobody to wake: its receipt is final. A stop that is meant for
+    another turn leaves the queue as it is."""
+    is_late = stop.comes_too_late(session.turn_id)
+    removed = () if stop.keep_queued or is_late else _clear_queue(session, item_key)
     bound = replace(stop, turn_id=session.turn_id)
     outcome = ""
-    if stop.meant_for is not None and stop.meant_for != session.turn_id:
+    if is_late:
         outcome = "turn_ended_before"
     elif session.turn_id is None:
         outcome = "dequeued" if removed else "nothing_running"
