@@ -33,6 +33,15 @@ def test_every_kind_of_durable_write_is_visited() -> None:
     assert ran.status == 0, ran.output
 
 
+@pytest.mark.parametrize("scenario", ["question", "permission-race"])
+def test_a_process_that_is_frozen_while_it_holds_a_row_is_no_failure_of_the_others(scenario: str) -> None:
+    """Two answers are put at once: the process is frozen right behind the first, in the transaction of the second."""
+    trial = ("--scenario", scenario, "--seed", "100001", "--replay", "freeze@0/put:answer:after#1")
+    ran = campaign("--database", "postgresql", *trial)
+    assert ran.status == 0, ran.output
+    assert "1 freezes, 0 violations" in ran.output
+
+
 def test_every_defect_of_the_store_can_be_planted_in_this_one_too() -> None:
     assert set(PLANTS) <= set(BY_NAME)
 

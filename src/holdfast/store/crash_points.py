@@ -34,8 +34,13 @@ VERBS: Final = (
     "see_host",
     "renew",
     "delete",
+    "register",
 )
-"""The store's writing methods. A campaign that does not visit one of them has a hole."""
+"""The store's writing methods, and `register`, which opening a store begins with. A campaign that does not visit one of
+them has a hole."""
+
+ONLY_POSTGRESQL: Final = ("show_life",)
+"""Writes that SQLite has no need for: there the system itself knows which processes live."""
 
 _visitor: Callable[[str], None] | None = None
 

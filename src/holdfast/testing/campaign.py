@@ -28,17 +28,13 @@ import msgspec
 
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.inbox import Item, TaskNews
-from holdfast.events.session import SessionInfo
-from holdfast.store.crash_points import VERBS
+from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
 from holdfast.testing import postgres_trials
 from holdfast.testing.defects import BY_NAME as PLANTABLE
 from holdfast.testing.defects import DEFECTS, Defect
 from holdfast.testing.runner import Jobs, run
 from holdfast.testing.scenarios import BY_NAME, SCENARIOS
 from holdfast.testing.trial import Database, Kind, Point, Result, Trial, parse
-
-NOT_WRITTEN_YET = (SessionInfo,)
-"""Events that the log knows and no operation writes."""
 
 MAX_RECOVERIES = 3
 """How deep a recovery is itself killed. One more would make the runtime, rightly, take the turn for poison."""
@@ -106,7 +102,7 @@ class Campaign:
 
     def _trials(self) -> Iterator[Trial]:
         """Round and round, so that every scenario has had some whenever the campaign is ended."""
-        endless = {name: plan(name, tally, self._seed) for name, tally in self.tallies.items()}
+        endless = {name: plan(name, tally, self._seed, self._jobs.database) for name, tally in self.tallies.items()}
         while hungry := [name for name, tally in self.tallies.items() if tally.is_hungry()]:
             for name in hungry:
                 yield next(endless[name])
@@ -127,7 +123,7 @@ class Campaign:
             print(f"{self.kills()}{wanted} kills …", file=sys.stderr, flush=True)
 
 
-def plan(name: str, tally: Tally, seed: int) -> Iterator[Trial]:
+def plan(name: str, tally: Tally, seed: int, database: Database = "sqlite") -> Iterator[Trial]:
     """Trials without end: every point in turn, in a seeded order; now and then something worse than a single kill."""
     chance = random.Random(f"{seed} {name}")
     places = aims_at(tally.points)
@@ -145,7 +141,7 @@ def plan(name: str, tally: Tally, seed: int) -> Iterator[Trial]:
                 yield msgspec.structs.replace(trial, aims=(f"~{chance.uniform(0, tally.seconds):.4f}",))
             case 7:
                 yield msgspec.structs.replace(trial, kind="pair")
-            case 8 | 9 | 10 if can_freeze(aims):
+            case 8 | 9 | 10 if can_freeze(aims, database):
                 yield msgspec.structs.replace(trial, kind="freeze")
             case _:
                 yield trial
@@ -161,27 +157,33 @@ def aims_at(points: Sequence[Point]) -> list[tuple[int, tuple[str, ...]]]:
     return places
 
 
-def can_freeze(aims: Sequence[str]) -> bool:
-    """Only where the process holds no transaction: it would hold up everybody, and not only itself."""
-    return len(aims) == 1 and ":after#" in aims[0] and not aims[0].startswith("tool:")
+def can_freeze(aims: Sequence[str], database: Database) -> bool:
+    """On SQLite only after a write: a frozen transaction would hold up every other writer for as long as it is frozen.
+    PostgreSQL ends such a transaction by itself."""
+    is_outside = ":after#" in aims[0] or database == "postgresql"
+    return len(aims) == 1 and is_outside and not aims[0].startswith(NEVER_FROZEN)
+
+
+NEVER_FROZEN = ("tool:", "register:")
+"""A tool's effect is outside every transaction; and one that can't register did not start, and says so."""
 
 
 # What must have been visited
 
 
-def unvisited(points: set[str]) -> list[str]:
+def unvisited(points: set[str], database: Database) -> list[str]:
     """Points that the code has and nobody passed: both sides of every verb, every kind of item and every event. News of
     tasks is put by the verbs that note what became of them."""
     missing = [
         f"{verb}:{side}"
-        for verb in VERBS
+        for verb in (*VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
         for side in ("before", "after")
         if not any(point.startswith(f"{verb}:") and point.endswith(f":{side}") for point in points)
     ]
     kinds = [str(kind.__struct_config__.tag) for kind in Item.__args__ if kind is not TaskNews]
     missing += [f"put:{kind}" for kind in kinds if f"put:{kind}:after" not in points]
     written = {name for point in points if point.startswith("commit:") for name in point.split(":")[1].split("+")}
-    known = {str(kind.__struct_config__.tag) for kind in (*PROGRESS, *RECORDS) if kind not in NOT_WRITTEN_YET}
+    known = {str(kind.__struct_config__.tag) for kind in (*PROGRESS, *RECORDS)}
     return missing + [f"commit:{name}" for name in sorted(known - written)]
 
 
@@ -207,7 +209,7 @@ def _catch(jobs: Jobs, defect: Defect, seed: int) -> bool:
                 return
             yield trial
 
-    for trials in (calm_trials(defect, seed), violent_trials(defect, seed, points)):
+    for trials in (calm_trials(defect, seed), violent_trials(defect, seed, points, jobs.database)):
         for result in jobs.run(until_caught(trials)):
             kills += result.kills + result.freezes
             points.setdefault(result.trial.scenario, result.points)
@@ -233,13 +235,15 @@ def calm_trials(defect: Defect, seed: int) -> Iterator[Trial]:
 PAIRS = 6
 
 
-def violent_trials(defect: Defect, seed: int, points: Mapping[str, Sequence[Point]]) -> Iterator[Trial]:
+def violent_trials(
+    defect: Defect, seed: int, points: Mapping[str, Sequence[Point]], database: Database
+) -> Iterator[Trial]:
     """Kill, or freeze, at every point near the defect; a race may need a few rounds."""
     kind: Kind = "freeze" if "freeze" in defect.kinds else "kill"
     for number in range(ROUNDS):
         for name in defect.scenarios:
             for stage, aims in aims_at(points[name]):
-                if defect.near in aims[-1] and (kind == "kill" or can_freeze(aims)):
+                if defect.near in aims[-1] and (kind == "kill" or can_freeze(aims, database)):
                     yield Trial(
                         scenario=name, kind=kind, stage=stage, aims=aims, seed=seed + number, defect=defect.name
                     )
@@ -295,7 +299,7 @@ def _campaign(options: argparse.Namespace, jobs: Jobs) -> int:
         sys.stderr.write("\r" + " " * 60 + "\r")
     _say_table(campaign.tallies)
     points = {point.name for tally in campaign.tallies.values() for point in tally.points}
-    holes = [] if options.scenario else unvisited(points)
+    holes = [] if options.scenario else unvisited(points, jobs.database)
     for hole in holes:
         print(f"no scenario visits {hole}")
     violations = sum(tally.violations for tally in campaign.tallies.values())

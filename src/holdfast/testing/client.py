@@ -20,10 +20,11 @@ from holdfast.server.presence import Arrival, Presence
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.state import State
 from holdfast.store.clock import SystemClock
+from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Cursor
 from holdfast.store.tasks import TaskRow
-from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown
+from holdfast.testing.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown, Unanswered
 
 SECRET_KEY = "key:campaign"
 SEALED = b"sealed"
@@ -362,12 +363,21 @@ class Client:
 
     async def _ask(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
         try:
-            outcome, refused = str(await ask() or ""), ""
+            outcome, refused = str(await self._insist(step, ask) or ""), ""
         except OperationError as error:
             outcome, refused = "", error.code
         entry = Acknowledged(process=self._process, step=step, outcome=outcome, refused=refused, about=about)
         self.journal.add(entry)
         self._done[step] = entry
+
+    async def _insist(self, step: str, ask: Callable[[], Awaitable[object]]) -> object:
+        """A write whose outcome the store does not know is asked for again under the same id, as every client does."""
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable as error:
+                self.journal.add(Unanswered(process=self._process, step=step, code=error.code))
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def _answer(self, answer_id: str, asked: RequestId, ask: Callable[[], Awaitable[Answered]]) -> None:
         async def answer() -> str:

@@ -18,7 +18,7 @@ from holdfast.session.history import context
 from holdfast.session.state import IllegalTransition, Phase, State, next_phase
 from holdfast.testing.client import is_silent
 from holdfast.testing.evidence import Evidence
-from holdfast.testing.journal import Acknowledged, Asked, Failed, Opened, Read, Shown
+from holdfast.testing.journal import Acknowledged, Asked, Died, Failed, Opened, Read, Shown, Unanswered
 from holdfast.testing.stage import REPEATABLE
 from holdfast.testing.trial import Violation
 
@@ -46,10 +46,16 @@ def _acknowledged(evidence: Evidence, verb: str) -> list[Acknowledged]:
 
 
 def nothing_fails_by_itself(evidence: Evidence) -> Iterator[str]:
-    """No process got stuck, raised, or logged an exception of its own."""
+    """No process got stuck, raised, or logged an exception of its own; and the store left no write unanswered, but for
+    those of a process that was frozen, whose transactions the database may have ended meanwhile."""
+    frozen = {
+        found.process for found in evidence.journal if isinstance(found, Died) and evidence.trial.kind == "freeze"
+    }
     for entry in evidence.journal:
         if isinstance(entry, Failed):
             yield f"process {entry.process}: {entry.text}"
+        elif isinstance(entry, Unanswered) and entry.process not in frozen:
+            yield f"process {entry.process} was not told what came of {entry.step}: {entry.code}"
 
 
 def accepted_means_committed(evidence: Evidence) -> Iterator[str]:

@@ -32,6 +32,13 @@ class Acknowledged(Entry, frozen=True, tag="acknowledged"):
     """The request that an answer was for."""
 
 
+class Unanswered(Entry, frozen=True, tag="unanswered"):
+    """The store could not say whether a write took place; the client asks again under the same id."""
+
+    step: str
+    code: str
+
+
 class Read(Entry, frozen=True, tag="read"):
     """A reader was given an event."""
 
@@ -86,7 +93,7 @@ class Failed(Entry, frozen=True, tag="failed"):
     text: str
 
 
-AnyEntry = Opened | Acknowledged | Read | Shown | Affected | Asked | Passed | Died | Failed
+AnyEntry = Opened | Acknowledged | Unanswered | Read | Shown | Affected | Asked | Passed | Died | Failed
 
 _decoder = msgspec.json.Decoder(AnyEntry)
 

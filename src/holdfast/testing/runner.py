@@ -24,7 +24,7 @@ from holdfast.testing.evidence import collect
 from holdfast.testing.journal import Died, Passed, read
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.scenarios import BY_NAME
-from holdfast.testing.trial import Point, Result, Trial, Violation
+from holdfast.testing.trial import Database, Point, Result, Trial, Violation
 from holdfast.testing.victim import KEY, Part
 
 MAX_PROCESSES = 16
@@ -186,6 +186,7 @@ class Jobs:
 
     def __init__(self, count: int, scratch: Path, urls: Sequence[str] = ()) -> None:
         gc.freeze()
+        self.database: Database = "postgresql" if urls else "sqlite"
         self._sockets: list[socket.socket] = []
         self._pids: list[int] = []
         for number in range(count):

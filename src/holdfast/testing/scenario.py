@@ -40,6 +40,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """All commands end between its stages, when no process looks after them."""
     retention_seconds: float = 86_400.0
     """Tasks that ended so long ago are forgotten."""
+    shows_life_every_seconds: float = 8.0
+    """How often its processes show PostgreSQL that they live."""
     is_deleted: bool = False
     kills_itself: bool = False
     """The model ends the process: the runtime must give up on it."""

@@ -9,6 +9,7 @@ from holdfast.events.session import (
     ClientTool,
     ModeChanged,
     PlanChanged,
+    SessionInfo,
     SessionShutdown,
     TitleChanged,
     ToolDelivered,
@@ -162,6 +163,7 @@ async def _records(client: Client) -> None:
     await client.rename("A title")
     await client.change_model("scripted")
     await client.record("mode", ModeChanged(new_mode="plan", previous_mode="interactive"))
+    await client.record("info", SessionInfo(info_type="note", message="A line for people."))
     await client.record("plan", PlanChanged(operation="create"))
     await client.record("again", ToolDelivered(request_id=RequestId("r0"), tool_call_id=ToolCallId("t0")))
     client.open("hold")
@@ -409,6 +411,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         rules=(rule("first", says("One hold two.", "append_line"), DONE),),
         says=M1,
         ends={"m1": COMPLETED},
+        shows_life_every_seconds=0.01,
     ),
     Scenario(
         name="entrusted",

@@ -32,6 +32,7 @@ from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
+from holdfast.store.postgres import connections, liveness
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
@@ -63,6 +64,9 @@ LAG_SECONDS = 0.01
 
 LIMITS = TurnLimits(running=1, in_flight=1)
 """A crash must leave no slot taken, and no place: the only session there is would never run again."""
+
+FROZEN_TRANSACTION_MILLISECONDS = 300
+"""How long PostgreSQL lets a frozen process of a campaign hold rows. The product gives it more time."""
 
 BOUNDS = Bounds(
     linger_seconds=0.02,
@@ -188,6 +192,8 @@ async def _play(part: Part, journal: Journal) -> None:
 async def _store(part: Part) -> Store:
     url = postgres_trials.url_of(part.folder)
     if url is not None:
+        liveness.SHOW_LIFE_SECONDS = part.scenario.shows_life_every_seconds  # type: ignore[misc]
+        connections._SETTINGS["idle_in_transaction_session_timeout"] = str(FROZEN_TRANSACTION_MILLISECONDS)
         return await PostgresStore.open(url, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
     file = part.folder / "holdfast.db"
     return await SqliteStore.open(file, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)

@@ -69,11 +69,11 @@ class Leases:
         await self.register(db, ttl_seconds=ttl_seconds)
         return False, "process"
 
-    async def show_life(self, db: Link) -> tuple[None, str | None]:
+    async def show_life(self, db: Link) -> tuple[None, str]:
         """Say that this process is there, whether it holds anything or not."""
         if await db.run("show_life", self._me, ALIVE_SECONDS) == 0:
             await self.register(db, ttl_seconds=0)
-        return None, None
+        return None, "process"
 
     async def leave(self, db: Link) -> tuple[None, str]:
         """A clean end: what this process held can be claimed at once."""

@@ -32,7 +32,7 @@ class Liveness:
 
     async def show(self) -> None:
         try:
-            await write(self._lane, "", self._leases.show_life, is_synced=False)
+            await write(self._lane, "show_life", self._leases.show_life, is_synced=False)
         except StoreUnavailable as error:
             log.warning("could not show that this process lives: %s", error.message)
 

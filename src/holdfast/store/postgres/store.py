@@ -129,7 +129,7 @@ class PostgresStore:
         else:
             await first.close(timeout=5)
         try:
-            await write(store._renewals, "", lambda db: own.register(db, ttl_seconds=FIRST_TTL_SECONDS))
+            await write(store._renewals, "register", lambda db: own.register(db, ttl_seconds=FIRST_TTL_SECONDS))
         except BaseException:
             await store._renewals.close()
             raise

@@ -12,6 +12,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
+from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
@@ -524,8 +525,11 @@ def _register(db: sqlite3.Connection, own: Leases) -> None:
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("BEGIN IMMEDIATE")
     own.register(db, FIRST_TTL_SECONDS)
+    crash_points.reach("register:process:before")
     db.execute("COMMIT")
+    crash_points.reach("register:process:after")
     own.bury_strangers(db)
+    crash_points.reach("register:strangers:after")
 
 
 def _delete(db: sqlite3.Connection, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:
