@@ -352,3 +352,23 @@ async def backend_of(store: PostgresStore) -> int:
         return int(await link.raw.fetchval("SELECT pg_backend_pid()"))
     finally:
         store._reads.give_back(link)
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+async def test_a_process_that_stands_still_before_it_runs_what_it_prepared_holds_no_row_for_ever(
+    url: str, monkeypatch: pytest.MonkeyPatch, is_pooled: bool
+) -> None:
+    """PostgreSQL takes it for one that is at work: neither the idle timeout nor that of statements ends it."""
+    monkeypatch.setattr(connections, "_TRANSACTION_BOUND", "transaction_timeout = 300")
+    address = connections.Address(url, is_pooled=is_pooled)
+    still, other = await address.connect(), await asyncpg.connect(url)
+    try:
+        await other.execute("CREATE TABLE place (x integer); INSERT INTO place VALUES (1)")
+        await still.execute(address.begin)
+        await still.fetch("SELECT x FROM place FOR UPDATE")
+        await still.prepare("SELECT x FROM place WHERE x = $1")  # type: ignore[attr-defined]
+        async with asyncio.timeout(30):
+            assert await other.fetchval("SELECT x FROM place FOR UPDATE") == 1
+    finally:
+        still.terminate()
+        other.terminate()

@@ -67,6 +67,8 @@ LIMITS = TurnLimits(running=1, in_flight=1)
 
 FROZEN_TRANSACTION_MILLISECONDS = 300
 """How long PostgreSQL lets a frozen process of a campaign hold rows. The product gives it more time."""
+LONGEST_TRANSACTION_MILLISECONDS = 2000
+"""The same for one that it does not see to be frozen, as it is between preparing a statement and running it."""
 
 BOUNDS = Bounds(
     linger_seconds=0.02,
@@ -193,6 +195,7 @@ async def _store(part: Part) -> Store:
     url = postgres_trials.url_of(part.folder)
     if url is not None:
         liveness.SHOW_LIFE_SECONDS = part.scenario.shows_life_every_seconds  # type: ignore[misc]
+        connections._TRANSACTION_BOUND = f"transaction_timeout = {LONGEST_TRANSACTION_MILLISECONDS}"  # type: ignore[misc]
         connections._SETTINGS["idle_in_transaction_session_timeout"] = str(FROZEN_TRANSACTION_MILLISECONDS)
         return await PostgresStore.open(url, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
     file = part.folder / "holdfast.db"

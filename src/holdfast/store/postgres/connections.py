@@ -23,6 +23,9 @@ STATEMENT_SECONDS: Final = 20.0
 LOCK_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 10.0
 """A process that stands still in the middle of a transaction holds rows for no longer than that."""
+TRANSACTION_SECONDS: Final = 60.0
+"""A process that stands still between preparing a statement and running it is not idle to PostgreSQL, which then waits
+without an end. From version 17 on it bounds the whole transaction."""
 
 CONNECT_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 5.0
@@ -46,6 +49,10 @@ _SETTINGS: Final = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+
+BOUNDS_TRANSACTIONS: Final = 17
+"""The first version of PostgreSQL that knows `transaction_timeout`."""
+_TRANSACTION_BOUND: Final = f"transaction_timeout = '{int(TRANSACTION_SECONDS * 1000)}'"
 
 
 class ServerVersion(Protocol):
@@ -80,10 +87,11 @@ class Connection(Protocol):
 class Address:
     """Where a database is. What it was made of, a password perhaps, is not shown."""
 
-    __slots__ = ("_url", "is_pooled")
+    __slots__ = ("_bounds_transactions", "_url", "is_pooled")
 
     def __init__(self, url: str, *, is_pooled: bool = False) -> None:
         self._url = url
+        self._bounds_transactions = False
         self.is_pooled = is_pooled
         """A pooler may give each transaction another server process: nothing may be left in one for the next."""
 
@@ -113,6 +121,13 @@ class Address:
             max_cacheable_statement_size=0,
             server_settings={"application_name": "holdfast", **({} if self.is_pooled else _SETTINGS)},
         )
+        self._bounds_transactions = connection.get_server_version().major >= BOUNDS_TRANSACTIONS
+        if self._bounds_transactions and not self.is_pooled:
+            try:
+                await connection.execute(f"SET {_TRANSACTION_BOUND}")
+            except BaseException:
+                connection.terminate()
+                raise
         return connection
 
     @property
@@ -130,7 +145,9 @@ class Address:
         """Behind a pooler the settings belong to the transaction, because a connection's are anybody's."""
         if not self.is_pooled:
             return ""
-        return "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
+        settings = [f"{name} = '{value}'" for name, value in _SETTINGS.items()]
+        settings += [_TRANSACTION_BOUND] * self._bounds_transactions
+        return "".join(f"; SET LOCAL {setting}" for setting in settings)
 
 
 class Link:

@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import Address, Connection
+from holdfast.store.postgres.connections import BOUNDS_TRANSACTIONS, Address, Connection
 from holdfast.store.postgres.failures import unusable
 from holdfast.store.survey import Schema
 
@@ -70,12 +70,18 @@ async def schema_of(db: Connection) -> Schema:
 
 async def _version(db: Connection, *, newest: int) -> int:
     """Most processes find everything done: they take no lock, and need no right to make anything."""
-    await db.execute(_BEGIN)
+    await _begin(db)
     try:
         await _check_server(db)
         return await _read_version(db, newest=newest)
     finally:
         await db.execute("ROLLBACK")
+
+
+async def _begin(db: Connection) -> None:
+    """A migration takes as long as it takes."""
+    is_bounded = db.get_server_version().major >= BOUNDS_TRANSACTIONS
+    await db.execute(_BEGIN + ("; SET LOCAL transaction_timeout = 0" if is_bounded else ""))
 
 
 async def _check_server(db: Connection) -> None:
@@ -118,7 +124,7 @@ async def _read_version(db: Connection, *, newest: int) -> int:
 
 async def _step(db: Connection, migrations: tuple[str, ...]) -> None:
     """One migration, unless another process was faster."""
-    await db.execute(_BEGIN)
+    await _begin(db)
     try:
         await db.execute(f"SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})", timeout=MIGRATION_SECONDS)
         await db.execute(_TABLE)
