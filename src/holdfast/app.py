@@ -50,7 +50,7 @@ from holdfast.server.operations import (
 from holdfast.server.reader import Reading
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
-from holdfast.store.errors import StoreUnusable
+from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Cursor, RequestRow, Row, Store
 from holdfast.store.survey import About, Role
@@ -139,6 +139,8 @@ class Runtime:
         self._store: Store | None = None
         self._worker: Worker | None = None
         self._hearing: asyncio.Task[None] | None = None
+        self._failure: StoreUnavailable | None = None
+        self._has_failed = asyncio.Event()
         self._operations: Operations | None = None
 
     async def __aenter__(self) -> Self:
@@ -202,6 +204,23 @@ class Runtime:
             await self._commands.close()
         if self._models is not None:
             await self._models.close()
+
+    async def until_failed(self) -> StoreUnavailable:
+        """Wait until this runtime can't go on, and learn why. Every call raises the same from then on; sessions that
+        ran here are free for other processes. A program that embeds the runtime decides itself whether to end."""
+        await self._has_failed.wait()
+        assert self._failure is not None
+        return self._failure
+
+    async def _store_died(self, error: StoreUnavailable) -> None:
+        """End what runs here; readers are sent to the store, which tells them."""
+        self._failure = error
+        self._has_failed.set()
+        if self._worker is not None:
+            await self._worker.stop(grace_seconds=0)
+        if self._keeper is not None:
+            await self._keeper.stop()
+        self._live.others_wrote()
 
     @property
     def operations(self) -> Operations:
@@ -285,6 +304,7 @@ class Runtime:
                 clock=self._clock,
                 limits=limits,
                 about=about,
+                on_death=self._store_died,
             )
         try:
             from holdfast.store.postgres.store import PostgresStore  # deferred: not everybody has it
@@ -300,6 +320,7 @@ class Runtime:
             clock=self._clock,
             limits=limits,
             about=about,
+            on_death=self._store_died,
             is_pooled=config.database_pooled == "on" or direct is not None,
             direct_url=direct.reveal() if direct is not None else None,
         )

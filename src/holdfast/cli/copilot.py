@@ -306,6 +306,7 @@ class _Process:
 
     async def serve(self, service: ServiceMaker) -> int:
         from holdfast.app import Runtime
+        from holdfast.cli.ending import until_ended
         from holdfast.observing.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
         from holdfast.server.copilot.listener import Listener, take_standard_streams
@@ -332,8 +333,10 @@ class _Process:
                 gone = asyncio.create_task(peer.finished())
                 gone.add_done_callback(lambda _: self._stop.set())
             importing = asyncio.create_task(_import_models())
-            await self._stop.wait()
-            importing.cancel()
+            try:
+                await until_ended(self._stop, self._runtime)
+            finally:
+                importing.cancel()
             await self._listener.close()
             await self._put_away()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.app import Runtime
-from holdfast.cli.ending import heed_signals
+from holdfast.cli.ending import heed_signals, until_ended
 from holdfast.cli.errors import USAGE, WORLD, Refusal
 from holdfast.cli.monitoring import metrics_of, monitored, traced
 from holdfast.cli.opening import log_of_server, warn_without_redis
@@ -80,9 +80,11 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
         if not works:
             _say("Sessions are run by other processes: start `holdfast worker` on the same database.")
         importing = asyncio.create_task(_import_models())
-        await stopping.wait()
-        importing.cancel()
-        await _drain(config, runtime, service, listener)
+        try:
+            await until_ended(stopping, runtime)
+        finally:
+            importing.cancel()
+            await _drain(config, runtime, service, listener)
 
 
 # Who may come in, and under which names

@@ -9,7 +9,7 @@ import os
 import sys
 
 from holdfast.app import Runtime
-from holdfast.cli.ending import heed_signals
+from holdfast.cli.ending import heed_signals, until_ended
 from holdfast.cli.monitoring import monitored, traced
 from holdfast.cli.opening import log_of_server, warn_without_redis
 from holdfast.config import Config
@@ -35,7 +35,7 @@ async def _work(config: Config, stopping: asyncio.Event) -> None:
         _say_hello(config)
         if port is not None:
             _say(f"Figures are on port {port}: /metrics, /healthz, /readyz.")
-        await stopping.wait()
+        await until_ended(stopping, runtime)
         held = runtime.worker.holding
         if held:
             _say(f"Ending: {held} session(s) come to the end of their step, or are handed over.")

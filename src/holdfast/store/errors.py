@@ -15,6 +15,7 @@ UnavailableCode = Literal[
     "store_unreachable",
     "store_read_only",
     "store_file_lost",
+    "store_writer_died",
 ]
 
 UnusableCode = Literal[

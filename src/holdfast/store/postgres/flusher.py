@@ -2,14 +2,18 @@
 the next; each unit has an outcome of its own, told only after the commit."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.connections import Lane
 from holdfast.store.postgres.failures import is_everybodys, is_lost, is_try_again, unavailable
 from holdfast.store.postgres.units import Group, UnitJob, Units, waves
+
+log = logging.getLogger(__name__)
 
 BATCH_LIMIT: Final = 1000
 """Units in one batch: bounds how long the first of them waits for the last."""
@@ -18,12 +22,23 @@ BATCH_BYTES: Final = 8 << 20
 
 
 class Flusher:
-    """The task, its connection and its queue. `committed` hears of every batch that wrote something."""
+    """The task, its connection and its queue. `committed` hears of every batch that wrote something; `died` is called
+    if the task fails, and no unit is left waiting."""
 
-    def __init__(self, lane: Lane, units: Units, committed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        units: Units,
+        committed: Callable[[], None],
+        died: Callable[[StoreUnavailable], None],
+    ) -> None:
         self._lane = lane
         self._units = units
         self._committed = committed
+        self._died = died
+        self._death: StoreUnavailable | None = None
+        self._in_hand: list[UnitJob] = []
+        """Taken from the queue and not yet told of an outcome."""
         self._queue: deque[UnitJob] = deque()
         self._wanted = asyncio.Event()
         self._stopping = False
@@ -35,27 +50,50 @@ class Flusher:
     def submit(self, job: UnitJob) -> None:
         self._queue.append(job)
         self._wanted.set()
+        if self._death is not None:
+            self._fail_all(self._death)
 
     async def stop(self) -> None:
         """End once all that was handed in is committed."""
         self._stopping = True
         self._wanted.set()
         if self._task is not None:
-            await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        """Cancelled is the task only with its event loop, which nothing has to be told of."""
+        try:
+            await self._flush_until_stopped()
+        except BaseException as error:
+            self._death = writer_died()
+            self._fail_all(self._death)
+            if not isinstance(error, asyncio.CancelledError):
+                log.critical("the task that commits failed; this process can't write any more", exc_info=error)
+                self._died(self._death)
+            raise
+
+    def _fail_all(self, death: StoreUnavailable) -> None:
+        jobs = [*self._in_hand, *self._queue]
+        self._in_hand = []
+        self._queue.clear()
+        for job in jobs:
+            job.error = death
+            job.settle()
+
+    async def _flush_until_stopped(self) -> None:
         while self._queue or not self._stopping:
             if not self._queue:
                 self._wanted.clear()
                 await self._wanted.wait()
                 continue
-            jobs = self._take()
+            jobs = self._in_hand = self._take()
             try:
                 await self._flush(jobs)
             except Exception as error:
                 _fail(jobs, error)
             for job in jobs:
                 job.settle()
+            self._in_hand = []
 
     def _take(self) -> list[UnitJob]:
         if len(self._queue) <= BATCH_LIMIT and sum([job.size for job in self._queue]) <= BATCH_BYTES:

@@ -12,6 +12,7 @@ from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, Ta
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
 from holdfast.store.postgres import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
@@ -71,7 +72,15 @@ _DELETES: Final = (
 class PostgresStore:
     """Made by `open`. Any number of processes, on any number of machines, may have the same database open."""
 
-    def __init__(self, address: Address, direct: Address | None, clock: Clock, token: str, own: Leases) -> None:
+    def __init__(
+        self,
+        address: Address,
+        direct: Address | None,
+        clock: Clock,
+        token: str,
+        own: Leases,
+        on_death: OnDeath | None = None,
+    ) -> None:
         self._clock = clock
         self._token = token
         self._leases = own
@@ -83,7 +92,11 @@ class PostgresStore:
         listens_at = direct if direct is not None else None if address.is_pooled else address
         self._changes = Changes(listens_at, self._reads, clock, token)
         self._liveness = Liveness(self._renewals, own)
-        self._flusher = Flusher(self._flushes, Units(process=token, now_ms=clock.now_ms), self._announcer.announce)
+        units = Units(process=token, now_ms=clock.now_ms)
+        self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._died)
+        self._on_death = on_death
+        self._death: StoreUnavailable | None = None
+        self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -102,12 +115,13 @@ class PostgresStore:
         limits: TurnLimits = NO_LIMITS,
         about: About = NOTHING_SAID,
         inbox_version: int = INBOX_VERSION,
+        on_death: OnDeath | None = None,
     ) -> Self:
         """Open the database, migrating it first. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do.
 
         `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run. With `is_pooled`
         there is a pooler at `url` that may give each transaction another connection; then `direct_url`, past it, is
-        used for migrations and for listening."""
+        used for migrations and for listening. `on_death` breaks off what runs here if the store can write no more."""
         clock = clock or SystemClock()
         address = Address(url, is_pooled=is_pooled)
         direct = Address(direct_url) if direct_url is not None else None
@@ -123,7 +137,7 @@ class PostgresStore:
             about=about,
             inbox_version=inbox_version,
         )
-        store = cls(address, direct, clock, token, own)
+        store = cls(address, direct, clock, token, own, on_death)
         if direct is None:
             store._renewals.adopt(first)
         else:
@@ -144,16 +158,34 @@ class PostgresStore:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
-        self._is_closed = True
-        await self._flusher.stop()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+    def _died(self, death: StoreUnavailable) -> None:
+        """The flusher failed: refuse everything from now on, and let others have the leases."""
+        if not self._is_closed:
+            self._death = death
+            self._dying = asyncio.ensure_future(self._give_up(death))
+
+    async def _give_up(self, death: StoreUnavailable) -> None:
+        try:
+            await break_off(self._on_death, death)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Free what this process holds, for the others to claim at once."""
         await self._liveness.stop()
         try:
             await write(self._renewals, "release", self._leases.leave)
             self._announcer.announce()
         except StoreUnavailable:
             pass  # The others will find that its time is over instead.
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        if self._dying is not None:
+            await self._dying
+        await self._flusher.stop()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._leave()
         await self._announcer.stop()
         await self._changes.close()
         for lane in (self._flushes, self._writes, self._reads, self._renewals):
@@ -426,6 +458,8 @@ class PostgresStore:
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("store_closed", "The store is closed. Open it again.")
+        if self._death is not None:
+            raise writer_died()
 
     async def _write(
         self,

@@ -14,6 +14,7 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
 from holdfast.store.putting import asked as put_asked
@@ -83,7 +84,9 @@ _DELETES: Final = (
 class SqliteStore:
     """Made by `open`. Many processes of one machine may have the same file open."""
 
-    def __init__(self, path: Path, clock: Clock, liveness: Liveness, own: Leases) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, liveness: Liveness, own: Leases, on_death: OnDeath | None = None
+    ) -> None:
         self._path = path
         self._clock = clock
         self._liveness = liveness
@@ -93,8 +96,13 @@ class SqliteStore:
         self._units = Units(process=liveness.token, now_ms=clock.now_ms)
         self._files = DatabaseFiles(path)
         self._checkpoints = Checkpoints(self._files)
-        self._writer = Writer(self._files, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all)
+        self._writer = Writer(
+            self._files, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all, self._died
+        )
         self._readers = Readers(self._files, self._loop)
+        self._on_death = on_death
+        self._death: StoreUnavailable | None = None
+        self._dying: asyncio.Task[None] | None = None
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -110,11 +118,13 @@ class SqliteStore:
         limits: TurnLimits = NO_LIMITS,
         about: About = NOTHING_SAID,
         inbox_version: int = INBOX_VERSION,
+        on_death: OnDeath | None = None,
     ) -> Self:
         """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
 
         `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run; `about` is for
-        people who look at the processes of a database."""
+        people who look at the processes of a database; `on_death` breaks off what runs here if the store can write no
+        more."""
         clock = clock or SystemClock()
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
@@ -130,7 +140,7 @@ class SqliteStore:
         )
         await asyncio.to_thread(_prepare, path, liveness, own)
         try:
-            store = cls(path, clock, liveness, own)
+            store = cls(path, clock, liveness, own, on_death)
         except (sqlite3.Error, StoreUnavailable) as error:
             liveness.end()
             raise (unusable(error, path) if isinstance(error, sqlite3.Error) else error) from error
@@ -145,7 +155,20 @@ class SqliteStore:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
+    def _died(self, death: StoreUnavailable) -> None:
+        """The writer failed: refuse everything from now on, and let others have the leases."""
+        self._death = death
+        self._dying = asyncio.ensure_future(self._give_up(death))
+
+    async def _give_up(self, death: StoreUnavailable) -> None:
+        try:
+            await break_off(self._on_death, death)
+        finally:
+            self._liveness.end()  # To the others, this process is dead.
+
     async def _close(self) -> None:
+        if self._dying is not None:
+            await self._dying
         try:
             await self._write("release", self._leases.leave, needs_sync=False)
         except StoreUnavailable:
@@ -414,7 +437,7 @@ class SqliteStore:
         seen = await self._data_version()
         while True:
             await self._clock.sleep(CHANGES_SECONDS)
-            if self._is_closed:
+            if self._is_closed or self._death is not None:
                 return
             if not wanted():
                 continue
@@ -433,8 +456,7 @@ class SqliteStore:
 
     async def backup(self, path: Path) -> None:
         """Raises `FileExistsError` rather than overwrite anything."""
-        if self._is_closed:
-            raise closed()
+        self._refuse_if_ended()
         self._files.check()
         try:
             await asyncio.to_thread(back_up, self._path, path)
@@ -443,9 +465,14 @@ class SqliteStore:
 
     # How work reaches the threads
 
-    def _future(self) -> asyncio.Future[Any]:
+    def _refuse_if_ended(self) -> None:
         if self._is_closed:
             raise closed()
+        if self._death is not None:
+            raise writer_died()
+
+    def _future(self) -> asyncio.Future[Any]:
+        self._refuse_if_ended()
         return self._loop.create_future()
 
     def _write(

@@ -2,6 +2,7 @@
 next transaction; each piece of it has an outcome of its own, told only after the commit."""
 
 import asyncio
+import contextlib
 import logging
 import queue
 import sqlite3
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.store import crash_points
+from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import is_in_doubt, unavailable
@@ -135,7 +137,8 @@ def settle_in_turn(loop: asyncio.AbstractEventLoop, first: Sequence[Job], others
 
 class Writer:
     """The thread, its connection and its queue. `run_jobs` does what the jobs ask, inside a transaction;
-    `rolled_back` hears when it was all for nothing."""
+    `rolled_back` hears when it was all for nothing; `died` is called on the event loop if the thread fails, and no job
+    is left waiting."""
 
     def __init__(
         self,
@@ -144,12 +147,17 @@ class Writer:
         checkpoints: Checkpoints,
         run_jobs: RunJobs,
         rolled_back: Callable[[], None],
+        died: Callable[[StoreUnavailable], None],
     ) -> None:
         self._files = files
         self._loop = loop
         self._checkpoints = checkpoints
         self._run_jobs = run_jobs
         self._rolled_back = rolled_back
+        self._died = died
+        self._death: StoreUnavailable | None = None
+        self._in_hand: list[Job] = []
+        """Taken from the queue and not yet told of an outcome."""
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db = files.connect()
         self._synced: bool | None = None
@@ -160,6 +168,8 @@ class Writer:
 
     def submit(self, job: Job) -> None:
         self._queue.put(job)
+        if self._death is not None:  # Looked at afterwards: a thread that dies now empties the queue itself.
+            self._fail_queued(self._death)
 
     def stop(self) -> None:
         """End once all that was handed in is written."""
@@ -167,12 +177,47 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._write_until_stopped()
+        except BaseException as error:
+            self._die(error)
+
+    def _die(self, error: BaseException) -> None:
+        """The thread's outermost edge: nothing could be written by this process any more, so that nothing waits for it.
+        An open transaction goes with the connection, and with it the lock that other processes would wait for."""
+        log.critical("the writer of %s failed; this process can't write any more", self._files.path, exc_info=error)
+        with contextlib.suppress(Exception):
+            self._db.close()
+        death = writer_died()
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            self._loop.call_soon_threadsafe(self._died, death)  # Before any job is told of it.
+        self._death = death
+        self._fail_jobs(self._in_hand, death)
+        self._fail_queued(death)
+
+    def _fail_queued(self, death: StoreUnavailable) -> None:
+        """On whichever thread: each job is taken from the queue once."""
+        found: list[Job | None] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._queue.get_nowait())
+        self._fail_jobs(found, death)
+
+    def _fail_jobs(self, jobs: Sequence[Job | None], death: StoreUnavailable) -> None:
+        """Whatever else was handed in may be just what the thread failed on."""
+        waiting = [job for job in jobs if isinstance(job, Job)]
+        _fail(waiting, death)
+        self._tell(waiting)
+
+    def _write_until_stopped(self) -> None:
         stopping = False
         while not stopping:
             jobs, stopping = self._take()
+            self._in_hand = jobs
             if not self._is_refused(jobs):
                 jobs = self._do(jobs)
             self._tell(jobs)
+            self._in_hand = []
             try:
                 self._checkpoints.finish(self._db)
             except sqlite3.Error as error:
@@ -274,6 +319,7 @@ class Writer:
                 found.append(job)
         except queue.Empty:
             pass
+        self._in_hand = [*self._in_hand, *found]
         return found
 
     def _begin(self, jobs: Sequence[Job]) -> None:
@@ -304,19 +350,15 @@ class Writer:
         self._checkpoints.committed(BATCH_BYTES + sum([job.size for job in jobs]))
 
     def _roll_back(self) -> None:
-        """Leave no transaction open, even if that takes a new connection."""
+        """Leave no transaction open, even if that takes a new connection. Without either the thread can't go on."""
         self._rolled_back()
-        if not self._db.in_transaction:
-            return
         try:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
         except sqlite3.Error:
             self._db.close()
             self._synced = None
-            try:
-                self._db = self._files.connect()
-            except Exception:
-                log.exception("the database can't be opened again")
+            self._db = self._files.connect()
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         first = [job for job in jobs if job.is_told_early or job.is_follower]

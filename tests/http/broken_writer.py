@@ -1,0 +1,20 @@
+"""`holdfast` in a process whose writer thread fails, with a bug, at the first message that it is to write."""
+
+import sys
+
+from holdfast.cli.main import main
+from holdfast.store import crash_points
+
+
+class Bug(BaseException):
+    """Not an error that the writer expects."""
+
+
+def fail(point: str) -> None:
+    if point == "put:message:before":
+        raise Bug
+
+
+if __name__ == "__main__":
+    crash_points.install(fail)
+    sys.exit(main())
