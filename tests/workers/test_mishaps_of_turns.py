@@ -1,6 +1,7 @@
 """Turns that are stopped, that wait, or whose tools misbehave: nothing shown or spent is lost, and nobody hangs."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.events.inbox import InboxItem, Stop
 from holdfast.events.message import AssistantMessage
 from holdfast.events.tool import ToolCompleted
 from holdfast.live.live import Delta
+from holdfast.models.model import Chunk, Finished, ModelError, ModelRequest, TextDelta
 from holdfast.models.scripted import Reply
 from holdfast.server.errors import Invalid
 from holdfast.store.store import Unit
@@ -155,6 +157,56 @@ async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_
         await asyncio.wait(running)
         assert await log_of(session) == before
         assert "late" not in [done.content for done in await bodies_of(session, ToolCompleted)]
+
+
+class StubbornModel:
+    """Swallows its cancellation, and goes on answering when it may."""
+
+    name = "stubborn"
+
+    def __init__(self, error: ModelError | None = None) -> None:
+        self._error = error
+        self.started, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.task: asyncio.Task[object] | None = None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        self.task = asyncio.current_task()
+        yield [TextDelta("Hello")]
+        self.started.set()
+        while not self.may_go_on.is_set():
+            try:
+                await self.may_go_on.wait()
+            except asyncio.CancelledError:
+                pass  # Heeding it is what this model does not do.
+        if self._error is not None:
+            raise self._error
+        yield [TextDelta(" again.")]
+        yield [Finished("stop")]
+
+
+@pytest.mark.parametrize("error", [None, ModelError("model_cut", "The answer was cut.", retryable=True)])
+async def test_a_model_that_goes_on_after_a_stop_writes_nothing_into_the_turn_that_ended(
+    database: Path, monkeypatch: pytest.MonkeyPatch, error: ModelError | None
+) -> None:
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    model = StubbornModel(error)
+    async with patience(), runtime_on(database, model) as runtime:
+        session = await runtime.session("s")
+        await session.send("go")
+        await model.started.wait()
+        try:
+            await session.stop()
+            await until_idle(session)
+            assert await endings_of(session) == ["stopped"]
+            before = await log_of(session)
+        finally:
+            model.may_go_on.set()
+        assert model.task is not None
+        await asyncio.wait([model.task])
+        assert model.task.cancelled(), "it was heeded after all, and nothing failed"
+        readings = [reading async for reading in session.events(follow=False)]
+        assert [reading.text for reading in readings if isinstance(reading, Delta)] == ["Hello"]
+        assert await log_of(session) == before
 
 
 async def test_a_tool_that_gives_a_result_when_it_is_cancelled_is_stopped_all_the_same(database: Path) -> None:

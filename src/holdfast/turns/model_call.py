@@ -15,6 +15,7 @@ from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
 from holdfast.turns.holding import Holding, completed
+from holdfast.turns.waiting import raise_if_cancelled
 
 
 async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
@@ -27,9 +28,11 @@ async def call_model(holding: Holding, call: CallModel, model: Model, request: M
     try:
         await _observed(holding, answer, model, request)
     except ModelError as error:
+        raise_if_cancelled()
         holding.call_in_flight = None
         await _failed(holding, call, error)
     else:
+        raise_if_cancelled()
         holding.call_in_flight = None
         await _record(holding, answer, model.name, max(0, holding.clock.now_ms() - started))
 
@@ -55,6 +58,7 @@ async def _receive(
     stream = _whatever_it_raises(model, request)
     try:
         async for chunks in stream:
+            raise_if_cancelled()
             answer.take(chunks)
             if began is not None:
                 began()

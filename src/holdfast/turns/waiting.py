@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.turns.holding import Holding
+from holdfast.turns.holding import Holding, completed
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,22 @@ class Activities:
             raise self._failures[0]
 
     async def cancel(self) -> None:
-        """End all of them. A tool that does not heed its cancellation is left behind: it can't record anything."""
+        """End all of them. A tool that does not heed its cancellation is left behind: it can't record anything.
+
+        A caller that is cancelled, however often, is so afterwards: its lease must not be released while what it started
+        is still ending."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=GIVE_UP_SECONDS)
-            for task in left:
-                log.warning("%s was cancelled and goes on all the same", task.get_name())
-        self._tasks.clear()
+        try:
+            if tasks:
+                (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=GIVE_UP_SECONDS))
+                for task in left:
+                    log.warning("%s was cancelled and goes on all the same", task.get_name())
+                if cancelled is not None:
+                    raise cancelled
+        finally:
+            self._tasks.clear()
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = None if task.cancelled() else task.exception()
@@ -54,6 +61,14 @@ class Activities:
         if failure is not None:
             self._failures.append(failure)
         self._woken.set()
+
+
+def raise_if_cancelled() -> None:
+    """Heed a cancellation of the current activity that the code it called has swallowed: a model or a tool that goes on
+    must not write into a session whose turn is over, or that is another's."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def linger(holding: Holding, *, stay: bool) -> None:
