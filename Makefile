@@ -47,8 +47,8 @@ check: $(TEST_READY) ## Lint, formatting and types
 crash: $(TEST_READY) ## Kill a runtime 5000 times, at every durable write, and look for what it broke
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills 5000
 
-simulate: $(TEST_READY) ## Play SEEDS (10000) simulated worlds in which everything goes wrong, on a virtual clock
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),10000)
+simulate: $(TEST_READY) ## Play SEEDS (100000) simulated worlds in which everything goes wrong, on a virtual clock
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),100000)
 
 simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control

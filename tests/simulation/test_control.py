@@ -7,12 +7,11 @@ from holdfast.testing.simulation.defects import DEFECTS, planted
 from holdfast.turns.holding import Holding
 
 RARE = {
-    "a second answer is accepted over the first": 797,
-    "a failed write is forgotten when its writer was cancelled": 680,
-    "a late release frees the lease of the next holder": 296,
-    "a lease is trusted past its expiry": 174,
-    "commits are not fenced": 136,
-    "a tool with an unknown outcome runs again": 103,
+    "a failed write is forgotten when its writer was cancelled": 943,
+    "trust is counted from the answer to a renewal": 344,
+    "a second answer is accepted over the first": 123,
+    "an answer is accepted after a stop": 107,
+    "a tool with an unknown outcome runs again": 107,
 }
 """Few worlds show these, and it takes time to come to one: where it is looked first. All others are played after it."""
 

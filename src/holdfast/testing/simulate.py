@@ -97,7 +97,7 @@ def _tell(seed: int, defect: str) -> int:
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    started, whole = time.monotonic(), Tally()
+    started, whole, progress = time.monotonic(), Tally(), Progress(options.seeds)
     pieces = [
         range(first, min(first + AT_ONCE, options.start + options.seeds))
         for first in range(options.start, options.start + options.seeds, AT_ONCE)
@@ -109,14 +109,35 @@ def _campaign(options: argparse.Namespace) -> int:
         whole.events += tally.events
         whole.virtual_seconds += tally.virtual_seconds
         whole.failed += tally.failed
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{whole.seeds} of {options.seeds} seeds")
-    if sys.stderr.isatty():
-        sys.stderr.write("\r" + " " * 40 + "\r")
-    hours = whole.virtual_seconds / 3600
-    print(f"{whole.events} events in {hours:.1f} simulated hours, {time.monotonic() - started:.0f} seconds")
+        progress.show(whole)
+    progress.end()
+    seconds, hours = time.monotonic() - started, whole.virtual_seconds / 3600
+    print(f"{whole.events} events in {hours:.1f} simulated hours, {seconds:.0f} seconds")
+    print(f"{60 * whole.seeds / max(seconds, 0.001):,.0f} seeds per minute, with {options.jobs} processes")
     print(f"{whole.seeds} seeds, {len(whole.failed)} with violations")
     return 1 if whole.failed else 0
+
+
+class Progress:
+    """How far a campaign is: in place on a terminal, and elsewhere as a line now and then."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self._started = self._shown = time.monotonic()
+
+    def show(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._shown < (0.5 if sys.stderr.isatty() else 30):
+            return
+        self._shown = now
+        rate = 60 * tally.seeds / max(now - self._started, 0.001)
+        line = f"{tally.seeds} of {self._seeds} seeds, {len(tally.failed)} with violations, {rate:,.0f} a minute"
+        sys.stderr.write(f"\r{line:<80}" if sys.stderr.isatty() else f"{line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r" + " " * 80 + "\r")
 
 
 def _control(options: argparse.Namespace) -> int:

@@ -38,8 +38,8 @@ class Activities:
     async def cancel(self) -> None:
         """End all of them. A tool that does not heed its cancellation is left behind: it can't record anything.
 
-        A caller that is cancelled, however often, is so afterwards: its lease must not be released while what it started
-        is still ending."""
+        Cancellation of the caller is deferred until then, however often it comes: a lease must not be released while
+        what was started under it is still ending."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

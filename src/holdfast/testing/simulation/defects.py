@@ -21,10 +21,12 @@ from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, 
 from holdfast.testing import defects
 from holdfast.testing.simulation.memory import inbox, units
 from holdfast.testing.simulation.memory.leases import Leases
+from holdfast.testing.simulation.memory.order import Order
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
-from holdfast.turns import loop, tool_call
+from holdfast.turns import holding, loop, model_call, tool_call, waiting
 from holdfast.turns.holding import Holding
+from holdfast.turns.waiting import Activities
 from holdfast.workers.lease_keeper import LeaseKeeper
 from holdfast.workers.worker import Worker
 
@@ -94,6 +96,54 @@ def _forget_unheard_claims() -> None:
         return None
 
     _replace(Worker, "_give_back_unheard", nothing)
+
+
+def _trust_from_the_answer() -> None:
+    async def renew(self: LeaseKeeper) -> bool:
+        try:
+            alive = await self._store.renew(ttl_seconds=self._ttl)
+        except Exception:
+            return False
+        if alive:
+            self._trusted_until = self._clock.monotonic() + self._ttl - self._margin
+        else:
+            self._lose_all("another process declared this one dead")
+        return alive
+
+    _replace(LeaseKeeper, "renew", renew)
+
+
+def _never_reset_the_count() -> None:
+    _replace(holding, "_makes_progress", lambda bodies: False)
+
+
+def _release_over_running_tools() -> None:
+    async def without_waiting(self: Activities) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
+    _replace(Activities, "cancel", without_waiting)
+
+
+def _cut_the_wait_short() -> None:
+    async def until_cancelled_again(self: Activities) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=waiting.GIVE_UP_SECONDS)
+        self._tasks.clear()
+
+    _replace(Activities, "cancel", until_cancelled_again)
+
+
+def _write_though_cancelled() -> None:
+    _replace(model_call, "raise_if_cancelled", lambda: None)
+
+
+def _count_slots_late() -> None:
+    _replace(Order, "_slots", lambda self, owner: (1, 0))
 
 
 # Accepting
@@ -262,6 +312,12 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("a session is taken from a holder that lives", _ignore_live_holder),
     Defect("a lease is trusted past its expiry", _trust_too_long),
     Defect("a claim whose outcome was not heard is forgotten", _forget_unheard_claims),
+    Defect("trust is counted from the answer to a renewal", _trust_from_the_answer),
+    Defect("progress never resets the count of claims", _never_reset_the_count),
+    Defect("a lease is released before the cancelled tool has ended", _release_over_running_tools),
+    Defect("a second cancellation releases the lease over a tool that runs", _cut_the_wait_short),
+    Defect("a model that swallowed its cancellation goes on writing", _write_though_cancelled),
+    Defect("the slots of an owner that are taken are not counted", _count_slots_late),
     Defect("a put is acknowledged before it is committed", _acknowledge_first),
     Defect("the same client id is accepted twice", _accept_twice),
     Defect("an answer is accepted after a stop", _accept_after_stop),
@@ -278,8 +334,8 @@ DEFECTS: tuple[Defect, ...] = (
 
 BY_NAME: Final = {defect.name: defect for defect in DEFECTS}
 
-_CLASSES: Final[tuple[Any, ...]] = (Holding, LeaseKeeper, Leases, MemoryStore, Reader, Worker)
-_MODULES: Final[tuple[Any, ...]] = (decide, inbox, loop, tool_call, units)
+_CLASSES: Final[tuple[Any, ...]] = (Activities, Holding, LeaseKeeper, Leases, MemoryStore, Order, Reader, Worker)
+_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, loop, model_call, tool_call, units)
 """Everything that a defect may change."""
 
 

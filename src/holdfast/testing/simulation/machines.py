@@ -68,7 +68,7 @@ class Process:
             clock=clock,
             process=name,
             carry=world.carrier(self.machine),
-            limits=TurnLimits(running=world.weather.slots),
+            limits=TurnLimits(running=world.weather.slots, in_flight=world.weather.in_flight),
             fence_step=functools.partial(random.Random(f"fences of {name}").randrange, 1, LONGEST_STEP),
         )
         self._ids = iter(range(1, 1_000_000))
@@ -150,6 +150,16 @@ class Process:
         self._world.trace.add(self.name, f"has a shaky connection for {seconds:.2f} s")
         self.machine.shakes_until = self._world.loop.time() + seconds
 
+    def fade(self, seconds: float, lag_seconds: float, away_seconds: float) -> None:
+        """First the answers come late, then nothing gets through: a line that fails by and by."""
+        self._world.trace.add(self.name, f"hears all answers {lag_seconds:.2f} s late, for {seconds:.2f} s")
+        self.machine.lags_until, self.machine.lag_seconds = self._world.loop.time() + seconds, lag_seconds
+        self._world.later(seconds, self._cut_off_unless_clear, away_seconds)
+
+    def _cut_off_unless_clear(self, seconds: float) -> None:
+        if self.machine.lags_until and self.is_up:
+            self.cut_off(seconds)
+
     async def stop(self, grace_seconds: float) -> None:
         """In good order, as a rolling restart does."""
         self._world.trace.add(self.name, "is told to stop")
@@ -207,6 +217,9 @@ class Fleet:
                 process.cut_off(chance.uniform(0.5, 2.5 * TTL_SECONDS))
             case "shake":
                 process.shake(chance.uniform(0.5, 2 * TTL_SECONDS))
+            case "fade":
+                away_seconds = chance.uniform(0.5, 1.5) * TTL_SECONDS
+                process.fade(chance.uniform(0.5, 5.0), chance.uniform(0.8, 2.2), away_seconds)
             case "restart":
                 process.spawn(process.stop(chance.choice((0.0, 0.5, 2.0))))
                 self._world.later(chance.uniform(0.05, 1.0), self.start_one)
@@ -214,7 +227,7 @@ class Fleet:
     def clear_up(self) -> None:
         """All that stood still goes on, and all can reach the store."""
         for process in self.up():
-            process.machine.cut_off_until = process.machine.shakes_until = 0.0
+            process.machine.cut_off_until = process.machine.shakes_until = process.machine.lags_until = 0.0
             process.resume()
         if not self.up():
             self.start_one()

@@ -1,7 +1,6 @@
 """A model and tools that do as the seed says: answers stream over virtual time, differ from one time to the next, fail
 now and then; and what the tools did to the world can be counted."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -52,20 +51,22 @@ class SimulatedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         world, number = self._world, self._world.next_number()
         answer, error = self._answer(request, number)
+        deaf_seconds = _deafness(world)
         world.trace.add(here().name, f"calls the model for {self._key.session}: answer {number}, {len(answer)} pieces")
-        await self._think()
+        await self._think(deaf_seconds)
         for chunks in answer:
             yield chunks
-            await self._think()
+            await self._think(deaf_seconds)
         if error is not None:
             raise error
 
-    async def _think(self) -> None:
+    async def _think(self, deaf_seconds: float) -> None:
         """Only then is it at work: an answer that nobody takes any further costs nothing."""
         chance = self._world.chance
         longest = self._world.weather.thinking
-        with self._world.working(self._key):
-            await asyncio.sleep(chance.random() * (longest * 4 if chance.random() < 0.1 else longest))
+        seconds = chance.random() * (longest * 4 if chance.random() < 0.1 else longest)
+        with self._world.working(self._key) as work:
+            await self._world.take_time(work, seconds, deaf_seconds=deaf_seconds)
 
     def _answer(self, request: ModelRequest, number: int) -> tuple[list[list[Chunk]], ModelError | None]:
         chance = self._world.chance
@@ -115,13 +116,19 @@ def _steps(request: ModelRequest) -> int:
     return steps
 
 
+def _deafness(world: World) -> float:
+    """For how long the next call goes on once it was cancelled; 0: it heeds that at once."""
+    chance, share = world.chance, world.weather.deafness
+    return chance.choice(_DEAF_SECONDS) * chance.uniform(0.5, 1.0) if share and chance.random() < share else 0.0
+
+
 async def _affect(name: str, context: ToolContext) -> str:
     """What a tool does to the world. It takes its time, before its effect and after it."""
     machine = here()
     world = machine.world
-    key, chance = Key(Owner(context.owner), context.session_id), world.chance
-    with world.working(key):
-        await asyncio.sleep(chance.choice(_TAKES_SECONDS) * chance.random())
+    key, chance, deaf_seconds = Key(Owner(context.owner), context.session_id), world.chance, _deafness(world)
+    with world.working(key) as work:
+        await world.take_time(work, chance.choice(_TAKES_SECONDS) * chance.random(), deaf_seconds=deaf_seconds)
         if chance.random() < 0.05:
             raise ToolFailure(f"{name} did not work")
         world.trace.add(machine.name, f"{name} takes effect", f"{context.tool_call_id}, attempt {context.attempt}")
@@ -129,11 +136,13 @@ async def _affect(name: str, context: ToolContext) -> str:
             process=machine.number, tool=name, tool_call_id=context.tool_call_id, attempt=context.attempt
         )
         world.effects.setdefault(key, []).append(affected)
-        await asyncio.sleep(chance.choice(_TAKES_SECONDS) * chance.random())
+        await world.take_time(work, chance.choice(_TAKES_SECONDS) * chance.random(), deaf_seconds=deaf_seconds)
     return f"{name} is done"
 
 
 _TAKES_SECONDS = (0.0, 0.01, 0.3, 2.5)
+_DEAF_SECONDS = (0.3, 0.8, 3.0, 20.0, 1e6)
+"""Less than a stop waits, more than that, longer than a lease lasts, and for ever."""
 
 
 @tool(permission="allow")

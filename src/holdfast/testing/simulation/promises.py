@@ -2,7 +2,7 @@
 many processes, clients and readers can show."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.events import message
@@ -21,7 +21,7 @@ from holdfast.testing.kept import SessionRow
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.simulation.clients import Ledger, Sending
 from holdfast.testing.simulation.memory import reading
-from holdfast.testing.simulation.memory.store import MemoryStore
+from holdfast.testing.simulation.memory.store import Call, MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord
 from holdfast.testing.simulation.readers import Follower
 from holdfast.testing.simulation.world import World
@@ -104,8 +104,8 @@ def _readings(db: Database, key: Key, cursor: Cursor) -> tuple[tuple[Reading, Cu
     raise AssertionError("a reader waited")
 
 
-async def _now(verb: str, run: Callable[[], Any]) -> Any:
-    return run()
+async def _now(call: Call) -> Any:
+    return call.run()
 
 
 def _accepted(session: SessionRecord, sent: dict[MessageId, Sending], ledger: Ledger) -> Iterator[str]:

@@ -24,7 +24,7 @@ from holdfast.testing.simulation.trace import log_lines
 from holdfast.testing.simulation.world import World
 from holdfast.testing.trial import Violation
 
-OWNER = Owner("ann")
+OWNERS = (Owner("ann"), Owner("ben"), Owner("cleo"))
 REST_SECONDS = 240.0
 """How long it may take, once nothing goes wrong any more, until nothing is left to do."""
 READERS_SECONDS = 30.0
@@ -98,11 +98,15 @@ class Play:
             backoff_seconds=0.2,
             max_backoff_seconds=1.0,
             tool_timeout_seconds=30.0,
+            max_claims_without_progress=world.weather.patience,
             linger_seconds=chance.choice((0.0, 0.3)),
             snapshot_every_events=chance.choice((3, 20, 200)),
         )
         self._fleet = Fleet(world, bounds)
-        self._keys = [Key(OWNER, SessionId(f"s{number}")) for number in range(1, world.weather.sessions + 1)]
+        owners = OWNERS[: world.weather.owners]
+        self._keys = [
+            Key(owners[number % len(owners)], SessionId(f"s{number + 1}")) for number in range(world.weather.sessions)
+        ]
         self._until = world.weather.seconds
 
     async def play(self) -> None:
@@ -136,7 +140,7 @@ class Play:
         for key in self._keys:
 
             async def create(operations: Operations, key: Key = key) -> Any:
-                return await operations.create(OWNER, SessionOptions(client_tools=(LOOK_UP,)), key.session)
+                return await operations.create(key.owner, SessionOptions(client_tools=(LOOK_UP,)), key.session)
 
             await maker.ask(f"create {key.session}", create)
 

@@ -5,14 +5,15 @@ from typing import Literal
 
 import msgspec
 
-Mishap = Literal["crash", "pause", "cut off", "shake", "restart"]
+Mishap = Literal["crash", "pause", "cut off", "shake", "fade", "restart"]
 """A process dies; stands still for a while; can't reach the store for a while; reaches it, but every other call fails;
-or is stopped in good order."""
+hears its answers ever so late, and then can't reach it; or is stopped in good order."""
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     sessions: int
+    owners: int
     clients: int
     readers: int
     seconds: float
@@ -22,7 +23,11 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     failing: float
     """How many calls to the store fail. Whether they took place is unknown."""
     stalling: float
-    """How many take very long."""
+    """How many take very long to get there."""
+    lateness: float
+    """How many take place in time, and their answers take very long to come back."""
+    deafness: float
+    """How many model calls and tool calls do not heed their cancellation, for a while or for ever."""
     losing: float
     """How many hints are lost between processes."""
     delaying: float
@@ -38,23 +43,30 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """How many things each client does in a second."""
     slots: int | None
     """How many turns of an owner run at a time."""
+    in_flight: int | None
+    """How many turns of an owner may run or wait for a slot."""
+    patience: int
+    """How many claims without progress a turn survives."""
     thinking: float
     """The longest pause of the model between two pieces."""
 
 
 def drawn(chance: random.Random) -> Weather:
     seconds = chance.choice((2.0, 4.0, 6.0, 10.0))
-    kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "restart")
+    kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "fade", "restart")
     count = chance.choice((0, 1, 2, 3, 4, 6))
     return Weather(
         processes=chance.choice((1, 2, 2, 2, 3)),
-        sessions=chance.choice((1, 1, 1, 2)),
+        sessions=chance.choice((1, 1, 1, 1, 2, 2, 3)),
+        owners=chance.choice((1, 1, 2, 3)),
         clients=chance.choice((1, 2, 2, 3)),
         readers=chance.choice((1, 2)),
         seconds=seconds,
         latency=chance.choice((0.002, 0.01, 0.05, 0.2)),
         failing=chance.choice((0.0, 0.0, 0.02, 0.06)),
         stalling=chance.choice((0.0, 0.0, 0.02)),
+        lateness=chance.choice((0.0, 0.0, 0.02, 0.06)),
+        deafness=chance.choice((0.0, 0.0, 0.1, 0.3)),
         losing=chance.choice((0.0, 0.2, 1.0)),
         delaying=chance.choice((0.01, 0.2, 2.0)),
         doubling=chance.choice((0.0, 0.1, 0.4)),
@@ -62,11 +74,13 @@ def drawn(chance: random.Random) -> Weather:
         skew=chance.choice((0.0, 0.01, 0.05)),
         mishaps=tuple(sorted((chance.uniform(0.2, seconds), chance.choice(kinds)) for _ in range(count))),
         busy=chance.choice((0.5, 1.5, 3.0)),
-        slots=chance.choice((None, None, 1)),
+        slots=chance.choice((None, None, 1, 2)),
+        in_flight=chance.choice((None, None, None, 3)),
+        patience=chance.choice((2, 10)),
         thinking=chance.choice((0.02, 0.2, 1.0)),
     )
 
 
 def calm(weather: Weather) -> Weather:
     """The same, once it has cleared up."""
-    return msgspec.structs.replace(weather, failing=0.0, stalling=0.0, doubling=0.0, mishaps=())
+    return msgspec.structs.replace(weather, failing=0.0, stalling=0.0, lateness=0.0, doubling=0.0, mishaps=())

@@ -8,16 +8,22 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
+from holdfast.events.message import Sealed
+from holdfast.events.tool import ToolCompleted
+from holdfast.events.turn import StepEnded
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.store import Claim, Key
+from holdfast.store.store import Claim, Committed, Key, Lease, Unit
 from holdfast.testing.journal import Affected, AnyEntry
 from holdfast.testing.simulation.loop import PLACE, Place, VirtualLoop
-from holdfast.testing.simulation.memory.store import Carrier
+from holdfast.testing.simulation.memory.order import turns
+from holdfast.testing.simulation.memory.store import Call, Carrier
 from holdfast.testing.simulation.memory.tables import Database
 from holdfast.testing.simulation.trace import Trace
 from holdfast.testing.simulation.weather import Weather
 from holdfast.testing.trial import Violation
+from holdfast.turns.waiting import GIVE_UP_SECONDS
 
+EPSILON = 1e-6
 SHAKY = 0.4
 """How many calls fail while a connection is shaky."""
 TTL_SECONDS = 4.0
@@ -35,6 +41,9 @@ class Machine(Place):
         """Of everything that this process does."""
         self.cut_off_until = 0.0
         self.shakes_until = 0.0
+        self.lags_until = 0.0
+        self.lag_seconds = 0.0
+        """How late it hears the answers to its calls, while it lags."""
         self.stood_still_at = -1e9
         """When it was last seen to stand still: until its next renewal it may not know what it lost."""
         self.last_words = world.chance.random() < 0.5
@@ -46,6 +55,17 @@ def here() -> Machine:
     place = PLACE.get()
     assert isinstance(place, Machine)
     return place
+
+
+class Work:
+    """A model call or a tool call that runs for a session in one process."""
+
+    __slots__ = ("cancelled_at", "machine")
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.cancelled_at: float | None = None
+        """When it was first cancelled and went on all the same."""
 
 
 class World:
@@ -66,7 +86,10 @@ class World:
         self.is_over = False
         self.under_way = 0
         """Calls to the store that were sent and have not landed, but for what processes do all the time."""
-        self._at_work: dict[Key, list[Machine]] = {}
+        self._at_work: dict[Key, list[Work]] = {}
+        self._held: dict[Key, tuple[Machine, Lease]] = {}
+        """The last claim of each session."""
+        self._claims_without_progress: dict[Key, int] = {}
         self._numbers = itertools.count(1)
 
     def next_number(self) -> int:
@@ -86,21 +109,27 @@ class World:
     # The way to the store
 
     def carrier(self, machine: Machine) -> Carrier:
-        def carry(verb: str, run: Callable[[], Any]) -> Awaitable[Any]:
+        def carry(call: Call) -> Awaitable[Any]:
             answer: asyncio.Future[Any] = self.loop.create_future()
             if self.is_over:
                 answer.set_exception(lost_connection())
             else:
-                self._send(machine, verb, run, answer)
+                self._send(machine, call, answer)
             return answer
 
         return carry
 
-    def _send(self, machine: Machine, verb: str, run: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
+    def _send(self, machine: Machine, call: Call, answer: "asyncio.Future[Any]") -> None:
+        if call.lease is not None:
+            self._judge_release(machine, call.lease)
         chance, weather = self.chance, self.weather
         there, back = chance.random() * weather.latency, chance.random() * weather.latency
         if weather.stalling and chance.random() < weather.stalling:
             there += chance.uniform(0.5, 2 * TTL_SECONDS)
+        if weather.lateness and chance.random() < weather.lateness:
+            back += chance.uniform(0.5, 2 * TTL_SECONDS)
+        if machine.lags_until > self.loop.time():
+            back += machine.lag_seconds
         takes_place, is_told = True, True
         failing = SHAKY if machine.shakes_until > self.loop.time() else weather.failing
         if failing and chance.random() < failing:
@@ -109,20 +138,19 @@ class World:
         if wait > 0:
             there += wait
             takes_place = is_told = chance.random() < 0.5
-        self.under_way += verb not in PERIODIC
-        self.later(there, self._land, machine, verb, run, answer, takes_place, is_told, back)
+        self.under_way += call.verb not in PERIODIC
+        self.later(there, self._land, machine, call, answer, takes_place, is_told, back)
 
     def _land(
         self,
         machine: Machine,
-        verb: str,
-        run: Callable[[], Any],
+        call: Call,
         answer: "asyncio.Future[Any]",
         takes_place: bool,
         is_told: bool,
         back: float,
     ) -> None:
-        self.under_way -= verb not in PERIODIC
+        self.under_way -= call.verb not in PERIODIC
         if machine.state == "dead" and not machine.last_words:
             return
         result: Any = None
@@ -130,42 +158,118 @@ class World:
         if takes_place:
             self.db.last_write = ""
             try:
-                result = run()
+                result = call.run()
             except Exception as raised:
                 error = raised
-            if verb == "claim":
-                self._judge_claims(machine, result)
-        if self.trace.is_kept and verb not in QUIET:
+            self._judge(machine, call, result)
+        if self.trace.is_kept and call.verb not in QUIET:
             told = "" if error is None else "  (its sender is not told)" if takes_place else "  (does not take place)"
-            done = (self.db.last_write if takes_place else "") or verb
-            self.trace.add(machine.name, f"{done} -> {_short(result)}{told}")
+            done = (self.db.last_write if takes_place else "") or call.verb
+            late = f"  (its sender is told in {back:.2f} s)" if back > self.weather.latency else ""
+            self.trace.add(machine.name, f"{done} -> {_short(result)}{told}{late}")
         self.later(back, _settle, answer, result, error)
 
     # Who is at work
 
     @contextmanager
-    def working(self, key: Key) -> Iterator[None]:
+    def working(self, key: Key) -> Iterator[Work]:
         """While a model answers, or a tool runs, for a session."""
-        machine = here()
-        self._at_work.setdefault(key, []).append(machine)
+        work = Work(here())
+        self._at_work.setdefault(key, []).append(work)
         try:
-            yield
+            yield work
         finally:
-            if machine in self._at_work[key]:
-                self._at_work[key].remove(machine)
+            if work in self._at_work[key]:
+                self._at_work[key].remove(work)
+
+    async def take_time(self, work: Work, seconds: float, *, deaf_seconds: float) -> None:
+        """Sleep for a model or a tool. A deaf one goes on for so long after its first cancellation, and then as if
+        nothing had happened."""
+        until = self.loop.time() + seconds
+        while (left := until - self.loop.time()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                if self.is_over or not deaf_seconds:
+                    raise
+                if work.cancelled_at is None:
+                    work.cancelled_at = self.loop.time()
+                    until = work.cancelled_at + deaf_seconds
+                    self.trace.add(work.machine.name, f"a call is deaf to its cancellation for {deaf_seconds:.2f} s")
 
     def leaves_work(self, machine: Machine) -> None:
         """It died: nothing of it runs on."""
-        for key, machines in self._at_work.items():
-            self._at_work[key] = [found for found in machines if found is not machine]
+        for key, works in self._at_work.items():
+            self._at_work[key] = [found for found in works if found.machine is not machine]
 
-    def _judge_claims(self, claimer: Machine, claims: Any) -> None:
-        """Whoever had the sessions before has stopped by now, unless it stood still and could not know."""
-        keys = [claim.lease.key for claim in claims or () if isinstance(claim, Claim)]
-        for key, machine in [(asked, found) for asked in keys for found in self._at_work.get(asked, ())]:
+    # What is judged while it happens
+
+    def _judge_release(self, releaser: Machine, lease: Lease) -> None:
+        """Whatever a process cancelled before it lets go of a session has ended, or was given time to."""
+        if self._held.get(lease.key) != (releaser, lease):
+            return  # Late: the session was claimed anew.
+        for work in self._at_work.get(lease.key, ()):
+            if work.machine is not releaser:
+                continue
+            given = None if work.cancelled_at is None else self.loop.time() - work.cancelled_at
+            if given is None or given < GIVE_UP_SECONDS - EPSILON:
+                self.fail(
+                    "released_when_ended", f"{releaser.name} lets go of {lease.key.session}, and what it started runs"
+                )
+
+    def _judge_claims(self, claimer: Machine, claims: list[Claim]) -> None:
+        for claim in claims:
+            self._judge_one_at_a_time(claimer, claim.lease.key)
+            self._judge_count(claim)
+            self._held[claim.lease.key] = (claimer, claim.lease)
+        self._judge_slots(claims)
+
+    def _judge_one_at_a_time(self, claimer: Machine, key: Key) -> None:
+        """Whoever had the session before has stopped by now, or has at least cancelled what is deaf, unless it stood
+        still and could not know."""
+        for work in self._at_work.get(key, ()):
+            machine = work.machine
             knew = self.loop.time() - machine.stood_still_at > TTL_SECONDS
-            if machine is not claimer and machine.state == "running" and knew:
+            is_on = machine is not claimer and machine.state == "running" and work.cancelled_at is None
+            if is_on and knew:
                 self.fail("one_at_a_time", f"{claimer.name} claimed {key.session} while {machine.name} worked on it")
+
+    def _judge_count(self, claim: Claim) -> None:
+        """A claim counts against a session only until something is finished in it."""
+        key = claim.lease.key
+        counted = self._claims_without_progress[key] = self._claims_without_progress.get(key, 0) + 1
+        if claim.claims_without_progress > counted:
+            told = f"{claim.claims_without_progress} claims without progress were counted, {counted} there were"
+            self.fail("progress_clears_the_count", f"{key.session}: {told}")
+
+    def _judge_slots(self, claims: list[Claim]) -> None:
+        """No owner has more turns running than slots, but for those that are only claimed to be ended."""
+        limit = self.weather.slots
+        if limit is None:
+            return
+        for owner in dict.fromkeys(claim.lease.key.owner for claim in claims if claim.eligible):
+            beside = sum(not claim.eligible and claim.lease.key.owner == owner for claim in claims)
+            taken = turns(self.db, owner).slots - beside
+            if taken > limit:
+                self.fail("owners_keep_to_their_slots", f"{owner} has {taken} turns running, and {limit} slots")
+
+    def _note_progress(self, unit: Unit) -> None:
+        bodies = [event.body for event in unit.events]
+        is_sealing = any(isinstance(body, Sealed) for body in bodies)
+        if not is_sealing and any(isinstance(body, StepEnded | ToolCompleted) for body in bodies):
+            self._claims_without_progress.pop(unit.key, None)
+
+    def _judge(self, machine: Machine, call: Call, result: Any) -> None:
+        """What a call did, at the moment at which it took place."""
+        match call.verb:
+            case "claim" if result:
+                self._judge_claims(machine, result)
+            case "commit" if isinstance(result, Committed) and call.unit is not None:
+                self._note_progress(call.unit)
+            case "release" if result is True and call.lease is not None and call.how != "failed":
+                self._claims_without_progress.pop(call.lease.key, None)
+            case _:
+                pass
 
 
 PERIODIC = frozenset({"renew", "tails", "claim", "catch_up"})

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -53,14 +53,27 @@ UNWANTED_SECONDS: Final = 2.0
 T = TypeVar("T")
 
 
-Carrier = Callable[[str, Callable[[], Any]], Awaitable[Any]]
-"""How a call (a verb, and what it does, at one moment) gets to the database, and its answer back."""
+class Call(NamedTuple):
+    """One call to the database."""
+
+    verb: str
+    run: Callable[[], Any]
+    """Does it, at one moment."""
+    unit: Unit | None = None
+    """Of a commit."""
+    lease: Lease | None = None
+    """Of a release."""
+    how: ReleaseKind | None = None
 
 
-async def at_once(verb: str, run: Callable[[], T]) -> T:
+Carrier = Callable[[Call], Awaitable[Any]]
+"""How a call gets to the database, and its answer back."""
+
+
+async def at_once(call: Call) -> Any:
     """A database that answers, and never fails."""
     await asyncio.sleep(0)
-    return run()
+    return call.run()
 
 
 class MemoryStore:
@@ -117,7 +130,10 @@ class MemoryStore:
     async def commit(self, unit: Unit) -> Outcome:
         readable = units.stored(unit)
         return await self._write(
-            "commit", lambda: units.commit(self._db, readable, process=self._me, now=self._now()), about=unit.key
+            "commit",
+            lambda: units.commit(self._db, readable, process=self._me, now=self._now()),
+            about=unit.key,
+            unit=unit,
         )
 
     async def put(
@@ -167,7 +183,11 @@ class MemoryStore:
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         return await self._write(
-            "release", lambda: self._leases.release(lease, seen_tail, how, self._now()), about=lease.key
+            "release",
+            lambda: self._leases.release(lease, seen_tail, how, self._now()),
+            about=lease.key,
+            lease=lease,
+            how=how,
         )
 
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
@@ -426,7 +446,16 @@ class MemoryStore:
     def _now(self) -> int:
         return self._clock.now_ms()
 
-    async def _write(self, verb: str, run: Callable[[], tuple[T, str | None]], *, about: Key | None = None) -> T:
+    async def _write(
+        self,
+        verb: str,
+        run: Callable[[], tuple[T, str | None]],
+        *,
+        about: Key | None = None,
+        unit: Unit | None = None,
+        lease: Lease | None = None,
+        how: ReleaseKind | None = None,
+    ) -> T:
         def write() -> T:
             result, detail = run()
             if detail is not None:
@@ -437,10 +466,14 @@ class MemoryStore:
                 crash_points.reach(f"{verb}:{detail}:after")
             return result
 
-        return await self._read(verb, write)
+        result: T = await self._call(Call(verb, write, unit, lease, how))
+        return result
 
     async def _read(self, verb: str, run: Callable[[], T]) -> T:
+        result: T = await self._call(Call(verb, run))
+        return result
+
+    async def _call(self, call: Call) -> Any:
         if self._is_closed:
             raise StoreUnavailable("store_closed", "The store is closed.")
-        result: T = await self._carry(verb, run)
-        return result
+        return await self._carry(call)
