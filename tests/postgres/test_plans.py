@@ -15,9 +15,11 @@ SESSIONS = 20_000
 EVENTS = 100_000
 
 FILL = f"""
-INSERT INTO holdfast.session (owner, id, head, status, runnable, runnable_since, lease_holder, created_at, updated_at)
+INSERT INTO holdfast.session
+  (owner, id, head, status, runnable, runnable_since, noted_at, lease_holder, created_at, updated_at)
 SELECT 'owner ' || n % 500, 'session ' || n, 5, CASE WHEN n % 50 = 0 THEN 'running' ELSE 'idle' END,
-       n % 20 = 0, CASE WHEN n % 20 = 0 THEN n END, CASE WHEN n % 200 = 0 THEN 'process' END, n, n
+       n % 20 = 0, CASE WHEN n % 20 = 0 THEN n END, CASE WHEN n % 60 = 0 THEN n END,
+       CASE WHEN n % 200 = 0 THEN 'process' END, n, n
   FROM generate_series(1, {SESSIONS}) AS n;
 INSERT INTO holdfast.event (owner, session, position, id, time, type, version, data, said)
 SELECT 'owner ' || n % {SESSIONS} % 500, 'session ' || n % {SESSIONS}, n / {SESSIONS} + 1, n, n,
@@ -74,10 +76,22 @@ PLANNED: dict[str, set[str]] = {
     "last_in_line": {"session_unheld"},
     "turns": {"session_slots", "session_unheld", "session_pkey"},
     "free_leases": {"session_held"},
-    "owners_waiting": {"session_unheld", "session_slots", "session_pkey"},
+    "is_anything_to_claim": {
+        "session_needs",
+        "session_due",
+        "session_left",
+        "session_unplaced",
+        "session_held",
+        "inbox_stops",
+        "session_pkey",
+    },
+    "kinds_waiting": {"session_needs"},
+    "owners_waiting": {"session_needs", "session_slots", "session_pkey"},
+    "longest_waiting": {"session_unheld", "session_slots", "session_pkey"},
     "slots_of": {"session_slots", "session_pkey"},
-    "claimable": {"session_claimable", "session_pkey", "secret_pkey"},
-    "unplaced": {"session_unnoted"},
+    "claimable": {"session_needs", "session_pkey"},
+    "unplaced": {"session_unplaced"},
+    "lock_waiting": {"session_pkey"},
     "take": {"session_pkey"},
     "wake_due": {"session_due", "session_pkey"},
     "wake_left": {"session_left", "session_pkey"},
@@ -93,7 +107,7 @@ PLANNED: dict[str, set[str]] = {
     "segments": {"segment_pkey"},
     "requests": {"request_open", "inbox_pkey"},
     "glance_first": {"session_busy"},
-    "oldest_unclaimed": {"session_oldest"},
+    "oldest_unclaimed": {"session_unplaced", "session_noted"},
     "tails": {"session_pkey"},
     "ledger": {"ledger_pkey"},
     "host_tasks": {"task_at_work"},

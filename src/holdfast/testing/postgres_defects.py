@@ -37,8 +37,10 @@ def no_fence() -> None:
 
 
 def _ignore_live_holder() -> None:
-    SQL["is_anything_to_claim"] = (
-        "SELECT $1::text IS NOT NULL AND $2::bigint IS NOT NULL AND $3::integer IS NOT NULL AND $4::text IS NOT NULL"
+    _alter(
+        "is_anything_to_claim",
+        "$5::text\n                  AND (alive_until",
+        "$5::text\n                  OR (alive_until",
     )
     SQL["gone"] = (
         "SELECT token, false FROM holdfast.process WHERE token <> $1"

@@ -11,13 +11,16 @@ from holdfast.events.ids import Fence, Owner, RequestId, SessionId
 from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.connections import Link
-from holdfast.store.postgres.order import Here, Order
+from holdfast.store.postgres.order import MAX_KINDS, Here, Order
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
 """A session that nobody could run for so long is given to anyone, to say so."""
+
+UNPLACED_PAUSE_MS: Final = 5_000
+"""How long none is looked for after none was found: in a long line all may wait for that long, and only for a place."""
 
 FIRST_TTL_SECONDS: Final = 30.0
 """How long a process that just opened the store may claim before its first renewal."""
@@ -52,6 +55,10 @@ class Leases:
         self.fence_step = fence_step
         self._inbox_version = inbox_version
         self._order = Order(limits)
+        self._in_vain = False
+        """The last claim was given nothing: what waits then waits for a slot, or is being changed."""
+        self._unplaced_at = 0
+        """When sessions that nobody could run for long are looked for again."""
 
     # The process
 
@@ -90,9 +97,13 @@ class Leases:
 
     # Claiming
 
-    async def is_anything_to_claim(self, db: Link) -> bool:
-        found = await db.row("is_anything_to_claim", self._me, self._now_ms(), self._inbox_version, self._node)
-        return bool(found and found[0])
+    async def is_anything_to_claim(self, db: Link, without_models: Collection[str]) -> bool:
+        """Whether a claim would find something, without a lock: what was passed over before is, until it changes."""
+        now, here = self._now_ms(), self._here(without_models)
+        before = now - UNPLACED_MS if now >= self._unplaced_at else -1
+        asked = (*here.has, self._me, now, MAX_KINDS, before, self._inbox_version)
+        ((fits, is_more),) = await db.rows("is_anything_to_claim", *asked)
+        return is_more or (fits and (not self._in_vain or await self._order.has_next(db, here)))
 
     async def claim(self, db: Link, limit: int, without_models: Collection[str]) -> tuple[list[Claim], str | None]:
         if await db.row("may_claim", self._me) is None:
@@ -100,13 +111,16 @@ class Leases:
         await self._free_the_gone(db)
         await db.run("wake_due", self._now_ms())
         await db.run("wake_left", self._inbox_version, self._node, self._now_ms())
-        here = Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
-        next_ones = await self._order.next(db, here, limit)
-        claims = await self._take(db, next_ones, eligible=True)
+        here = self._here(without_models)
+        claims = await self._take(db, await self._order.next(db, here, limit), eligible=True)
         if len(claims) < limit:
-            left = await self._to_end(db, limit - len(claims))
+            left = await self._to_end(db, here, limit - len(claims))
             claims += await self._take(db, left, eligible=False)
+        self._in_vain = not claims
         return claims, "sessions" if claims else None
+
+    def _here(self, without_models: Collection[str]) -> Here:
+        return Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
 
     async def held(self, db: Link) -> tuple[Lease, ...]:
         found = await db.rows("held", self._me)
@@ -124,11 +138,15 @@ class Leases:
         if dead:
             await self._bury(db, dead)
 
-    async def _to_end(self, db: Link, limit: int) -> list[tuple[str, str]]:
+    async def _to_end(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
         """What is left once every session that this process may run is taken: those to be stopped, and those that
         nobody could run for so long that their readers should be told."""
+        now = self._now_ms()
         stopping = [(owner, id) for owner, id in await db.rows("stopping", limit)]
-        unplaced = await self._order.unplaced(db, before=self._now_ms() - UNPLACED_MS, limit=limit)
+        unplaced: list[tuple[str, str]] = []
+        if now >= self._unplaced_at:
+            unplaced = await self._order.unplaced(db, here, before=now - UNPLACED_MS, limit=limit)
+            self._unplaced_at = now if unplaced else now + UNPLACED_PAUSE_MS
         return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
 
     async def _take(self, db: Link, keys: Sequence[tuple[str, str]], *, eligible: bool) -> list[Claim]:

@@ -6,16 +6,25 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.events.ids import Owner
 from holdfast.store.postgres.connections import Link
 from holdfast.store.turn_limits import TurnLimits
 
 _NO_LIMIT: Final = 1 << 62
+_LOWEST: Final = -(1 << 63)
 
+MAX_KINDS: Final = 500
+"""How many kinds of sessions one statement looks at on each host."""
 MAX_OWNERS: Final = 500
-"""How many owners one look goes through; with more, the next one begins where it left off."""
-MIN_OF_EACH: Final = 8
-"""How many sessions of each owner are looked at, at the least."""
+"""How many owners one statement looks at, those of each kind counted."""
+MAX_WAITING: Final = 200
+"""How many sessions that have waited for very long one statement looks at."""
+MAX_PAGES: Final = 5
+"""How many such statements one look makes; with more to see, the next look begins where this one ended."""
 MAX_ROUNDS: Final = 5
+
+Kind = tuple[str, int]
+"""What a session needs to be run: a host, and the number of the rest."""
 
 
 class Here(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +35,37 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
     without_models: list[str]
     keepers: list[str]
 
+    @property
+    def has(self) -> tuple[str, list[str], list[str], list[str]]:
+        """As the statements take it."""
+        return self.node, self.tools, self.without_models, self.keepers
+
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner with sessions that nobody holds and that have something to do."""
+    """An owner with sessions that this process may run, that nobody holds and that have something to do."""
 
     owner: str
+    kinds: list[Kind]
     held: int
     """How much is done for them."""
     free: int
     """Slots that are not taken."""
+    is_inner: bool
+    """The first in line is a sub-session, which may need no slot."""
     since: int
-    """When the one came that has waited longest."""
+    """When the first in line came."""
+
+    @property
+    def may_begin(self) -> bool:
+        return self.free > 0 or self.is_inner
+
+
+class Walk:
+    """How far one kind of look has come: with more than it sees at once, the next one goes on from there."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.owner = ""
 
 
 Place = tuple[int, bool, int]
@@ -44,19 +73,26 @@ Place = tuple[int, bool, int]
 
 
 class Order:
-    """The order in which sessions are claimed, within the limits of this process."""
+    """The order in which sessions are claimed, within the limits of this process.
+
+    A look begins with the kinds of sessions that wait, then goes to the owners that have sessions of a kind that this
+    process may run: owners whose sessions it can't run cost it nothing, and are never weighed against the others."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
-        self._after = ""
+        self._claiming = Walk()
+        self._checking = Walk()
+        self._longest: tuple[int, str, str] = (_LOWEST, "", "")
+        self.busy: frozenset[str] = frozenset()
+        """Owners that the last look passed over, because another process was counting their turns."""
 
     async def next(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
         """The sessions that this process may run, the first first. They are locked, and nobody else counts the turns of
-        their owners until this transaction ends."""
-        owners = sorted(await self._owners(db), key=lambda each: (each.held, each.since))[:limit]
-        owners = await self._counted_alone(db, owners)
+        their owners until this transaction ends. Nothing is waited for."""
+        ready = await self._ready(db, here, self._claiming, wanted=limit)
+        owners = await self._counted_alone(db, sorted(ready, key=lambda each: (each.held, each.since)), limit)
         found: dict[tuple[str, str], Place] = {}
-        of_each = max(MIN_OF_EACH, -(-limit // max(len(owners), 1)))
+        of_each = -(-limit // max(len(owners), 1))
         for _ in range(MAX_ROUNDS if owners else 0):
             looked = await self._of_owners(db, owners, here, of_each)
             found = dict(looked)
@@ -65,59 +101,133 @@ class Order:
             of_each = min(limit, of_each * 4)
         return sorted(found, key=lambda key: (found[key], key))[:limit]
 
-    async def unplaced(self, db: Link, *, before: int, limit: int) -> list[tuple[str, str]]:
-        """Sessions that nobody has run since then, though there was a slot for them."""
-        owners = [waiting.owner for waiting in await self._owners(db) if waiting.free > 0 and waiting.since <= before]
-        if not owners:
+    async def has_next(self, db: Link, here: Here) -> bool:
+        """Whether an owner has both a session that this process may run and a slot for it."""
+        return bool(await self._ready(db, here, self._checking, wanted=1))
+
+    async def unplaced(self, db: Link, here: Here, *, before: int, limit: int) -> list[tuple[str, str]]:
+        """Sessions that no process has run since then, though there was a slot for them, and that this one can't run.
+        They are locked."""
+        found: list[tuple[str, str]] = []
+        for _ in range(MAX_PAGES):
+            began = self._longest
+            rows = await db.rows("unplaced", *here.has, before, *began, MAX_WAITING)
+            found += [(owner, id) for _, owner, id, fits in rows if not fits]
+            is_cut = len(rows) == MAX_WAITING
+            self._longest = (rows[-1][0], rows[-1][1], rows[-1][2]) if is_cut else (_LOWEST, "", "")
+            if len(found) >= limit or (began[0] == _LOWEST and not is_cut):
+                break
+        found = (await self._with_slots(db, list(dict.fromkeys(found))))[:limit]
+        if not found:
             return []
-        return [(owner, id) for owner, id in await db.rows("unplaced", owners, before, limit)]
+        keys = ([owner for owner, _ in found], [id for _, id in found])
+        return [(owner, id) for owner, id in await db.rows("lock_waiting", *keys)]
 
     async def oldest(self, db: Link) -> int | None:
         """Since when a session waits for a process to run it, and not just for a slot."""
         if self._limits.running is None:
             ((since,),) = await db.rows("oldest_unclaimed")
             return None if since is None else int(since)
-        return min([each.since for each in await self._owners(db) if each.free > 0], default=None)
+        after, found = "", []
+        while rows := await db.rows("longest_waiting", after, MAX_OWNERS):
+            found += [since for owner, slots, since in rows if self._free(owner, slots) > 0]
+            after = str(rows[-1][0])
+        return min(found, default=None)
 
-    async def _owners(self, db: Link) -> list[Waiting]:
-        """All that have something waiting or, of very many, the next ones."""
-        found = await db.rows("owners_waiting", self._after, MAX_OWNERS)
-        if self._after and len(found) < MAX_OWNERS:
-            seen = {row[0] for row in found}
-            more = await db.rows("owners_waiting", "", MAX_OWNERS - len(found))
-            found += [row for row in more if row[0] not in seen]
-        self._after = str(found[-1][0]) if len(found) >= MAX_OWNERS else ""
-        return [
-            Waiting(owner=owner, held=held, free=self._free(owner, slots), since=since)
-            for owner, held, slots, since in found
-        ]
+    # Owners
 
-    async def _counted_alone(self, db: Link, owners: list[Waiting]) -> list[Waiting]:
-        """Count the slots again of those who have a limit, once nobody else can take one."""
-        limited = sorted(each.owner for each in owners if self._limits.running_of(each.owner) is not None)  # type: ignore[arg-type]
-        if not limited:
-            return owners
-        await db.rows("lock_owners", limited)
-        slots = dict(await db.rows("slots_of", limited))
-        return [msgspec.structs.replace(each, free=self._free(each.owner, slots.get(each.owner, 0))) for each in owners]
+    async def _ready(self, db: Link, here: Here, walk: Walk, *, wanted: int) -> list[Waiting]:
+        """Owners with something that may begin here: as many as are wanted, if the next ones have them; or all."""
+        kinds = await self._kinds(db, here, walk)
+        if not kinds:
+            return []
+        given = ([host for host, _ in kinds], [needs for _, needs in kinds], -(-MAX_OWNERS // len(kinds)))
+        found: dict[str, Waiting] = {}
+        for _ in range(MAX_PAGES):
+            began = walk.owner
+            rows = await db.rows("owners_waiting", given[0], given[1], began, given[2])
+            looked = [self._waiting(row, kinds) for row in rows]
+            found |= {each.owner: each for each in looked if each.may_begin}
+            walk.owner = min((owner for owner, _, is_cut, *_ in rows if is_cut), default="")
+            if len(found) >= wanted or (not began and not walk.owner):
+                break
+        return list(found.values())
+
+    async def _kinds(self, db: Link, here: Here, walk: Walk) -> list[Kind]:
+        """The kinds of sessions that wait and that this process may run."""
+        hosts = list(dict.fromkeys(("", here.node)))
+        found: dict[Kind, None] = {}
+        for _ in range(MAX_PAGES):
+            began = walk.kinds
+            after = [began.get(host, _LOWEST) for host in hosts]
+            rows = await db.rows("kinds_waiting", *here.has, hosts, after, MAX_KINDS)
+            found |= {(host, needs): None for host, needs, fits in rows if fits}
+            of_host = {host: [needs for at, needs, _ in rows if at == host] for host in hosts}
+            walk.kinds = {host: max(seen) for host, seen in of_host.items() if len(seen) == MAX_KINDS}
+            if found or (not began and not walk.kinds):
+                break
+        return list(found)
+
+    def _waiting(self, row: Sequence[Any], kinds: list[Kind]) -> Waiting:
+        owner, places, _, since, is_inner, held, slots = row
+        return Waiting(
+            owner=owner,
+            kinds=[kinds[place - 1] for place in places],
+            held=held,
+            free=self._free(owner, slots),
+            is_inner=is_inner,
+            since=since,
+        )
+
+    async def _counted_alone(self, db: Link, ready: list[Waiting], limit: int) -> list[Waiting]:
+        """As many of them as there are places, their slots counted again once nobody else can take one. An owner whom
+        another process is just counting is passed over: it may be frozen."""
+        chosen: list[Waiting] = []
+        busy: set[str] = set()
+        while ready and len(chosen) < limit:
+            some, ready = ready[: limit - len(chosen)], ready[limit - len(chosen) :]
+            limited = sorted(each.owner for each in some if self._limit(each.owner) is not None)
+            locked = [owner for (owner,) in await db.rows("try_lock_owners", limited)] if limited else []
+            slots = dict(await db.rows("slots_of", locked)) if locked else {}
+            busy |= set(limited) - set(locked)
+            counted = [each for each in some if each.owner not in busy]
+            counted = [_with_free(each, self._free(each.owner, slots.get(each.owner, 0))) for each in counted]
+            chosen += [each for each in counted if each.may_begin]
+        self.busy = frozenset(busy)
+        return chosen
+
+    async def _with_slots(self, db: Link, keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        if not keys or self._limits.running is None:
+            return keys
+        slots = dict(await db.rows("slots_of", list(dict.fromkeys(owner for owner, _ in keys))))
+        return [(owner, id) for owner, id in keys if self._free(owner, slots[owner]) > 0]
 
     def _free(self, owner: str, slots: int) -> int:
-        limit = self._limits.running_of(owner)  # type: ignore[arg-type]
+        limit = self._limit(owner)
         return _NO_LIMIT if limit is None else limit - slots
+
+    def _limit(self, owner: str) -> int | None:
+        return self._limits.running_of(Owner(owner))
+
+    # Sessions
 
     async def _of_owners(
         self, db: Link, owners: Sequence[Waiting], here: Here, of_each: int
     ) -> list[tuple[tuple[str, str], Place]]:
-        given = ([each.owner for each in owners], [each.free > 0 for each in owners])
-        has = (here.node, here.tools, here.without_models, here.keepers)
+        asked = [(each.owner, host, needs, each.free > 0) for each in owners for host, needs in each.kinds]
+        given = [list(column) for column in zip(*asked, strict=True)]
         lines: dict[str, list[tuple[Any, ...]]] = {each.owner: [] for each in owners}
-        for owner, *row in await db.rows("claimable", *given, *has, of_each):
+        for owner, *row in await db.rows("claimable", *here.has, *given, of_each):
             lines[owner].append(tuple(row))
         return [
             ((each.owner, id), (each.held + before, is_new, since))
             for each in owners
             for before, (_, is_new, since, id) in enumerate(sorted(_within(lines[each.owner], each.free)))
         ]
+
+
+def _with_free(waiting: Waiting, free: int) -> Waiting:
+    return msgspec.structs.replace(waiting, free=free)
 
 
 def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:

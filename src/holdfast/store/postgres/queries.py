@@ -8,14 +8,19 @@ from typing import Final
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
+FRAGMENTS: Final = ("counted", "needs", "fits")
+"""Parts of statements that stand in many of them."""
+
 
 def _read() -> dict[str, str]:
     text = resources.files("holdfast.store.postgres").joinpath("queries.sql").read_text("utf-8")
     _, *parts = _NAME.split(text)
     assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
     found = {name: body.partition(";\n")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
-    counted = _COMMENT.sub("", found.pop("counted"))
-    return {name: body.replace("{counted}", counted) for name, body in found.items()}
+    for fragment in FRAGMENTS:
+        text = _COMMENT.sub("", found.pop(fragment))
+        found = {name: body.replace(f"{{{fragment}}}", text) for name, body in found.items()}
+    return found
 
 
 SQL: Final = _read()

@@ -1,5 +1,5 @@
--- Every statement of the PostgreSQL store, by name. Many rows are given as arrays, one for each column. `{counted}`
--- stands for the fragment of that name.
+-- Every statement of the PostgreSQL store, by name. Many rows are given as arrays, one for each column. `{counted}`,
+-- `{needs}` and `{fits}` stand for the fragments of these names.
 
 -- The log
 
@@ -141,6 +141,11 @@ SELECT inbox_tail, turn_id, head, status, runnable, lease_holder IS NOT NULL, {c
 SELECT pg_advisory_xact_lock(1752132708, hashtext(given.owner))
   FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number);
 
+-- name: try_lock_owners
+-- The same for a claim, which passes over the owners that another process is just counting.
+SELECT given.owner FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number)
+ WHERE pg_try_advisory_xact_lock(1752132708, hashtext(given.owner));
+
 -- name: last_in_line
 SELECT max(runnable_since) FROM holdfast.session
  WHERE owner = $1 AND runnable AND lease_holder IS NULL AND turn_id IS NULL;
@@ -261,13 +266,36 @@ DELETE FROM holdfast.attachment WHERE process = ANY ($1::text[]);
 -- Claiming
 
 -- name: is_anything_to_claim
--- Most looks find nothing, and cost no transaction.
-SELECT EXISTS (SELECT 1 FROM holdfast.session WHERE runnable AND lease_holder IS NULL)
-    OR EXISTS (SELECT 1 FROM holdfast.session WHERE wake_at <= $2::bigint AND NOT runnable AND deleted_at IS NULL)
-    OR EXISTS (SELECT 1 FROM holdfast.session
-                WHERE needs_inbox <= $3 AND NOT runnable AND deleted_at IS NULL AND host IN ('', $4))
+-- Most looks find nothing that this process may take, and cost no transaction: whether a session waits that it may run,
+-- and whether there is anything else to do. $1 to $4 are as `fits` has them, $5 is the process, $6 the time, $7 the
+-- kinds looked at (see `kinds_waiting`; of more, some may fit), and $8 the time of sessions
+-- that have waited for too long for any process. $9 is the inbox version.
+WITH RECURSIVE kind AS (
+  SELECT 1 AS number, place.host, found.* FROM unnest(ARRAY['', $1::text]) AS place (host)
+   CROSS JOIN LATERAL (
+     SELECT {needs} AS needs, {fits} AS fits FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = place.host ORDER BY {needs} LIMIT 1) AS found
+  UNION ALL
+  SELECT kind.number + 1, kind.host, found.* FROM kind
+   CROSS JOIN LATERAL (
+     SELECT {needs} AS needs, {fits} AS fits FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = kind.host AND {needs} > kind.needs
+      ORDER BY {needs} LIMIT 1) AS found
+   WHERE kind.number < $7::bigint AND NOT kind.fits
+)
+SELECT EXISTS (SELECT 1 FROM kind WHERE fits OR number = $7::bigint),
+       coalesce((SELECT wake_at <= $6::bigint FROM holdfast.session
+                  WHERE wake_at IS NOT NULL AND NOT runnable AND deleted_at IS NULL ORDER BY wake_at LIMIT 1), false)
+    OR coalesce((SELECT runnable_since <= $8::bigint FROM holdfast.session
+                  WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL ORDER BY runnable_since LIMIT 1), false)
+    OR (SELECT true FROM holdfast.session
+         WHERE needs_inbox IS NOT NULL AND needs_inbox <= $9::integer AND NOT runnable AND deleted_at IS NULL
+           AND host IN ('', $1::text) ORDER BY needs_inbox LIMIT 1) IS NOT NULL
+    OR EXISTS (SELECT 1 FROM holdfast.inbox
+                 JOIN holdfast.session ON session.owner = inbox.owner AND session.id = inbox.session
+                WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND runnable AND lease_holder IS NULL)
     OR EXISTS (SELECT 1 FROM holdfast.process
-                WHERE token <> $1
+                WHERE token <> $5::text
                   AND (alive_until <= clock_timestamp()
                        OR (leases_until <= clock_timestamp()
                            AND EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token))));
@@ -294,9 +322,71 @@ UPDATE holdfast.session SET runnable = true, runnable_since = $3::bigint, needs_
     SELECT 1 FROM holdfast.session AS above
      WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
 
+-- name: needs
+-- A fragment: what a session needs beside its host, as a number. An index has it.
+hash_array_extended((ARRAY[session.model, session.keeper] || session.tools) COLLATE "C", 0);
+
+-- name: fits
+-- A fragment: whether a process at $1 may run a session: on no particular host or on this one, with tools that it has
+-- ($2), a model that it can use (none of $3), and what its client entrusted to it ($4: under these names).
+(session.host IN ('', $1::text) AND session.tools <@ $2::text[]
+ AND (session.model IS NULL OR session.model <> ALL ($3::text[]))
+ AND (session.keeper IS NULL OR session.keeper = ANY ($4::text[])));
+
+-- name: kinds_waiting
+-- The kinds of sessions that wait on each of the hosts $5, and whether each fits. One kind is all that have the same
+-- needs. Each is found by one step in the index, from the one after $6 on, $7 of them on each host at the most.
+WITH RECURSIVE kind AS (
+  SELECT 1 AS number, place.host, found.* FROM unnest($5::text[], $6::bigint[]) AS place (host, after)
+   CROSS JOIN LATERAL (
+     SELECT {needs} AS needs, {fits} AS fits FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = place.host AND {needs} > place.after
+      ORDER BY {needs} LIMIT 1) AS found
+  UNION ALL
+  SELECT kind.number + 1, kind.host, found.* FROM kind
+   CROSS JOIN LATERAL (
+     SELECT {needs} AS needs, {fits} AS fits FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = kind.host AND {needs} > kind.needs
+      ORDER BY {needs} LIMIT 1) AS found
+   WHERE kind.number < $7::bigint
+)
+SELECT host, needs, fits FROM kind;
+
 -- name: owners_waiting
--- Who has sessions that nobody holds and that have something to do: from the owner after $1 on, each found by one step in
--- the index, $2 of them at the most. With how much is done for them, how many slots that takes, and since when they wait.
+-- Owners with sessions of these kinds ($1, $2) that nobody holds and that have something to do: of each kind those after
+-- the owner $3, each found by one step in the index, $4 of them at the most. With their kinds, whether one of them was
+-- cut off after this owner, since when the first in their line waits, whether it may need no slot, how much is done for
+-- them, and how many slots that takes.
+WITH RECURSIVE waiting AS (
+  SELECT 1 AS number, kind.host, kind.needs, kind.place, found.*
+    FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS kind (host, needs, place)
+   CROSS JOIN LATERAL (
+     SELECT session.owner, runnable_since, parent IS NOT NULL AS is_inner FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = kind.host AND {needs} = kind.needs AND session.owner > $3::text
+      ORDER BY session.owner, parent IS NULL, turn_id IS NULL, runnable_since LIMIT 1) AS found
+  UNION ALL
+  SELECT waiting.number + 1, waiting.host, waiting.needs, waiting.place, found.*
+    FROM waiting
+   CROSS JOIN LATERAL (
+     SELECT session.owner, runnable_since, parent IS NOT NULL AS is_inner FROM holdfast.session
+      WHERE runnable AND lease_holder IS NULL AND host = waiting.host AND {needs} = waiting.needs
+        AND session.owner > waiting.owner
+      ORDER BY session.owner, parent IS NULL, turn_id IS NULL, runnable_since LIMIT 1) AS found
+   WHERE waiting.number < $4::bigint
+), of_owner AS (
+  SELECT owner, array_agg(place) AS places, bool_or(number = $4::bigint) AS is_cut, min(runnable_since) AS since,
+         bool_or(is_inner) AS is_inner
+    FROM waiting GROUP BY owner
+)
+SELECT owner, places, is_cut, since, is_inner,
+       (SELECT count(*) FROM holdfast.session WHERE session.owner = of_owner.owner AND lease_holder IS NOT NULL),
+       (SELECT count(*) FROM holdfast.session
+         WHERE session.owner = of_owner.owner AND lease_holder IS NOT NULL AND {counted})
+  FROM of_owner;
+
+-- name: longest_waiting
+-- Since when each owner's sessions wait that nobody holds: of the owners after $1, each found by one step in the index,
+-- $2 of them at the most. With how many slots they have taken.
 WITH RECURSIVE waiting AS (
   SELECT 1 AS number,
          (SELECT session.owner FROM holdfast.session
@@ -309,12 +399,11 @@ WITH RECURSIVE waiting AS (
     FROM waiting WHERE waiting.owner IS NOT NULL AND waiting.number < $2::bigint
 )
 SELECT owner,
-       (SELECT count(*) FROM holdfast.session WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL),
        (SELECT count(*) FROM holdfast.session
          WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL AND {counted}),
        (SELECT min(runnable_since) FROM holdfast.session
          WHERE session.owner = waiting.owner AND runnable AND lease_holder IS NULL)
-  FROM waiting WHERE owner IS NOT NULL;
+  FROM waiting WHERE owner IS NOT NULL ORDER BY owner;
 
 -- name: slots_of
 SELECT given.owner,
@@ -323,22 +412,15 @@ SELECT given.owner,
   FROM unnest($1::text[]) AS given (owner);
 
 -- name: claimable
--- Those of some owners that this process may run: on no particular host or on this one, with tools that it has, a model
--- that it can use, and what their clients entrusted to them. Without a free slot, only those that need none. What
--- another process is just claiming is passed over.
+-- Those of some owners ($5, each with a kind of sessions, $6 and $7) that this process may run. Without a free slot ($8),
+-- only those that need none. What another process is just claiming, or changing, is passed over.
 SELECT given.owner, found.counted, found.is_new, found.runnable_since, found.id
-  FROM unnest($1::text[], $2::boolean[]) AS given (owner, has_slot)
-  CROSS JOIN unnest(ARRAY['', $3::text]) AS place (host)
+  FROM unnest($5::text[], $6::text[], $7::bigint[], $8::boolean[]) AS given (owner, host, needs, has_slot)
   CROSS JOIN LATERAL (
     SELECT id, {counted} AS counted, turn_id IS NULL AS is_new, runnable_since FROM holdfast.session
-     WHERE runnable AND lease_holder IS NULL AND host = place.host AND session.owner = given.owner
-       AND (given.has_slot OR NOT {counted})
-       AND tools <@ $4::text[]
-       AND (model IS NULL OR model <> ALL ($5::text[]))
-       AND NOT EXISTS (
-         SELECT 1 FROM holdfast.secret
-          WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper <> ALL ($6::text[]))
-     ORDER BY parent IS NULL, turn_id IS NULL, runnable_since LIMIT $7::bigint
+     WHERE runnable AND lease_holder IS NULL AND host = given.host AND {needs} = given.needs
+       AND session.owner = given.owner AND (given.has_slot OR NOT {counted}) AND {fits}
+     ORDER BY parent IS NULL, turn_id IS NULL, runnable_since LIMIT $9::bigint
      FOR UPDATE OF session SKIP LOCKED) AS found;
 
 -- name: stopping
@@ -350,14 +432,22 @@ SELECT session.owner, session.id
  LIMIT $1::bigint FOR UPDATE OF session SKIP LOCKED;
 
 -- name: unplaced
--- Sessions that nobody could run for so long that their readers should be told.
-SELECT given.owner, found.id
-  FROM unnest($1::text[]) AS given (owner)
+-- Sessions that no process has run since $5, the longest-waiting first, from the one after $6 to $8 on: $9 of them at the
+-- most. With whether this process may run them: then they wait for a place, and not for a process.
+SELECT runnable_since, session.owner, session.id, {fits} FROM holdfast.session
+ WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= $5::bigint
+   AND (runnable_since, session.owner, session.id) > ($6::bigint, $7::text, $8::text)
+ ORDER BY runnable_since, session.owner, session.id LIMIT $9::bigint;
+
+-- name: lock_waiting
+-- Of these sessions, those that still wait and that nobody else is just claiming or changing.
+SELECT given.owner, given.id
+  FROM unnest($1::text[], $2::text[]) AS given (owner, id)
   CROSS JOIN LATERAL (
-    SELECT id FROM holdfast.session
-     WHERE session.owner = given.owner AND runnable AND lease_holder IS NULL AND noted_at IS NULL
-       AND runnable_since <= $2::bigint
-     ORDER BY runnable_since LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS found;
+    SELECT 1 FROM holdfast.session
+     WHERE session.owner = given.owner AND session.id = given.id AND runnable AND lease_holder IS NULL
+       AND noted_at IS NULL
+     FOR UPDATE SKIP LOCKED) AS session;
 
 -- name: take
 -- They are locked, in the order in which they are given. The step is random, so that a claim that the database forgot
@@ -586,7 +676,9 @@ SELECT id FROM (
 ) AS first ORDER BY need, since, id LIMIT $2;
 
 -- name: oldest_unclaimed
-SELECT min(runnable_since) FROM holdfast.session WHERE runnable AND lease_holder IS NULL;
+SELECT least(
+  (SELECT min(runnable_since) FROM holdfast.session WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL),
+  (SELECT min(runnable_since) FROM holdfast.session WHERE runnable AND lease_holder IS NULL AND noted_at IS NOT NULL));
 
 -- name: identity
 SELECT name FROM holdfast.identity;

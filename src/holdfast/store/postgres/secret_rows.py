@@ -19,6 +19,7 @@ async def lose(db: Link, key: Key, keeper: str, sealed: bytes) -> tuple[None, st
 
 
 async def drop(db: Link, key: Key) -> tuple[None, str | None]:
+    await db.row("lock_session", key.owner, key.session)  # Before the secret's row, here as everywhere.
     dropped = await db.run("drop_secret", key.owner, key.session) == 1
     return None, "secret" if dropped else None
 

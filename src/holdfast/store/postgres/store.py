@@ -230,7 +230,7 @@ class PostgresStore:
         fold_version: int | None = None,
         early: Early | None = None,
     ) -> list[Claim]:
-        if not await self._read(self._leases.is_anything_to_claim):
+        if not await self._read(lambda db: self._leases.is_anything_to_claim(db, without_models)):
             return []
         return await self._write(
             "claim", lambda db: self._claim(db, limit, without_models, fold_version), announces=False

@@ -45,13 +45,13 @@ class Order:
     def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
         """The sessions that this process may run, the first first."""
         found: list[tuple[tuple[int, int, int], tuple[str, str]]] = []
-        owners = 0
+        firsts: list[tuple[int, int]] = []
         for waiting in sorted(self._owners(db), key=lambda each: (each.slots, each.since)):
+            if len(firsts) >= limit and sorted(firsts)[limit - 1] <= (waiting.slots, waiting.since):
+                break  # All others have as many turns before them, or came later.
             of_owner = self._of_owner(db, waiting, here, limit)
             found += of_owner
-            owners += bool(of_owner)
-            if owners == limit:
-                break  # All others have as many turns before them, or came later.
+            firsts += [(before, since) for (before, _, since), _ in of_owner[:1]]
         found.sort()
         return [key for _, key in found[:limit]]
 

@@ -11,6 +11,7 @@ from holdfast.testing.store_conformance.entrusting import EntrustingConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
 from holdfast.testing.store_conformance.log import LogConformance
+from holdfast.testing.store_conformance.placement import PlacementConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
 from holdfast.testing.store_conformance.serving import ServingConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
@@ -25,6 +26,7 @@ class StoreConformance(
     InboxConformance,
     AdmittingConformance,
     LeaseConformance,
+    PlacementConformance,
     ReadingConformance,
     EntrustingConformance,
     TaskConformance,

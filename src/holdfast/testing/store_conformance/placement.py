@@ -1,0 +1,98 @@
+"""Sessions that this process can't run never keep it from those that it can, however few places it has."""
+
+from typing import Final
+
+import pytest
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.store.store import Store
+from holdfast.store.turn_limits import TurnLimits
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.words import OpenStore, create, send
+
+STUCK: Final = 5
+REASONS: Final = ("host", "tools", "model", "secret")
+MODEL: Final = "a model that this process has no way to use"
+
+ABLE: Final = Key(Owner("zoe"), SessionId("able"))
+
+
+async def stuck(store: Store, owner: str, reason: str) -> None:
+    """A session of that owner waits, and can't be run here."""
+    key = Key(Owner(owner), SessionId("stuck"))
+    await create(
+        store,
+        key,
+        host="gone" if reason == "host" else None,
+        tools=("missing",) if reason == "tools" else (),
+        model=MODEL if reason == "model" else None,
+    )
+    if reason == "secret":
+        await store.keep_secret(key, keeper="a process that has ended")
+    await send(store, "m", key=key)
+
+
+async def waiting(store: Store, key: Key, **about: str) -> None:
+    await create(store, key, host=about.get("host"))
+    await send(store, "m", key=key)
+
+
+async def claimed(store: Store, *, limit: int) -> list[Key]:
+    return [claim.lease.key for claim in await store.claim(limit=limit, without_models={MODEL}) if claim.eligible]
+
+
+class PlacementConformance:
+    @pytest.mark.parametrize("reason", REASONS)
+    async def test_owners_whose_sessions_cannot_run_here_shut_out_nobody(
+        self, open_store: OpenStore, reason: str
+    ) -> None:
+        clock = ManualClock()
+        store = await open_store(clock=clock)
+        for number in range(STUCK):
+            await stuck(store, f"ann {number}", reason)
+        await clock.advance(1)
+        await waiting(store, ABLE)
+        assert await claimed(store, limit=1) == [ABLE]
+        assert await claimed(store, limit=1) == []
+
+    async def test_the_stuck_session_of_an_owner_does_not_hide_another_of_theirs(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(clock=clock)
+        for reason in REASONS:
+            await stuck(store, f"zoe {reason}", reason)
+        await clock.advance(1)
+        able = [Key(Owner(f"zoe {reason}"), SessionId("able")) for reason in REASONS]
+        for key in able:
+            await waiting(store, key)
+        found = [key for _ in able for key in await claimed(store, limit=1)]
+        assert sorted(found) == sorted(able)
+
+    async def test_a_stuck_session_gives_its_owner_no_precedence(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(clock=clock)
+        await stuck(store, "ann", "tools")
+        await clock.advance(1)
+        await waiting(store, ABLE)
+        await clock.advance(1)
+        await waiting(store, Key(Owner("ann"), SessionId("later")))
+        assert await claimed(store, limit=1) == [ABLE]
+
+    async def test_an_owner_without_a_free_slot_shuts_out_nobody(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(running=1, unlimited=frozenset({ABLE.owner})))
+        for name in ("first", "second"):
+            await waiting(store, Key(ABLE.owner, SessionId(name)))
+        await waiting(store, Key(Owner("ann"), SessionId("first")))
+        assert len(await claimed(store, limit=3)) == 3
+        await waiting(store, Key(Owner("ann"), SessionId("second")))
+        await waiting(store, ABLE)
+        assert await claimed(store, limit=1) == [ABLE]
+
+    async def test_a_session_that_may_run_here_is_claimed_on_its_own_host_and_on_none(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store(node="here")
+        keys = [Key(Owner("ann"), SessionId(f"{number}")) for number in range(4)]
+        for number, key in enumerate(keys):
+            await waiting(store, key, **({"host": "here"} if number % 2 else {}))
+        found = [key for _ in keys for key in await claimed(store, limit=1)]
+        assert sorted(found) == keys

@@ -1,0 +1,84 @@
+"""With very many owners waiting, each is looked at in turn, and those whose sessions can't run here cost nothing."""
+
+import asyncpg
+import pytest
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.turn_limits import TurnLimits
+from holdfast.testing.store_conformance.words import create, send
+
+pytestmark = pytest.mark.anyio
+
+OWNERS = 1_000
+
+WAITING = """
+INSERT INTO holdfast.session (owner, id, head, status, runnable, runnable_since, tools, created_at, updated_at)
+SELECT 'owner ' || lpad(n::text, 4, '0'), 'session', 1, 'queued', true, $2::bigint + n,
+       CASE WHEN $3::text = '' THEN ARRAY[]::text[] ELSE ARRAY[replace($3::text, 'N', n::text)] END, 1, 1
+  FROM generate_series(1, $1::integer) AS n
+"""
+
+RUNNING = """
+INSERT INTO holdfast.session (owner, id, head, status, runnable, runnable_since, lease_holder, created_at, updated_at)
+SELECT 'owner ' || lpad(n::text, 4, '0'), 'running', 1, 'running', true, 1, $2::text, 1, 1
+  FROM generate_series(1, $1::integer) AS n
+"""
+
+
+async def fill(url: str, statement: str, *given: object) -> None:
+    db = await asyncpg.connect(url)
+    await db.execute(statement, *given)
+    await db.close()
+
+
+def later() -> int:
+    """Nobody has waited for so long that others are to be told of it."""
+    return 1 << 50
+
+
+async def able(store: PostgresStore, owner: str) -> Key:
+    """A session in the middle of all owners that may run here."""
+    key = Key(Owner(owner), SessionId("able"))
+    await create(store, key)
+    await send(store, "m", key=key)
+    return key
+
+
+async def claimed(store: PostgresStore, *, limit: int) -> list[Key]:
+    return [claim.lease.key for claim in await store.claim(limit=limit)]
+
+
+async def test_of_a_thousand_owners_that_wait_each_gets_its_turn(store: PostgresStore, postgres_url: str) -> None:
+    await fill(postgres_url, WAITING, OWNERS, later(), "")
+    found = [key.owner for _ in range(OWNERS // 50) for key in await claimed(store, limit=50)]
+    assert len(set(found)) == OWNERS
+
+
+@pytest.mark.parametrize("tool", ["missing", "missing N"])
+async def test_a_thousand_owners_that_are_stuck_hide_nobody(store: PostgresStore, postgres_url: str, tool: str) -> None:
+    """Whether they all lack the same or each something else."""
+    await fill(postgres_url, WAITING, OWNERS, later(), tool)
+    keys = [await able(store, owner) for owner in ("owner 0500", "owner 0999", "aaa", "zzz")]
+    found = [key for _ in keys for key in await claimed(store, limit=1)]
+    assert sorted(found) == sorted(keys)
+
+
+async def test_owners_without_a_slot_hide_nobody_however_many_they_are(postgres_url: str) -> None:
+    store = await PostgresStore.open(postgres_url, node="here", limits=TurnLimits(running=1))
+    await fill(postgres_url, RUNNING, OWNERS, store.process)
+    await fill(postgres_url, WAITING, OWNERS, later(), "")
+    keys = [await able(store, owner) for owner in ("aaa", "owner 0500b", "zzz")]
+    found = [key for _ in keys for key in await claimed(store, limit=1)]
+    assert sorted(found) == sorted(keys)
+    assert await claimed(store, limit=1) == []
+    await store.close()
+
+
+async def test_the_oldest_that_waits_is_found_among_very_many_owners(postgres_url: str) -> None:
+    store = await PostgresStore.open(postgres_url, node="here", limits=TurnLimits(running=1))
+    await fill(postgres_url, WAITING, OWNERS, later(), "")
+    assert [await store.oldest_unclaimed() for _ in range(3)] == [later() + 1] * 3
+    await fill(postgres_url, "UPDATE holdfast.session SET runnable_since = 7 WHERE owner = 'owner 0900'")
+    assert [await store.oldest_unclaimed() for _ in range(3)] == [7] * 3
+    await store.close()
