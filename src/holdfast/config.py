@@ -154,7 +154,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 5.0
     """How long a server that ends lets its sessions come to the end of their step; then it hands them over."""
     max_body_bytes: int = 1_000_000
-    """The body of a request; a larger one is refused before it is read to its end."""
+    """The body of a request; a larger one is refused before it is read to its end. Answers to requests and imports
+    have bounds of their own."""
     max_import_bytes: int = 32_000_000
     """A session that is imported over HTTP."""
     follow_ups_per_minute: int = 30

@@ -4,8 +4,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.events.tool import MAX_RESULT_BYTES, MAX_RESULT_JSON_BYTES
+from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.http.chat_bodies import MAX_BODY_BYTES
+from holdfast.server.http.requests import Answer
 from tests.http.world import Client, Place, Server, code_of
 
 LOOKUP = {"name": "lookup", "description": "Looks people up.", "parameters": {"type": "object"}}
@@ -121,6 +126,33 @@ async def test_a_client_s_tool_is_run_by_the_client(client: Client) -> None:
     assert '"ada"' in request["details"]["arguments"]
     await answered(client, session, request, content="a mathematician")
     assert (await until_idle(client, session))[-1] == "Found: a mathematician"
+
+
+async def test_a_client_tool_may_answer_as_much_as_any_tool_may_give(client: Client) -> None:
+    session, request = await asked(client, "look up ada", client_tools=[LOOKUP])
+    most = "x" * MAX_RESULT_BYTES
+    refused = await answered(client, session, request, content=most + "x")
+    assert (refused.status_code, code_of(refused)) == (422, "answer_too_large")
+    refused = await answered(client, session, request, content=most[:-1] + "é")
+    assert (refused.status_code, code_of(refused)) == (422, "answer_too_large")
+    response = await answered(client, session, request, content=most)
+    assert response.status_code == 200, response.text
+    await until_idle(client, session)
+    detail = (await client.get(f"/v1/sessions/{session}")).json()
+    (result,) = [message for message in detail["messages"] if message["role"] == "tool"]
+    assert result["content"] == most
+
+
+def test_the_largest_answer_fits_into_its_message_however_it_is_written() -> None:
+    answer = Answer(answer_id="a" * 64, content="\x00" * MAX_RESULT_BYTES)
+    assert len(msgspec.json.encode(answer)) <= MAX_RESULT_JSON_BYTES
+    assert min(MAX_FRAME_BYTES, MAX_BODY_BYTES) >= MAX_RESULT_JSON_BYTES
+
+
+async def test_the_ai_sdk_surface_takes_a_result_with_the_conversation_before_it(client: Client) -> None:
+    sent = b'{"id": "big", "text": "' + b"x" * (MAX_RESULT_BYTES + 7_000_000) + b'"}'
+    response = await client.post("/v1/chat", content=sent)
+    assert (response.status_code, code_of(response)) == (422, "message_too_long")
 
 
 async def test_the_first_answer_counts_and_the_same_one_again_gets_its_receipt(client: Client) -> None:

@@ -2,8 +2,10 @@
 
 from typing import Final, NamedTuple
 
-MAX_FRAME_BYTES: Final = 64_000_000
-"""More than any event of a log is. What goes on longer without an end is no stream of ours."""
+from holdfast.events.tool import MAX_RESULT_JSON_BYTES
+
+MAX_FRAME_BYTES: Final = MAX_RESULT_JSON_BYTES
+"""No event is larger than one with the result of a tool: a longer frame is none of a server of ours."""
 
 
 class Frame(NamedTuple):

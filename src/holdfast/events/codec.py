@@ -89,6 +89,11 @@ def to_bytes(value: Any) -> bytes:
         return _encoder.encode(without_surrogates(msgspec.to_builtins(value)))
 
 
+def size_of(text: str) -> int:
+    """How many bytes a text takes up in the store, whatever is in it."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 def without_surrogates(value: Any) -> Any:
     """The same value with every lone surrogate in its text replaced by U+FFFD."""
     match value:

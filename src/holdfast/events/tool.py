@@ -1,6 +1,6 @@
 """Events about tool calls. Only an attempt without a completion is in doubt after a crash."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.events.body import Body
 from holdfast.events.ids import ToolCallId
@@ -9,6 +9,14 @@ from holdfast.events.message import Image
 ToolError = Literal[
     "failed", "denied", "rejected", "interrupted", "unknown_tool", "invalid_arguments", "timeout", "too_large"
 ]
+
+MAX_RESULT_BYTES: Final = 16_000_000
+"""The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. A client's answer is such a
+result, so every surface takes one of this size."""
+
+MAX_RESULT_JSON_BYTES: Final = 6 * MAX_RESULT_BYTES + 1_000_000
+"""The largest JSON message that carries one result: JSON writes a byte of text as up to six (a backslash, `u0000`), and
+the rest of the message is small. Request bodies, frames and streams that may hold a result are bounded by this."""
 
 
 class ToolStarted(Body, frozen=True, tag="tool.execution_start"):

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from holdfast.events import inbox
+from holdfast.events import codec, inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, TurnId, random_id
@@ -817,15 +817,10 @@ class Operations:
             raise Invalid("too_long", f"{what} has at most {limit:,} characters; this has {len(text):,}.")
 
     def _check_answer(self, content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> None:
-        """What a person or a client gives back is bounded like the result of any tool."""
-        limit = self._bounds.max_tool_result_bytes
-        match content:
-            case PermissionAnswer(feedback=text) | ToolAnswer(content=text) | QuestionAnswer(answer=text):
-                if len(text) > limit:
-                    raise Invalid(
-                        "answer_too_large",
-                        f"An answer has at most {limit:,} characters; this one has {len(text):,}.",
-                    )
+        """An answer is bounded like the result of any tool."""
+        limit, size = self._bounds.max_tool_result_bytes, _answer_bytes(content)
+        if size > limit:
+            raise Invalid("answer_too_large", f"An answer has at most {limit:,} bytes; this one has {size:,}.")
 
     def _check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:
@@ -836,6 +831,16 @@ class Operations:
 
     def _not_found(self, key: Key) -> OperationError:
         return NotFound("session_not_found", f"There is no session {key.session}.")
+
+
+def _answer_bytes(content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> int:
+    match content:
+        case PermissionAnswer():
+            return codec.size_of(content.feedback)
+        case QuestionAnswer():
+            return codec.size_of(content.answer)
+        case ToolAnswer():
+            return codec.size_of(content.content) + sum(len(image.data) for image in content.images)
 
 
 _STOP_OUTCOME = Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]

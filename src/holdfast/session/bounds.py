@@ -2,6 +2,8 @@
 
 import msgspec
 
+from holdfast.events.tool import MAX_RESULT_BYTES
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that a turn, its tools and its inbox keep to."""
@@ -40,7 +42,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """No tool holds up a turn for longer."""
     max_tool_characters: int = 80_000
     """What the model is sent of one tool result; the log keeps the whole of it."""
-    max_tool_result_bytes: int = 16_000_000
+    max_tool_result_bytes: int = MAX_RESULT_BYTES
     """A larger result is an error: it would make the log itself slow to read."""
     max_answer_characters: int = 2_000_000
     """A model that never stops is cut here."""

@@ -240,8 +240,8 @@ async def _complete(
     command: TaskRow | None = None,
 ) -> None:
     bounds = holding.bounds
-    size = len(outcome.content.encode("utf-8", "surrogatepass")) + len(outcome.binary or b"")
-    size += len(outcome.details.encode("utf-8", "surrogatepass")) + sum(len(image.data) for image in outcome.images)
+    size = codec.size_of(outcome.content) + len(outcome.binary or b"")
+    size += codec.size_of(outcome.details) + sum(len(image.data) for image in outcome.images)
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
         text = f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less."

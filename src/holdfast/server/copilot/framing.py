@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.events.codec import to_bytes, without_surrogates
+from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 
-MAX_FRAME_BYTES: Final = 32 * 1024 * 1024
-"""A message with several attached images fits; one that would fill the memory does not."""
+MAX_FRAME_BYTES: Final = MAX_RESULT_JSON_BYTES
+"""The result of a client's tool fits, and so does a message with several attached images."""
 
 MAX_HEADER_LINE_BYTES: Final = 1024
 MAX_HEADER_LINES: Final = 16

@@ -7,14 +7,16 @@ from msgspec import Meta
 
 from holdfast.events.ids import random_id
 from holdfast.events.session import ClientTool
+from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 from holdfast.server.ai_sdk.chunks import DataQueued
 from holdfast.server.ai_sdk.sent import Id, Meant, Trigger, UiMessage, Words, meant
 from holdfast.server.errors import Invalid
 from holdfast.server.http.message_options import MessageOptions
 from holdfast.server.operations import DeliveryChoice
 
-MAX_BODY_BYTES: Final = 8_000_000
-"""A client sends its whole conversation each time, of which only the end is looked at."""
+MAX_BODY_BYTES: Final = 8_000_000 + MAX_RESULT_JSON_BYTES
+"""A client sends its whole conversation each time, of which only the end is looked at: that may be the result of one of
+its tools."""
 
 MAX_CLIENT_TOOLS: Final = 128
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, RequestId
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 from holdfast.events.turn import TurnStarted
 from holdfast.server.http.endpoint import Endpoint, routes_of
 from holdfast.server.http.errors import ApiError
@@ -38,7 +39,8 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of `decision` (for a permission), `answer` (for a question) and `content` (for a client's tool)."""
+    """One of `decision` (for a permission), `answer` (for a question) and `content` (for a client's tool). Its text has
+    at most 16,000,000 bytes in UTF-8, as the result of any tool has."""
 
     answer_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     """The same id again gets the same receipt. Any other answer is refused once one was accepted."""
@@ -107,7 +109,7 @@ class RequestRoutes:
     async def give_answer(self, request: Request) -> Response:
         identity = self._service.identity(request)
         key = self._service.key(request)
-        given = await read_body(request, Answer, limit=self._service.settings.max_body_bytes)
+        given = await read_body(request, Answer, limit=MAX_RESULT_JSON_BYTES)
         request_id = RequestId(request.path_params["request_id"])
         return answer(await self._answered(identity, key, request_id, given))
 
