@@ -17,11 +17,11 @@ from holdfast.live.local import LocalLive
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append, Inputs, decide
-from holdfast.session.fold import FOLD_VERSION
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key
 from holdfast.turns.holding import Holding
+from holdfast.turns.load import folded
 
 KEY = Key(Owner("local"), SessionId("long"))
 WAITING = Message(message_id=MessageId("next"), text=ONE_TOKEN)
@@ -66,10 +66,10 @@ async def _open(path: Path) -> float:
     clock, bounds = SystemClock(), Bounds()
     started = time.perf_counter()
     (claim,) = await store.claim(limit=1)
-    loaded = await store.load(KEY, fold_version=FOLD_VERSION)
-    assert loaded is not None
+    found = await folded(store, claim, max_claims=bounds.max_claims_without_progress)
+    assert found is not None
     holding = Holding(
-        store=store, live=LocalLive(), clock=clock, bounds=bounds, new_id=lambda: "id", lease=claim.lease, loaded=loaded
+        store=store, live=LocalLive(), clock=clock, bounds=bounds, new_id=lambda: "id", lease=claim.lease, folded=found
     )
     action = decide(holding.state, Inputs(new_id=lambda: "id", now=0, bounds=bounds, inbox=holding.inbox))
     taken = time.perf_counter() - started

@@ -123,6 +123,7 @@ async def child_on(
     before: Sequence[str] = (),
     user: int | None = None,
     ready: bool = True,
+    deadly: str = "",
     **more: Any,
 ) -> AsyncIterator[Child]:
     """A child with a runtime on this file. `before` is put in front of its command line; it is killed at the end."""
@@ -133,6 +134,7 @@ async def child_on(
         work=work,
         user=user,
         most_bytes_in_a_file=most_bytes_in_a_file,
+        deadly=deadly,
     )
     command = (*before, sys.executable, "-m", "tests.faults.child", msgspec.json.encode(setup).decode())
     process = await asyncio.create_subprocess_exec(

@@ -17,11 +17,11 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.reader import Reading
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append, sealed
-from holdfast.session.fold import FOLD_VERSION
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.turns.answer import Answer
 from holdfast.turns.holding import Holding
+from holdfast.turns.load import folded
 
 KEY = Key(Owner("me"), SessionId("s"))
 WORDS = ("Hello", " world", "é", "𝄞𝄞", "\u2028", "x" * 40, "漢字")
@@ -62,8 +62,8 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
         await operations.create(KEY.owner, SessionOptions(title="T"), KEY.session)
         await operations.send(KEY, "Hi")
         (claim,) = await store.claim(limit=1)
-        loaded = await store.load(KEY, fold_version=FOLD_VERSION)
-        assert loaded
+        found = await folded(store, claim, max_claims=bounds.max_claims_without_progress)
+        assert found
         holding = Holding(
             store=store,
             live=live,
@@ -71,7 +71,7 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
             bounds=bounds,
             new_id=counted("id"),
             lease=claim.lease,
-            loaded=loaded,
+            folded=found,
         )
         yield Recording(store, live, holding, operations)
     finally:

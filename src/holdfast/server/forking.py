@@ -14,9 +14,8 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Inputs, end_early, tasks_of_another
 from holdfast.session.fold import fold
 from holdfast.session.state import State
+from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Committed, NewSession, Row, Unit
-
-NO_SNAPSHOT = -1
 
 
 async def fork_session(
@@ -24,12 +23,13 @@ async def fork_session(
 ) -> SessionId:
     """Copy what was said before the event of that id, or all of it. A turn that was under way there is cut off here:
     nothing that was asked or running is done a second time."""
-    loaded = await operations.store.load(source, fold_version=NO_SNAPSHOT)
-    if loaded is None:
+    found = await whole_log(operations.store, source)
+    if found is None:
         raise NotFound("session_not_found", f"There is no session {source.session}.")
+    row, log = found
     made = SessionId(new_id())
-    bodies = [_of_the_fork(event, made, source) for event in events_before(loaded.events, before)]
-    bodies.append((loaded.row.updated_at, TitleChanged(title=title)))
+    bodies = [_of_the_fork(event, made, source) for event in events_before(log, before)]
+    bodies.append((row.updated_at, TitleChanged(title=title)))
     events = _placed(bodies, new_id)
     events += _closing(events, new_id)
     state = fold(events)
@@ -37,7 +37,7 @@ async def fork_session(
         key=Key(source.owner, made),
         fence=None,
         events=tuple(event.at(Position(0)) for event in events),
-        creates=_row(state, source, loaded.row),
+        creates=_row(state, source, row),
         title=title,
         status="idle",
     )

@@ -44,6 +44,7 @@ from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
+from holdfast.store.log_pages import pages
 from holdfast.store.store import (
     HEAD_MOVED,
     Accepted,
@@ -242,7 +243,10 @@ class Operations:
         loaded = await self.store.load(key, fold_version=FOLD_VERSION)
         if loaded is None:
             raise self._not_found(key)
-        return fold(loaded.events, restore(loaded.snapshot.state) if loaded.snapshot else None)
+        state = restore(loaded.snapshot.state) if loaded.snapshot else State()
+        async for page in pages(self.store, loaded):
+            fold(page, state)
+        return state
 
     async def session(self, key: Key) -> Row:
         found = await self.store.row(key)

@@ -21,14 +21,13 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Inputs, end_early, tasks_of_another
 from holdfast.session.fold import fold
 from holdfast.session.state import IllegalTransition, Phase, next_phase
+from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Committed, NewSession, Store, Unit
 
 FORMAT = "holdfast-session-1"
 
 MAX_IMPORT_BYTES = 256_000_000
 """A log of the largest session that is still pleasant to read; more is refused before it is parsed."""
-
-NO_SNAPSHOT = -1
 
 
 class Exported(msgspec.Struct, kw_only=True):
@@ -47,11 +46,12 @@ class ExportedEvent(msgspec.Struct, kw_only=True, rename="camel"):
 
 async def export_session(store: Store, key: Key) -> bytes:
     """The whole log of a session as a JSON document."""
-    loaded = await store.load(key, fold_version=NO_SNAPSHOT)
-    if loaded is None:
+    found = await whole_log(store, key)
+    if found is None:
         raise NotFound("session_not_found", f"There is no session {key.session}.")
-    events = [_exported(event) for event in loaded.events]
-    whole = Exported(format=FORMAT, session_id=key.session, title=loaded.row.title, events=events)
+    row, log = found
+    events = [_exported(event) for event in log]
+    whole = Exported(format=FORMAT, session_id=key.session, title=row.title, events=events)
     return msgspec.json.encode(whole)
 
 

@@ -236,10 +236,17 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     row: Row
     snapshot: Snapshot | None
     events: tuple[Event, ...]
-    """Those after the snapshot, or all of them."""
+    """Those after the snapshot, or all of them; of a long log the first page. `log_pages.pages` reads the rest."""
     inbox: tuple[InboxItem, ...]
     """Accepted and not yet promoted, in order of arrival."""
     segments: tuple[Segment, ...]
+
+    @property
+    def read_up_to(self) -> Position:
+        """The position of the last event that the load read, in the snapshot or as an event."""
+        if self.events:
+            return self.events[-1].position
+        return self.snapshot.position if self.snapshot is not None else Position(0)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +258,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     eligible: bool
     """Whether this process may run the session's turns, or only end them."""
     loaded: Loaded | None = None
-    """All that a holder decides on, read along with the claim; None: too long for that, load it."""
+    """All that a holder decides on, read along with the claim; None: it is not known to be small, load it."""
 
 
 Early = Callable[[list[Claim]], None]
@@ -368,10 +375,11 @@ class Store(Protocol):
         fewest running is first. A session that is to be stopped needs no slot.
 
         Those that use one of `without_models` are for other processes to run, and so are those whose secrets are not
-        with this one. With a `fold_version`, short ones are loaded in the same transaction, which saves a way to the
-        database and back. Where what is handed in is written in order, `early` may be told of those while the claim is
-        still being committed: whatever is written for them is refused unless it took place, but nothing else may be
-        done before it is told in the ordinary way."""
+        with this one. A claim is counted and committed before any load that may be large or may fail, so that a session
+        that kills its holder while it is loaded is counted all the same. With a `fold_version`, sessions that are known
+        to be small come loaded; an error in that costs the saving and nothing else. Where what is handed in is written
+        in order, `early` may be told of those while the claim is still being committed: whatever is written for them is
+        refused unless it took place, but nothing else may be done before it is told in the ordinary way."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
@@ -383,9 +391,19 @@ class Store(Protocol):
 
     # What the holder reads
 
-    async def load(self, key: Key, *, fold_version: int) -> Loaded | None: ...
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
+        """The events of it are one page, bounded in bytes; see `log_pages.pages`."""
+        ...
 
-    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]: ...
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        """A page of the log: at most `limit` events and, if so asked, about `max_bytes` of data, but at least one."""
+        ...
+
+    async def turn_start(self, key: Key) -> Position | None:
+        """Where the latest turn of a session starts. Reads no event's data; None: it has had no turn."""
+        ...
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
 

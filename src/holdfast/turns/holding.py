@@ -22,15 +22,14 @@ from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.observing.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append
-from holdfast.session.fold import FOLD_VERSION, apply, dump, fold, restore
-from holdfast.session.state import Phase, State, next_phase
+from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
+from holdfast.session.state import Phase, next_phase
 from holdfast.store.clock import Clock
 from holdfast.store.store import (
     Committed,
     FenceMissed,
     Lease,
     LedgerEntry,
-    Loaded,
     Outcome,
     Promotion,
     Rejected,
@@ -44,6 +43,7 @@ from holdfast.store.store import (
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
 from holdfast.turns.errors import LeaseLost
+from holdfast.turns.load import Folded
 from holdfast.turns.shown import blocks_of
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Holding:
         bounds: Bounds,
         new_id: Callable[[], str],
         lease: Lease,
-        loaded: Loaded,
+        folded: Folded,
         claiming: asyncio.Future[Any] | None = None,
         shell: Shell | None = None,
         observer: Observer | None = None,
@@ -85,8 +85,10 @@ class Holding:
         """The rules under which this session may read what its own commands wrote."""
         self.is_interrupting = False
         """What runs is being ended because the turn is, and not because this process lets go of the session."""
-        self.state = _state_of(loaded)
-        self.inbox: tuple[InboxItem, ...] = loaded.inbox
+        self.state = folded.state
+        self.is_partial = folded.is_partial
+        """The state is only good for ending the turn: see `Folded`."""
+        self.inbox: tuple[InboxItem, ...] = folded.inbox
         self.woken = asyncio.Event()
         self.others_changed = asyncio.Event()
         """Another session of the same owner may want to run."""
@@ -96,15 +98,15 @@ class Holding:
         """For each running call: somebody wants what it started to go on in the background."""
         self.has_spoken = asyncio.Event()
         """Something of an answer was shown, or will not be."""
-        self._row_says = (loaded.row.status, loaded.row.turn_id)
-        self._tail_seen = loaded.row.inbox_tail
+        self._row_says = (folded.row.status, folded.row.turn_id)
+        self._tail_seen = folded.row.inbox_tail
         self._inbox_stale = False
         self._refreshing = asyncio.Lock()
         self._writes = 0
         self._is_written = asyncio.Event()
         self._failed: BaseException | None = None
-        self._segments: list[Segment] = list(loaded.segments)
-        self._snapshot_at = loaded.snapshot.position if loaded.snapshot else Position(0)
+        self._segments: list[Segment] = list(folded.segments)
+        self._snapshot_at = folded.snapshot_at
         self._claiming = claiming
         self.observed = (observer or Observer(clock)).held(self.key, lease.fence, self.redacted)
 
@@ -401,7 +403,7 @@ class Holding:
         )
 
     def _snapshot_if_due(self) -> Snapshot | None:
-        if self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
+        if self.is_partial or self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
             return None
         try:
             return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
@@ -423,11 +425,6 @@ async def completed(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | Non
         except Exception:
             break  # Of the work itself: it is raised below.
     return doing.result(), cancelled
-
-
-def _state_of(loaded: Loaded) -> State:
-    start = restore(loaded.snapshot.state) if loaded.snapshot else State()
-    return fold(loaded.events, start)
 
 
 def _as_delta(segment: Segment) -> Delta:

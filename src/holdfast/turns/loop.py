@@ -31,7 +31,7 @@ from holdfast.session.history import context
 from holdfast.session.state import Call
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
-from holdfast.turns.errors import ModelUnusableHere
+from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
 from holdfast.turns.model_call import call_model
 from holdfast.turns.titles import Titles
@@ -76,11 +76,13 @@ class Loop:
         self._lingering = set() if lingering is None else lingering
         self._activities = Activities(holding.woken)
         self._facts: dict[ToolCallId, CallFacts] = {}
+        self._is_spent = False
+        """The turn is over that a state without history was folded for: it is good for nothing else."""
 
     async def run(self) -> None:
         """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
         what the store raised: then drop it all."""
-        if self._claim.eligible:
+        if self._claim.eligible and not self.holding.is_partial:
             await self._model()
         try:
             while not await self._turn_of_the_loop():
@@ -96,6 +98,8 @@ class Loop:
         self._activities.raise_failures()
         await self.holding.refresh_inbox()
         decision = decide(self.holding.state, self._inputs())
+        if self._is_spent and not isinstance(decision, Release):
+            return await self._leave_the_next_turn()
         if not isinstance(decision, Append):
             await self.holding.until_claimed()
         match decision:
@@ -103,6 +107,7 @@ class Loop:
                 if await self.holding.commit(written):
                     self._takeover = None
                     if self.holding.state.turn is None:
+                        self._is_spent = self.holding.is_partial
                         self._claims = 0  # Whatever was wrong with that turn is not the fault of the next.
             case Interrupt():
                 self.holding.is_interrupting = True
@@ -126,6 +131,12 @@ class Loop:
                 for tool_call in calls:
                     self._start_tool(tool_call)
         return False
+
+    async def _leave_the_next_turn(self) -> bool:
+        """It needs the history, which this state lacks: the next claim loads all of the session."""
+        if not await self._let_go("handed_over"):
+            raise LeaseLost(self.holding.key)
+        return True
 
     async def _linger(self) -> None:
         self._lingering.add(self.holding)

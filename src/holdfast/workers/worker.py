@@ -24,6 +24,7 @@ from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
+from holdfast.turns.load import folded
 from holdfast.turns.loop import Loop, Models
 from holdfast.turns.titles import Titles
 from holdfast.workers.lease_keeper import LeaseKeeper
@@ -354,8 +355,9 @@ class Worker:
 
     async def _run(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None) -> None:
         key = claim.lease.key
-        loaded = claim.loaded or await self._store.load(key, fold_version=FOLD_VERSION)
-        if loaded is None:
+        await self._let_others_ahead(claim)
+        found = await folded(self._store, claim, max_claims=self._bounds.max_claims_without_progress)
+        if found is None:
             raise LeaseLost(key)
         holding = Holding(
             store=self._store,
@@ -364,7 +366,7 @@ class Worker:
             bounds=self._bounds,
             new_id=self._new_id,
             lease=claim.lease,
-            loaded=loaded,
+            folded=found,
             claiming=claims,
             shell=self._shell,
             observer=self._observer,
@@ -386,9 +388,11 @@ class Worker:
         if key in self._heard_early:
             holding.heard_tail(self._heard_early.pop(key))
         state = holding.state
-        found = holding.observed.resume(state.turn.turn_id if state.turn else None, waits=state.phase is Phase.WAITING)
+        resumed = holding.observed.resume(
+            state.turn.turn_id if state.turn else None, waits=state.phase is Phase.WAITING
+        )
         try:
-            with found:
+            with resumed:
                 await loop.run()
         finally:
             if self._loops.get(key) is loop:  # Not when it was lost, and claimed anew meanwhile.
@@ -398,6 +402,13 @@ class Worker:
             if holding.woken.is_set():
                 # Put while it was being let go of: the wake-up went to this loop, which heeds it no more.
                 self._wanted.set()
+
+    async def _let_others_ahead(self, claim: Claim) -> None:
+        """A large session whose last holder got nowhere may end this process as soon as it is loaded. Those that were
+        claimed with it would be counted as well, and given up with it, if they never got ahead of it."""
+        before = claim.claims_without_progress - 1
+        if claim.loaded is None and before > 0:
+            await self._clock.sleep(self._pace.claim_every_seconds * 2 ** min(before - 1, MAX_DOUBLINGS))
 
     async def _give_back_later(self, claim: Claim) -> None:
         """After a pause, so that a disk that is full or a bug is not met again a thousand times a second."""

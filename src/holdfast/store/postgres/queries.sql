@@ -607,6 +607,40 @@ SELECT session.id FROM holdfast.session
 SELECT position, id, time, type, version, data FROM holdfast.event
  WHERE owner = $1 AND session = $2 AND position > $3 ORDER BY position LIMIT $4;
 
+-- name: events_page
+-- The same, cut after so many bytes of data. Only the sizes of all are read, and the data of those that fit.
+SELECT position, id, time, type, version, data FROM (
+  SELECT position, id, time, type, version, data, sum(octet_length(data)) OVER (ORDER BY position) AS so_far FROM (
+    SELECT position, id, time, type, version, data FROM holdfast.event
+     WHERE owner = $1 AND session = $2 AND position > $3 ORDER BY position LIMIT $4) AS page) AS sized
+ WHERE so_far <= $5 OR position = $3 + 1 ORDER BY position;
+
+-- name: turn_start
+SELECT position FROM holdfast.event
+ WHERE owner = $1 AND session = $2 AND type = $3 ORDER BY position DESC LIMIT 1;
+
+-- name: load_sizes
+-- How many rows, and how many bytes, each session has to be loaded. Rows of a kind are counted up to $4, and no data is
+-- read.
+SELECT given.number,
+       greatest(log.rows, pieces.rows, items.rows),
+       coalesce(octet_length(kept.state), 0) + log.bytes + pieces.bytes + items.bytes
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  LEFT JOIN holdfast.snapshot AS kept
+    ON kept.owner = given.owner AND kept.session = given.session AND kept.fold_version = $3
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS rows, coalesce(sum(octet_length(data)), 0) AS bytes FROM (
+      SELECT data FROM holdfast.event
+       WHERE owner = given.owner AND session = given.session AND position > coalesce(kept.position, 0)
+       ORDER BY position LIMIT $4) AS found) AS log
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS rows, coalesce(sum(octet_length(text)), 0) AS bytes FROM (
+      SELECT text FROM holdfast.segment WHERE owner = given.owner AND session = given.session LIMIT $4) AS found) AS pieces
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS rows, coalesce(sum(octet_length(payload)), 0) AS bytes FROM (
+      SELECT payload FROM holdfast.inbox
+       WHERE owner = given.owner AND session = given.session AND state = 'accepted' LIMIT $4) AS found) AS items;
+
 -- name: events_of
 -- The events of many sessions, each after a position of its own.
 SELECT given.number, event.position, event.id, event.time, event.type, event.version, event.data

@@ -11,6 +11,8 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.inbox import InboxItem
+from holdfast.events.turn import TurnStarted
+from holdfast.store.log_pages import SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.postgres import annotation_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
@@ -31,9 +33,10 @@ from holdfast.store.store import (
 )
 from holdfast.store.turn_limits import Turns
 
+_TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
 NOBODYS_FENCE: Final = Fence(-1)
-READ_ALONG_EVENTS: Final = 500
-"""More than a session has between two snapshots, and still read in a millisecond or two."""
+READ_ALONG_BYTES: Final = 8 << 20
+"""What all sessions that are read along with one claim may come to together."""
 _LAST_TIME: Final = (1 << 63) - 1
 
 
@@ -75,19 +78,38 @@ async def identity(db: Link) -> str:
     return str(name)
 
 
-async def load(db: Link, key: Key, fold_version: int) -> Loaded | None:
-    found = await _load(db, await _rows(db, [key]), fold_version, at_most=None)
-    return found.get(key)
+async def load(
+    db: Link, key: Key, fold_version: int, *, limit: int | None = None, max_bytes: int | None = None
+) -> Loaded | None:
+    session = await row(db, key)
+    if session is None:
+        return None
+    snapshot = (await _snapshots(db, [key], fold_version)).get(key)
+    after = snapshot.position if snapshot is not None else Position(0)
+    return Loaded(
+        row=session,
+        snapshot=snapshot,
+        events=await events_after(db, key, after, limit, max_bytes),
+        inbox=await waiting_items(db, key),
+        segments=await _segments(db, key, Cursor()),
+    )
 
 
 async def loaded_along(db: Link, claims: Sequence[Claim], fold_version: int) -> list[Claim]:
-    """The claims with their sessions, those of which few events are to be read."""
-    known = await _rows(db, [claim.lease.key for claim in claims])
-    try:
-        found = await _load(db, known, fold_version, at_most=READ_ALONG_EVENTS)
-    except msgspec.MsgspecError:
-        return list(claims)  # What can't be read must not hold up the others: its own holder will meet it.
+    """The claims with their sessions, those that are known to be small before any of them is read."""
+    small = await _small(db, [claim.lease.key for claim in claims], fold_version)
+    found = await _load(db, await _rows(db, small), fold_version)
     return [msgspec.structs.replace(claim, loaded=found.get(claim.lease.key)) for claim in claims]
+
+
+async def _small(db: Link, keys: Sequence[Key], fold_version: int) -> list[Key]:
+    found = []
+    left = READ_ALONG_BYTES
+    for number, count, size in await db.rows("load_sizes", *_columns(keys), fold_version, SMALL_EVENTS + 1):
+        if count <= SMALL_EVENTS and size <= min(SMALL_BYTES, left):
+            found.append(keys[number - 1])
+            left -= size
+    return found
 
 
 async def catch_up(db: Link, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:
@@ -106,10 +128,21 @@ async def catch_up(db: Link, key: Key, cursor: Cursor, limit: int) -> CaughtUp |
     )
 
 
-async def events_after(db: Link, key: Key, position: Position, limit: int) -> tuple[Event, ...]:
+async def events_after(
+    db: Link, key: Key, position: Position, limit: int | None, max_bytes: int | None = None
+) -> tuple[Event, ...]:
     """The one read that may be long: its rows are taken as they come."""
-    found = await db.raw.fetch(SQL["events_after"], stored(key.owner), stored(key.session), position, limit)
+    asked = (stored(key.owner), stored(key.session), position, limit)
+    if max_bytes is None:
+        found = await db.raw.fetch(SQL["events_after"], *asked)
+    else:
+        found = await db.raw.fetch(SQL["events_page"], *asked, max_bytes)
     return tuple([_event(*each) for each in found])
+
+
+async def turn_start(db: Link, key: Key) -> Position | None:
+    found = await db.row("turn_start", key.owner, key.session, _TURN_STARTED)
+    return None if found is None else Position(found[0])
 
 
 async def waiting_items(db: Link, key: Key) -> tuple[InboxItem, ...]:
@@ -164,10 +197,12 @@ async def _rows(db: Link, keys: Sequence[Key]) -> dict[Key, Row]:
     return {each.key: each for each in found}
 
 
-async def _load(db: Link, known: dict[Key, Row], fold_version: int, *, at_most: int | None) -> dict[Key, Loaded]:
-    snapshots = await _snapshots(db, list(known), fold_version)
-    after = {key: snapshots[key].position if key in snapshots else Position(0) for key in known}
-    keys = [key for key in known if at_most is None or known[key].head - after[key] <= at_most]
+async def _load(db: Link, known: dict[Key, Row], fold_version: int) -> dict[Key, Loaded]:
+    keys = list(known)
+    if not keys:
+        return {}
+    snapshots = await _snapshots(db, keys, fold_version)
+    after = {key: snapshots[key].position if key in snapshots else Position(0) for key in keys}
     events: dict[Key, list[Event]] = {key: [] for key in keys}
     inbox: dict[Key, list[InboxItem]] = {key: [] for key in keys}
     segments: dict[Key, list[Segment]] = {key: [] for key in keys}

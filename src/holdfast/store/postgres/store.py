@@ -2,6 +2,7 @@
 transaction of its own; renewals have a connection that nothing else can hold up."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
+from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.postgres.changes import Announcer, Changes
 from holdfast.store.postgres.connections import Address, Lane, Link, Reads, Writes, read, write
@@ -55,6 +57,8 @@ WRITING: Final = 4
 the one that listens it has eleven at the most."""
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _DELETES: Final = (
     "delete_events",
@@ -232,9 +236,8 @@ class PostgresStore:
     ) -> list[Claim]:
         if not await self._read(lambda db: self._leases.is_anything_to_claim(db, without_models)):
             return []
-        return await self._write(
-            "claim", lambda db: self._claim(db, limit, without_models, fold_version), announces=False
-        )
+        claims = await self._write("claim", lambda db: self._leases.claim(db, limit, without_models), announces=False)
+        return claims if fold_version is None or not claims else await self._loaded_along(claims, fold_version)
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         return await self._write("release", lambda db: self._leases.release(db, lease, seen_tail, how))
@@ -245,10 +248,17 @@ class PostgresStore:
     # What the holder reads
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
-        return await self._read(lambda db: rows.load(db, key, fold_version), is_one=False)
+        return await self._read(
+            lambda db: rows.load(db, key, fold_version, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES), is_one=False
+        )
 
-    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]:
-        return await self._read(lambda db: rows.events_after(db, key, position, limit))
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        return await self._read(lambda db: rows.events_after(db, key, position, limit, max_bytes))
+
+    async def turn_start(self, key: Key) -> Position | None:
+        return await self._read(lambda db: rows.turn_start(db, key))
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
         return await self._read(lambda db: rows.waiting_items(db, key))
@@ -493,13 +503,14 @@ class PostgresStore:
         if not task.cancelled():
             task.exception()  # Looked at here, in case that nobody else does.
 
-    async def _claim(
-        self, db: Link, limit: int, without_models: Collection[str], fold_version: int | None
-    ) -> tuple[list[Claim], str | None]:
-        claims, detail = await self._leases.claim(db, limit, without_models)
-        if fold_version is None or not claims:
-            return claims, detail
-        return await rows.loaded_along(db, claims, fold_version), detail
+    async def _loaded_along(self, claims: list[Claim], fold_version: int) -> list[Claim]:
+        """The claims with their small sessions, read after the commit: nothing is locked, and all are counted. If that
+        fails for one of them, each is loaded by its holder, and the one fails alone."""
+        try:
+            return await self._read(lambda db: rows.loaded_along(db, claims, fold_version), is_one=False)
+        except Exception as error:
+            log.warning("no session could be read along with its claim: %s", error)
+            return claims
 
 
 async def _delete(db: Link, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:

@@ -483,6 +483,63 @@ SELECT position, id, time, type, version, data
  WHERE ?4 < 0 OR position <= ?3 + ?4
  ORDER BY position;
 
+-- name: events_page
+-- The same, cut after ?5 bytes of data. Only the sizes of all are read, and the data of those that fit.
+WITH RECURSIVE log (number) AS (
+  SELECT coalesce(
+      (SELECT number FROM event_mark
+        WHERE owner = ?1 AND session = ?2 AND position >= ?3 + ?4 ORDER BY position LIMIT 1),
+      (SELECT last_event FROM session JOIN head USING (log)
+        WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL AND head.position > ?3))
+  UNION ALL
+  SELECT event.previous FROM log JOIN event ON event.number = log.number WHERE event.position > ?3 + 1),
+sized (number, position, so_far) AS MATERIALIZED (
+  SELECT event.number, event.position, sum(length(event.data)) OVER (ORDER BY event.position)
+    FROM log JOIN event ON event.number = log.number WHERE event.position <= ?3 + ?4)
+SELECT event.position, id, time, type, version, data
+  FROM sized JOIN event ON event.number = sized.number
+ WHERE so_far <= ?5 OR sized.position = ?3 + 1
+ ORDER BY sized.position;
+
+-- name: turn_start
+WITH RECURSIVE log (position, previous, type) AS (
+  SELECT event.position, event.previous, event.type
+    FROM session JOIN head USING (log) JOIN event ON event.number = head.last_event
+   WHERE session.owner = ?1 AND session.id = ?2 AND deleted_at IS NULL
+  UNION ALL
+  SELECT event.position, event.previous, event.type
+    FROM log JOIN event ON event.number = log.previous WHERE log.type <> ?3)
+SELECT position FROM log WHERE type = ?3;
+
+-- name: load_size
+-- How many rows, and how many bytes, a load has to read. Rows of a kind are counted up to ?4, and no data is read.
+WITH RECURSIVE kept (position, size) AS (
+  SELECT coalesce(max(position), 0), coalesce(max(length(state)), 0)
+    FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3),
+log (number) AS (
+  SELECT last_event FROM session JOIN head USING (log), kept
+   WHERE owner = ?1 AND id = ?2 AND head.position > kept.position
+  UNION ALL
+  SELECT event.previous FROM log, kept JOIN event ON event.number = log.number WHERE event.position > kept.position + 1
+  LIMIT ?4),
+pieces (number) AS (
+  SELECT last FROM flight WHERE owner = ?1 AND session = ?2
+  UNION ALL
+  SELECT segment.previous FROM pieces JOIN segment ON segment.number = pieces.number WHERE segment.previous > 0
+  LIMIT ?4),
+items (payload) AS (
+  SELECT payload FROM inbox INDEXED BY inbox_waiting
+   WHERE owner = ?1 AND session = ?2 AND state = 'accepted' LIMIT ?4),
+sizes (rows, bytes) AS (
+  SELECT count(*), coalesce(sum(length(data)), 0) FROM log JOIN event ON event.number = log.number
+  UNION ALL
+  SELECT count(*), coalesce(sum(length(text)), 0) FROM pieces JOIN segment ON segment.number = pieces.number
+  UNION ALL
+  SELECT count(*), coalesce(sum(length(payload)), 0) FROM items
+  UNION ALL
+  SELECT 0, size FROM kept)
+SELECT max(rows), sum(bytes) FROM sizes;
+
 -- name: is_in_flight
 SELECT 1 FROM flight WHERE owner = ?1 AND session = ?2;
 
@@ -505,11 +562,6 @@ SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY
                     WHERE inbox.owner = request.owner AND inbox.session = request.session
                       AND inbox.item_key = 'answer:' || request.id)
  ORDER BY opened_at, id;
-
--- name: events_since_snapshot
-SELECT head.position - coalesce(
-    (SELECT position FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3), 0)
-  FROM session JOIN head USING (log) WHERE owner = ?1 AND id = ?2;
 
 -- name: snapshot
 SELECT fold_version, position, state FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3;

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,6 +13,8 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.inbox import InboxItem
+from holdfast.events.turn import TurnStarted
+from holdfast.store.log_pages import SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.sqlite import annotation_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import (
@@ -30,11 +33,12 @@ from holdfast.store.store import (
 )
 from holdfast.store.turn_limits import Turns
 
+_TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
 NOBODYS_FENCE: Final = Fence(-1)
 _ALL: Final = -1
-READ_ALONG_EVENTS: Final = 500
-"""More than a session has between two snapshots, and still read in a millisecond or two."""
 _LAST_TIME: Final = (1 << 63) - 1
+
+log = logging.getLogger(__name__)
 
 
 def row(db: sqlite3.Connection, key: Key) -> Row | None:
@@ -71,7 +75,9 @@ def turns(db: sqlite3.Connection, owner: Owner) -> Turns:
     return Turns(running=running, lingering=lingering, queued=queued)
 
 
-def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:
+def load(
+    db: sqlite3.Connection, key: Key, fold_version: int, *, limit: int = _ALL, max_bytes: int | None = None
+) -> Loaded | None:
     of = (key.owner, key.session)
     session = row(db, key)
     if session is None:
@@ -81,22 +87,26 @@ def load(db: sqlite3.Connection, key: Key, fold_version: int) -> Loaded | None:
     return Loaded(
         row=session,
         snapshot=snapshot,
-        events=events_after(db, key, snapshot.position if snapshot else Position(0), _ALL),
+        events=events_after(db, key, snapshot.position if snapshot else Position(0), limit, max_bytes),
         inbox=waiting_items(db, key),
         segments=_segments(db, key, Cursor()),
     )
 
 
 def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Claim:
-    """The claim with its session, if few events are to be read: the writer's thread has other things to do."""
+    """The claim with its session, if that is known to be small before any of it is read: the claim is not committed
+    yet, and a process that died of the load would take the count of it along."""
     key = claim.lease.key
-    ((events,),) = db.execute(SQL["events_since_snapshot"], (key.owner, key.session, fold_version))
-    if events > READ_ALONG_EVENTS:
-        return claim
     try:
+        asked = (key.owner, key.session, fold_version, SMALL_EVENTS + 1)
+        ((rows_to_read, size),) = db.execute(SQL["load_size"], asked)
+        if rows_to_read > SMALL_EVENTS or size > SMALL_BYTES:
+            return claim
         return msgspec.structs.replace(claim, loaded=load(db, key, fold_version))
-    except msgspec.MsgspecError:
-        return claim  # What can't be read must not hold up the others: its own holder will meet it.
+    except Exception as error:
+        # It fails alone: its holder loads it again, after the commit, and is told why.
+        log.warning("session %s could not be read along with its claim: %s", key.session, error)
+        return claim
 
 
 def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:
@@ -116,10 +126,21 @@ def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> Ca
     )
 
 
-def events_after(db: sqlite3.Connection, key: Key, position: Position, limit: int) -> tuple[Event, ...]:
-    found = db.execute(SQL["events_after"], (key.owner, key.session, position, limit)).fetchall()
+def events_after(
+    db: sqlite3.Connection, key: Key, position: Position, limit: int, max_bytes: int | None = None
+) -> tuple[Event, ...]:
+    asked = (key.owner, key.session, position, limit)
+    if max_bytes is None:
+        found = db.execute(SQL["events_after"], asked).fetchall()
+    else:
+        found = db.execute(SQL["events_page"], (*asked, max_bytes)).fetchall()
     decode = codec.decode
     return tuple([Event(at, id, time, decode(type, version, data)) for at, id, time, type, version, data in found])
+
+
+def turn_start(db: sqlite3.Connection, key: Key) -> Position | None:
+    found = db.execute(SQL["turn_start"], (key.owner, key.session, _TURN_STARTED)).fetchone()
+    return None if found is None else Position(found[0])
 
 
 def waiting_items(db: sqlite3.Connection, key: Key) -> tuple[InboxItem, ...]:

@@ -17,6 +17,7 @@ from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.keys import KeyRow
+from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.putting import asked as put_asked
 from holdfast.store.sqlite import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
@@ -239,10 +240,15 @@ class SqliteStore:
     # What the holder reads
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
-        return await self._read(lambda db: rows.load(db, key, fold_version))
+        return await self._read(lambda db: rows.load(db, key, fold_version, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES))
 
-    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]:
-        return await self._read(lambda db: rows.events_after(db, key, position, limit))
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        return await self._read(lambda db: rows.events_after(db, key, position, limit, max_bytes))
+
+    async def turn_start(self, key: Key) -> Position | None:
+        return await self._read(lambda db: rows.turn_start(db, key))
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
         return await self._read(lambda db: rows.waiting_items(db, key))

@@ -10,6 +10,7 @@ from holdfast.testing.store_conformance.annotating import AnnotatingConformance
 from holdfast.testing.store_conformance.entrusting import EntrustingConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
+from holdfast.testing.store_conformance.loads import LoadConformance
 from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.placement import PlacementConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
@@ -27,6 +28,7 @@ class StoreConformance(
     AdmittingConformance,
     LeaseConformance,
     PlacementConformance,
+    LoadConformance,
     ReadingConformance,
     EntrustingConformance,
     TaskConformance,

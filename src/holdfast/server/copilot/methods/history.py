@@ -7,7 +7,7 @@ from holdfast.events.ids import Position
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.projection import Projection, WireEvent, still_said
 from holdfast.server.errors import Conflict
-from holdfast.server.forking import NO_SNAPSHOT
+from holdfast.store.log_pages import whole_log
 
 UNTRACKED: Final = "file-change-tracking-disabled"
 CONVERSATION: Final = "conversation"
@@ -77,9 +77,9 @@ async def _go_back(call: Call, event_id: str) -> int:
 
 async def _shown(call: Call) -> list[tuple[Event, WireEvent]]:
     """The events of the log that clients may read again, each as they see it."""
-    loaded = await call.service.operations.store.load(call.attached().key, fold_version=NO_SNAPSHOT)
-    if loaded is None:
+    found = await whole_log(call.service.operations.store, call.attached().key)
+    if found is None:
         raise call.failed(f"Session not found: {call.session_id}")
     projection = Projection(call.session_id, call.service.settings.instructions)
-    pairs = ((event, wire) for event in still_said(loaded.events) for wire in projection.project(event))
+    pairs = ((event, wire) for event in still_said(found[1]) for wire in projection.project(event))
     return [(event, wire) for event, wire in pairs if not wire.ephemeral]

@@ -22,6 +22,7 @@ from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
 from holdfast.session.state import Call as ToolCall
 from holdfast.session.state import OpenRequest, State
+from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Row
 
 PAGE = 200
@@ -398,11 +399,11 @@ async def get_messages(call: Call) -> Any:
 
 async def persisted(call: Call, key: Key) -> list[WireEvent]:
     """All of a session's events that may be read again, in order."""
-    loaded = await call.service.operations.store.load(key, fold_version=-1)
-    if loaded is None:
+    found = await whole_log(call.service.operations.store, key)
+    if found is None:
         raise call.failed(f"Session not found: {key.session}")
     projection = Projection(key.session, call.service.settings.instructions)
-    shown = [wire for event in still_said(loaded.events) for wire in projection.project(event)]
+    shown = [wire for event in still_said(found[1]) for wire in projection.project(event)]
     return [wire for wire in shown if not wire.ephemeral]
 
 

@@ -111,7 +111,9 @@ class Leases:
                 del self._db.processes[token]
 
     def _loaded(self, claim: Claim, fold_version: int) -> Loaded | None:
-        return reading.load(self._db, claim.lease.key, fold_version)
+        """The session, if it is small, as the real stores have it."""
+        found = reading.load(self._db, claim.lease.key, fold_version)
+        return found if found is not None and reading.is_small(found) else None
 
     def _may_run(self, session: SessionRecord, without_models: Collection[str]) -> bool:
         placed = session.host in (None, self._node) and session.tools <= self._tools

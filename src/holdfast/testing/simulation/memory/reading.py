@@ -1,10 +1,14 @@
 """Reads. Each sees one moment, because nothing else runs meanwhile."""
 
+import itertools
 from collections.abc import Sequence
 
+from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.message import UserMessage
+from holdfast.events.turn import TurnStarted
+from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS, SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.store import CaughtUp, Cursor, Glance, Key, LedgerEntry, Loaded, Page, Row, Segment
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord
 
@@ -84,7 +88,7 @@ def load(db: Database, key: Key, fold_version: int) -> Loaded | None:
     return Loaded(
         row=_row(session),
         snapshot=kept,
-        events=tuple(session.events[kept.position if kept else 0 :]),
+        events=events_after(db, key, kept.position if kept else Position(0), PAGE_EVENTS, PAGE_BYTES),
         inbox=tuple(found.item for found in session.waiting()),
         segments=_segments(session, Cursor()),
     )
@@ -106,9 +110,33 @@ def catch_up(db: Database, key: Key, cursor: Cursor, limit: int) -> CaughtUp | N
     )
 
 
-def events_after(db: Database, key: Key, position: Position, limit: int) -> tuple[Event, ...]:
+def events_after(
+    db: Database, key: Key, position: Position, limit: int, max_bytes: int | None = None
+) -> tuple[Event, ...]:
     session = db.live(key)
-    return () if session is None else tuple(session.events[position : position + limit])
+    page = () if session is None else tuple(session.events[position : position + limit])
+    return page if max_bytes is None else page[: _fitting(page, max_bytes)]
+
+
+def _fitting(page: tuple[Event, ...], max_bytes: int) -> int:
+    """How many come to no more than so many bytes: at least one."""
+    sizes = itertools.accumulate(len(codec.encode(event.body)[2]) for event in page)
+    return max(1, sum(size <= max_bytes for size in sizes))
+
+
+def is_small(loaded: Loaded) -> bool:
+    """Whether it is read along with a claim."""
+    if loaded.read_up_to < loaded.row.head or len(loaded.events) > SMALL_EVENTS:
+        return False
+    events = sum(len(codec.encode(event.body)[2]) for event in loaded.events)
+    items = sum(len(codec.encode_item(item.item)) for item in loaded.inbox)
+    return events + items + (len(loaded.snapshot.state) if loaded.snapshot else 0) <= SMALL_BYTES
+
+
+def turn_start(db: Database, key: Key) -> Position | None:
+    session = db.live(key)
+    found = session.events if session is not None else ()
+    return next((event.position for event in reversed(found) if isinstance(event.body, TurnStarted)), None)
 
 
 def _segments(session: SessionRecord, seen: Cursor) -> tuple[Segment, ...]:

@@ -198,8 +198,13 @@ class MemoryStore:
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read("load", lambda: reading.load(self._db, key, fold_version))
 
-    async def events_after(self, key: Key, position: Position, *, limit: int) -> tuple[Event, ...]:
-        return await self._read("events_after", lambda: reading.events_after(self._db, key, position, limit))
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        return await self._read("events_after", lambda: reading.events_after(self._db, key, position, limit, max_bytes))
+
+    async def turn_start(self, key: Key) -> Position | None:
+        return await self._read("turn_start", lambda: reading.turn_start(self._db, key))
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
         return await self._read("waiting_items", lambda: self._waiting(key))

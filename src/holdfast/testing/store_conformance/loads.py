@@ -1,0 +1,152 @@
+"""Loading what was claimed: within bounds, after the claim is counted, and each session by itself."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from holdfast.events import codec
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Position
+from holdfast.events.turn import TurnEnded, TurnStarted
+from holdfast.store.log_pages import PAGE_BYTES, SMALL_BYTES, pages, whole_log
+from holdfast.store.store import Claim, Store, Unit
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY,
+    OTHER,
+    TURN,
+    create,
+    event,
+    hold,
+    info,
+    running,
+    send,
+)
+
+FOLD = 1
+PILL = "what nobody can read"
+
+Decode = Callable[[str, int, bytes], Body]
+
+
+class LoadConformance:
+    """Loading what was claimed."""
+
+    async def test_a_page_of_the_log_is_bounded_in_bytes_and_has_at_least_one_event(self, store: Store) -> None:
+        await create(store)
+        await append(store, KEY, "a" * 1000, "b" * 1000, "c" * 5000, "d" * 1000)
+        page = await store.events_after(KEY, Position(1), limit=MANY, max_bytes=3000)
+        assert [each.position for each in page] == [2, 3]
+        page = await store.events_after(KEY, Position(3), limit=MANY, max_bytes=3000)
+        assert [each.position for each in page] == [4]
+        page = await store.events_after(KEY, Position(1), limit=1, max_bytes=3000)
+        assert [each.position for each in page] == [2]
+        assert await store.events_after(KEY, Position(5), limit=MANY, max_bytes=3000) == ()
+
+    async def test_a_load_reads_one_page_and_the_rest_follows_page_by_page(self, store: Store) -> None:
+        await create(store)
+        for number in range(5):
+            await append(store, KEY, str(number) * (PAGE_BYTES // 3))
+        loaded = await store.load(KEY, fold_version=FOLD)
+        assert loaded is not None
+        assert loaded.read_up_to < loaded.row.head == 6
+        found = [page async for page in pages(store, loaded)]
+        assert all(size(page) <= PAGE_BYTES for page in found)
+        assert [each.position for page in found for each in page] == [1, 2, 3, 4, 5, 6]
+        whole = await whole_log(store, KEY)
+        assert whole is not None
+        assert [each.position for each in whole[1]] == [1, 2, 3, 4, 5, 6]
+
+    async def test_a_long_log_is_read_to_the_head_that_the_load_found(self, store: Store) -> None:
+        await create(store)
+        for _ in range(3):
+            await append(store, KEY, *map(str, range(700)))
+        loaded = await store.load(KEY, fold_version=FOLD)
+        await append(store, KEY, "later")
+        assert loaded is not None
+        assert [each.position async for page in pages(store, loaded) for each in page] == list(range(1, 2102))
+
+    async def test_a_small_session_comes_loaded_and_a_large_one_is_left_to_its_holder(self, store: Store) -> None:
+        await create(store)
+        await create(store, OTHER)
+        await append(store, OTHER, "x" * SMALL_BYTES)
+        found = await claimed(store)
+        assert found[KEY].loaded is not None
+        assert found[OTHER].loaded is None
+        assert [claim.claims_without_progress for claim in found.values()] == [1, 1]
+
+    async def test_a_large_message_that_waits_is_left_to_the_holder_too(self, store: Store) -> None:
+        await create(store)
+        await send(store, "m", text="x" * SMALL_BYTES)
+        (claim,) = await store.claim(limit=MANY, fold_version=FOLD)
+        assert claim.loaded is None
+
+    async def test_a_session_that_cant_be_loaded_is_claimed_and_counted_and_fails_alone(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await create(store)
+        await create(store, OTHER)
+        await append(store, OTHER, PILL)
+        monkeypatch.setattr(codec, "decode", choking(codec.decode))
+        for count in (1, 2):
+            found = await claimed(store)
+            assert [claim.claims_without_progress for claim in found.values()] == [count, count]
+            assert await store.load(KEY, fold_version=FOLD) is not None
+            for claim in found.values():
+                assert await store.release(claim.lease, seen_tail=-1, how="failed")
+
+    async def test_progress_resets_the_count_of_claims_and_nothing_else_that_is_written_does(
+        self, store: Store
+    ) -> None:
+        lease = await running(store)
+        for count in (2, 3):
+            await store.commit(Unit(key=KEY, fence=lease.fence, events=(info("no progress"),), status="running"))
+            assert await store.release(lease, seen_tail=-1, how="failed")
+            (claim,) = await store.claim(limit=MANY)
+            assert claim.claims_without_progress == count
+            lease = claim.lease
+        await store.commit(Unit(key=KEY, fence=lease.fence, makes_progress=True))
+        assert await store.release(lease, seen_tail=-1, how="failed")
+        (claim,) = await store.claim(limit=MANY)
+        assert claim.claims_without_progress == 1
+
+    async def test_the_start_of_the_latest_turn_is_found(self, store: Store) -> None:
+        await create(store)
+        assert await store.turn_start(KEY) is None
+        await send(store, "m")
+        lease = await hold(store)
+        begins, ends = event(TurnStarted(turn_id=TURN)), event(TurnEnded(turn_id=TURN, reason="completed"))
+        for _ in range(2):
+            await store.commit(Unit(key=KEY, fence=lease.fence, events=(begins, info("a"), ends)))
+        await store.commit(Unit(key=KEY, fence=lease.fence, events=tuple(info(str(n)) for n in range(200))))
+        assert await store.turn_start(KEY) == 5
+        assert await store.turn_start(OTHER) is None
+
+
+def choking(decode: Decode) -> Decode:
+    """A process that has no memory for one event."""
+
+    def chokes(event_type: str, version: int, data: bytes) -> Body:
+        if PILL.encode() in data:
+            raise MemoryError
+        return decode(event_type, version, data)
+
+    return chokes
+
+
+async def append(store: Store, key: Key, *texts: str) -> None:
+    await store.commit(Unit(key=key, fence=None, events=tuple(map(info, texts))))
+
+
+async def claimed(store: Store) -> dict[Key, Claim]:
+    """Both sessions, claimed in one go."""
+    for key in (KEY, OTHER):
+        await send(store, "m", key=key)
+    found = {claim.lease.key: claim for claim in await store.claim(limit=MANY, fold_version=FOLD)}
+    assert set(found) == {KEY, OTHER}
+    return found
+
+
+def size(page: Iterable[Event]) -> int:
+    return sum(len(codec.encode(each.body)[2]) for each in page)
