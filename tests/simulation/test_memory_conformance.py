@@ -13,7 +13,7 @@ from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 from holdfast.testing.simulation.memory import inbox
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database
-from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +60,13 @@ class TestMemory(StoreConformance):
             assert added.sequence == sequence
 
         return insert
+
+    @pytest.fixture
+    def age_tasks(self, db: Database) -> AgeTasks:
+        async def age(seconds: int) -> None:
+            for record in db.tasks.values():
+                record.opened_at -= seconds
+            for host in db.hosts:
+                db.hosts[host] -= seconds
+
+        return age

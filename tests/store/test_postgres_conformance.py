@@ -11,7 +11,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -80,3 +80,15 @@ class TestPostgres(StoreConformance):
                 await db.close()
 
         return insert
+
+    @pytest.fixture
+    def age_tasks(self, postgres_url: str) -> AgeTasks:
+        async def age(seconds: int) -> None:
+            db = await asyncpg.connect(postgres_url)
+            try:
+                await db.execute("UPDATE holdfast.task SET opened_at = opened_at - $1", seconds * 1000)
+                await db.execute("UPDATE holdfast.task_host SET seen_at = seen_at - $1", seconds * 1000)
+            finally:
+                await db.close()
+
+        return age

@@ -13,7 +13,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -80,3 +80,12 @@ class TestSqlite(StoreConformance):
                 )
 
         return insert
+
+    @pytest.fixture
+    def age_tasks(self, tmp_path: Path) -> AgeTasks:
+        async def age(seconds: int) -> None:
+            with closing(sqlite3.connect(tmp_path / "holdfast.db")) as db, db:
+                db.execute("UPDATE task SET opened_at = opened_at - ?", (seconds * 1000,))
+                db.execute("UPDATE task_host SET seen_at = seen_at - ?", (seconds * 1000,))
+
+        return age

@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast.commands.command import Limits
 from holdfast.commands.errors import NoSuchCommand
+from holdfast.store.clock import SystemClock
 from holdfast.store.tasks import Killer, TaskChange, TaskRow
 from holdfast.tasks.desk import command_key
 from holdfast.tasks.keeper import Care
@@ -379,12 +380,12 @@ async def test_a_task_whose_machine_is_not_heard_of_is_unreachable_then_lost_and
     async with here.keeper(QUICK):
         await until(lambda: is_seen(here, row))
     assert there.desk.shown_status(await there.now(row)) == "running"
-    await clock.advance(119)
+    machines.let_hosts_be_silent(110)
     assert there.desk.shown_status(await there.now(row)) == "running"
-    await clock.advance(2)
+    machines.let_hosts_be_silent(10)
     assert there.desk.shown_status(await there.now(row)) == "unreachable"
     assert here.desk.shown_status(await here.now(row)) == "running", "it is here"
-    await clock.advance(3600)
+    machines.let_hosts_be_silent(3480)
     async with there.keeper(QUICK):
         (lost,) = await there.is_told(1)
         assert lost.kind == "lost"
@@ -398,7 +399,8 @@ async def test_a_task_whose_machine_is_not_heard_of_is_unreachable_then_lost_and
 
 
 async def is_seen(machine: Machine, row: TaskRow) -> bool:
-    return (await machine.now(row)).host_seen_at == machine.clock.now_ms()
+    """Whether its machine was heard of since the last hour passed."""
+    return (await machine.now(row)).host_silent_ms < 3_000_000
 
 
 async def test_a_machine_that_says_that_it_lives_keeps_its_tasks(machines: Machines, work: Path) -> None:
@@ -409,11 +411,41 @@ async def test_a_machine_that_says_that_it_lives_keeps_its_tasks(machines: Machi
     async with here.keeper(QUICK), there.keeper(QUICK):
         for _ in range(4):
             await until(lambda: is_seen(here, row))
+            machines.let_hosts_be_silent(3000)
             await clock.advance(3000)
         await until(lambda: is_seen(here, row))
         await let_go(work / "go")
         (told,) = await here.is_told(1)
     assert told.kind == "completed"
+
+
+@pytest.mark.parametrize("minutes_off", [-61, 61])
+async def test_a_machine_whose_clock_is_wrong_gives_up_nothing_and_is_not_given_up(
+    machines: Machines, work: Path, minutes_off: int
+) -> None:
+    """Two machines an hour apart, each with a task: each sweeps, and finds the other's alive."""
+    wrong_clock = ManualClock(start_ms=SystemClock().now_ms() + minutes_off * 60_000)
+    right, wrong = await machines.open("right"), await machines.open("wrong", clock=wrong_clock)
+    pipe(work)
+    (row,) = await right.begin("cat go", directory=work)
+    async with right.keeper(QUICK):
+        await until(lambda: is_seen(right, row))
+    own = wrong.row("cat go", work)
+    await send(wrong.store, "again")
+    (claim,) = await wrong.store.claim(limit=MANY)
+    await commit(wrong.store, claim.lease, opens_tasks=(own,))
+    await wrong.start(own)
+    await commit(wrong.store, claim.lease, changes_tasks=(TaskChange(task_id=own.task_id, goes_on=True),))
+    for keeper, other in ((wrong, row), (right, own)):
+        swept = keeper.row("exit 0", work)
+        await commit(wrong.store, claim.lease, opens_tasks=(swept,))
+        await keeper.start(swept)
+        await commit(wrong.store, claim.lease, changes_tasks=(TaskChange(task_id=swept.task_id, goes_on=True),))
+        async with keeper.keeper(QUICK):
+            await keeper.has_ended(swept)
+        assert (await keeper.now(other)).status == "running"
+        assert keeper.desk.shown_status(await keeper.now(other)) == "running"
+    assert {notice.kind for notice in await right.news()} == {"completed"}
 
 
 async def test_a_machine_that_starts_first_gives_up_nothing_of_those_that_were_never_heard_of(
@@ -442,7 +474,7 @@ async def test_the_commands_of_a_deleted_session_on_a_machine_that_is_gone_are_g
     pipe(work)
     await here.begin("cat go", directory=work)
     await there.store.delete(KEY)
-    await clock.advance(3601)
+    machines.let_hosts_be_silent(3600)
     async with there.keeper(QUICK):
         await until(lambda: is_forgotten(here))
 

@@ -76,10 +76,10 @@ class BuildTeller(Teller):
     async def _come_back(self, row: TaskRow, pid: int) -> Process:
         self.say("text", "The same command again, in the same folder: holdfast chat")
         async with self._runtime() as runtime, within_time():
-            before = (await runtime.tasks.find(row.key, row.task_id)).host_seen_at
+            before = (await runtime.tasks.find(row.key, row.task_id)).host_silent_ms
             second = await self._start("chat", "--dir", str(self._work), "--model", "demo", stays=True)
             while (now := await runtime.tasks.find(row.key, row.task_id)).status == "running":
-                if now.host_seen_at > before:
+                if now.host_silent_ms < before:
                     break
                 await asyncio.sleep(0.02)
             status = await runtime.tasks.desk.status(row)

@@ -544,8 +544,8 @@ class Store(Protocol):
         """What is to be looked after on a machine: what runs in the background there, and what is to be killed."""
         ...
 
-    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
-        """Those of other machines that nobody has looked after for long."""
+    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
+        """Those of other machines that nobody has looked after for so long, by the database's clock."""
         ...
 
     async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
@@ -568,7 +568,7 @@ class Store(Protocol):
     async def drop_old_tasks(self, *, ended_before: int) -> int: ...
 
     async def see_host(self, host: str) -> None:
-        """Note that this machine's tasks are looked after now."""
+        """Note that this machine's tasks are looked after now, by the database's clock."""
         ...
 
     # The process

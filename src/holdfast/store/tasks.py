@@ -36,8 +36,9 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     ended_at: int | None = None
     kill_asked: Killer | None = None
-    host_seen_at: int = 0
-    """When its machine was last known to look after it; set by the store."""
+    host_silent_ms: int = 0
+    """How long its machine has not said that it looks after its tasks, counted by the database's clock, and at the most
+    since the row was written. Set by the store: processes may differ in what time it is."""
 
 
 class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):

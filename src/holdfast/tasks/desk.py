@@ -95,8 +95,7 @@ class TaskDesk:
     def shown_status(self, row: TaskRow) -> ShownStatus:
         if row.status != "running":
             return row.status
-        silent = max(row.host_seen_at, row.started_at) < self._clock.now_ms() - HOST_SILENT_MS
-        if row.host != self.host and silent:
+        if row.host != self.host and row.host_silent_ms > HOST_SILENT_MS:
             return "unreachable"
         return "stalled" if row.stalled else "running"
 

@@ -202,8 +202,7 @@ class TaskKeeper:
     async def _sweep(self) -> None:
         now = self._clock.now_ms()
         await self._store.drop_old_tasks(ended_before=now - int(self._care.retention_seconds * 1000))
-        unseen_since = now - int(self._care.lost_after_seconds * 1000)
-        for row in await self._store.stray_tasks(self._desk.host, unseen_since=unseen_since):
+        for row in await self._store.stray_tasks(self._desk.host, silent_seconds=self._care.lost_after_seconds):
             await self._give_up(row, now)
 
     async def _give_up(self, row: TaskRow, now: int) -> None:

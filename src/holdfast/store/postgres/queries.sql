@@ -779,11 +779,16 @@ DELETE FROM holdfast.task WHERE owner = $1 AND session = $2 AND id = $3;
 DELETE FROM holdfast.task WHERE ended_at < $1 AND kill_asked = '' AND status <> 'running';
 
 -- name: see_host
-INSERT INTO holdfast.task_host (id, seen_at) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
+INSERT INTO holdfast.task_host (id, seen_at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: silent_ms
+-- A fragment: how long the machine of a task has not been heard of, or the task's row has existed if that is less.
+greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - greatest(coalesce(seen_at, 0), opened_at));
 
 -- name: session_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, {silent_ms}
   FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
  WHERE owner = $1 AND session = $2 AND kill_asked <> 'deletion' AND ($3::text IS NULL OR task.id = $3)
    AND (NOT $4::boolean OR status = 'running')
@@ -791,23 +796,23 @@ SELECT task.owner, session, task.id, tool_call_id, call_key, command, descriptio
 
 -- name: owner_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, {silent_ms}
   FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
  WHERE owner = $1 AND kill_asked <> 'deletion'
  ORDER BY started_at, task.id;
 
 -- name: host_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, {silent_ms}
   FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
  WHERE host = $1 AND (NOT settled OR kill_asked <> '') AND (NOT foreground OR kill_asked <> '');
 
 -- name: stray_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, {silent_ms}
   FROM holdfast.task LEFT JOIN holdfast.task_host ON task_host.id = host
  WHERE host <> $1 AND (NOT settled OR kill_asked <> '') AND (status = 'running' OR kill_asked <> '')
-   AND (NOT foreground OR kill_asked <> '') AND greatest(coalesce(seen_at, 0), started_at) < $2;
+   AND (NOT foreground OR kill_asked <> '') AND {silent_ms} >= $2::bigint;
 
 -- API keys
 

@@ -397,8 +397,8 @@ class PostgresStore:
     async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
         return await self._read(lambda db: task_rows.of_host(db, host))
 
-    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
-        return await self._read(lambda db: task_rows.strays(db, host, unseen_since))
+    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
+        return await self._read(lambda db: task_rows.strays(db, host, silent_seconds))
 
     async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
         now = self._clock.now_ms()
@@ -418,8 +418,7 @@ class PostgresStore:
         return await self._write("drop_old_tasks", lambda db: task_rows.drop_old(db, ended_before))
 
     async def see_host(self, host: str) -> None:
-        now = self._clock.now_ms()
-        await self._write("see_host", lambda db: task_rows.see_host(db, host, now), is_synced=False, announces=False)
+        await self._write("see_host", lambda db: task_rows.see_host(db, host), is_synced=False, announces=False)
 
     # The process
 

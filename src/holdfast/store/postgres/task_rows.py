@@ -89,8 +89,8 @@ async def drop_old(db: Link, ended_before: int) -> tuple[int, str | None]:
     return dropped, "tasks" if dropped else None
 
 
-async def see_host(db: Link, host: str, now: int) -> Written:
-    await db.run("see_host", host, now)
+async def see_host(db: Link, host: str) -> Written:
+    await db.run("see_host", host)
     return True, "host"
 
 
@@ -108,8 +108,8 @@ async def of_host(db: Link, host: str) -> tuple[TaskRow, ...]:
     return await _rows(db, "host_tasks", host)
 
 
-async def strays(db: Link, host: str, unseen_since: int) -> tuple[TaskRow, ...]:
-    return await _rows(db, "stray_tasks", host, unseen_since)
+async def strays(db: Link, host: str, silent_seconds: float) -> tuple[TaskRow, ...]:
+    return await _rows(db, "stray_tasks", host, int(silent_seconds * 1000))
 
 
 async def _rows(db: Link, query: str, *given: Any) -> tuple[TaskRow, ...]:
@@ -118,7 +118,7 @@ async def _rows(db: Link, query: str, *given: Any) -> tuple[TaskRow, ...]:
 
 def _row(found: Sequence[Any]) -> TaskRow:
     owner, session, task_id, tool_call_id, call_key, command, description, directory, host, *rest = found
-    output_file, alias, foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, seen_at = rest
+    output_file, alias, foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, silent = rest
     return TaskRow(
         key=Key(Owner(owner), SessionId(session)),
         task_id=task_id,
@@ -138,7 +138,7 @@ def _row(found: Sequence[Any]) -> TaskRow:
         started_at=started_at,
         ended_at=ended_at,
         kill_asked=kill_asked or None,
-        host_seen_at=seen_at,
+        host_silent_ms=silent,
     )
 
 

@@ -598,8 +598,8 @@ SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_token
 -- name: open_task
 -- The next attempt at the same call finds the row of the first.
 INSERT INTO task (owner, session, id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-                  foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'running', 0, NULL, '', ?13, NULL, '', 0)
+                  foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled, boot_id, opened_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'running', 0, NULL, '', ?13, NULL, '', 0, ?14, ?15)
 ON CONFLICT DO NOTHING;
 
 -- name: task_to_background
@@ -643,41 +643,47 @@ DELETE FROM task WHERE owner = ?1 AND session = ?2 AND id = ?3;
 DELETE FROM task WHERE ended_at < ?1 AND kill_asked = '' AND status != 'running';
 
 -- name: see_host
-INSERT INTO task_host (id, seen_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
+INSERT INTO task_host (id, boot_id, seen_at) VALUES (?1, ?2, ?3)
+ON CONFLICT (id) DO UPDATE SET boot_id = excluded.boot_id, seen_at = excluded.seen_at;
 
 -- name: session_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked,
+       task_host.boot_id, seen_at, task.boot_id, opened_at
   FROM task LEFT JOIN task_host ON task_host.id = host
  WHERE owner = ?1 AND session = ?2 AND kill_asked != 'deletion' AND (?3 IS NULL OR task.id = ?3)
  ORDER BY started_at, task.id;
 
 -- name: running_session_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked,
+       task_host.boot_id, seen_at, task.boot_id, opened_at
   FROM task LEFT JOIN task_host ON task_host.id = host
  WHERE owner = ?1 AND session = ?2 AND kill_asked != 'deletion' AND status = 'running'
  ORDER BY started_at, task.id;
 
 -- name: owner_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked,
+       task_host.boot_id, seen_at, task.boot_id, opened_at
   FROM task LEFT JOIN task_host ON task_host.id = host
  WHERE owner = ?1 AND kill_asked != 'deletion'
  ORDER BY started_at, task.id;
 
 -- name: host_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked,
+       task_host.boot_id, seen_at, task.boot_id, opened_at
   FROM task INDEXED BY task_at_work LEFT JOIN task_host ON task_host.id = host
  WHERE host = ?1 AND (settled = 0 OR kill_asked != '') AND (foreground = 0 OR kill_asked != '');
 
 -- name: stray_tasks
 SELECT task.owner, session, task.id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
-       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, coalesce(seen_at, 0)
+       foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked,
+       task_host.boot_id, seen_at, task.boot_id, opened_at
   FROM task INDEXED BY task_at_work LEFT JOIN task_host ON task_host.id = host
  WHERE host != ?1 AND (settled = 0 OR kill_asked != '') AND (status = 'running' OR kill_asked != '')
-   AND (foreground = 0 OR kill_asked != '') AND max(coalesce(seen_at, 0), started_at) < ?2;
+   AND (foreground = 0 OR kill_asked != '');
 
 -- API keys
 

@@ -8,6 +8,7 @@ from holdfast.events import codec
 from holdfast.events.ids import Key, Owner, SessionId, TaskId
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskNotice
+from holdfast.store.sqlite.liveness import boot_id, boottime_ms
 from holdfast.store.sqlite.puts import Inbox
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import Unit
@@ -22,7 +23,7 @@ def write_unit(db: sqlite3.Connection, unit: Unit) -> None:
     for row in unit.opens_tasks:
         about = (row.tool_call_id, row.call_key, _clean(row.command), _clean(row.description), _clean(row.directory))
         where = (row.host, _clean(row.output_file), _clean(row.alias), row.foreground, row.started_at)
-        db.execute(SQL["open_task"], (*of, row.task_id, *about, *where))
+        db.execute(SQL["open_task"], (*of, row.task_id, *about, *where, boot_id(), boottime_ms()))
     for change in unit.changes_tasks:
         if change.ending is not None:
             db.execute(SQL["end_foreground_task"], (*of, change.task_id, *_ending(change.ending)))
@@ -91,8 +92,8 @@ def drop_old(db: sqlite3.Connection, ended_before: int) -> tuple[int, str | None
     return dropped, "tasks" if dropped else None
 
 
-def see_host(db: sqlite3.Connection, host: str, now: int) -> Written:
-    db.execute(SQL["see_host"], (host, now))
+def see_host(db: sqlite3.Connection, host: str) -> Written:
+    db.execute(SQL["see_host"], (host, boot_id(), boottime_ms()))
     return True, "host"
 
 
@@ -112,8 +113,9 @@ def of_host(db: sqlite3.Connection, host: str) -> tuple[TaskRow, ...]:
     return _rows(db, "host_tasks", (host,))
 
 
-def strays(db: sqlite3.Connection, host: str, unseen_since: int) -> tuple[TaskRow, ...]:
-    return _rows(db, "stray_tasks", (host, unseen_since))
+def strays(db: sqlite3.Connection, host: str, silent_seconds: float) -> tuple[TaskRow, ...]:
+    found = _rows(db, "stray_tasks", (host,))
+    return tuple(row for row in found if row.host_silent_ms >= silent_seconds * 1000)
 
 
 def _rows(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> tuple[TaskRow, ...]:
@@ -122,7 +124,7 @@ def _rows(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> tuple[Tas
 
 def _row(found: Sequence[Any]) -> TaskRow:
     owner, session, task_id, tool_call_id, call_key, command, description, directory, host, *rest = found
-    output_file, alias, foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, seen_at = rest
+    output_file, alias, foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, *times = rest
     return TaskRow(
         key=Key(Owner(owner), SessionId(session)),
         task_id=task_id,
@@ -142,8 +144,18 @@ def _row(found: Sequence[Any]) -> TaskRow:
         started_at=started_at,
         ended_at=ended_at,
         kill_asked=kill_asked or None,
-        host_seen_at=seen_at,
+        host_silent_ms=_silent_ms(*times),
     )
+
+
+def _silent_ms(seen_boot: str | None, seen_at: int | None, opened_boot: str, opened_at: int) -> int:
+    """Since the machine was last heard of, or since the row was written if that is later. What was before this boot is
+    as long ago as the boot, at the least."""
+    boot, now = boot_id(), boottime_ms()
+    known = [
+        at for at_boot, at in ((seen_boot, seen_at), (opened_boot, opened_at)) if at_boot == boot and at is not None
+    ]
+    return max(0, now - max(known, default=0))
 
 
 def _ending(ending: TaskEnding) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """What every store must do, as tests that know only the seam. A store's own tests subclass `StoreConformance` and give
 it the fixture `open_store`: each store that it opens stands for another process at the same database. The fixture
-`lose_claim` makes that database forget a claim, and `insert_item` writes what a process of another release would."""
+`lose_claim` makes that database forget a claim, `insert_item` writes what a process of another release would, and
+`age_tasks` lets time pass for the machines that tasks run on."""
 
 import pytest
 
@@ -17,9 +18,9 @@ from holdfast.testing.store_conformance.reading import ReadingConformance
 from holdfast.testing.store_conformance.serving import ServingConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.upgrading import UpgradingConformance
-from holdfast.testing.store_conformance.words import InsertItem, LoseClaim, OpenStore
+from holdfast.testing.store_conformance.words import AgeTasks, InsertItem, LoseClaim, OpenStore
 
-__all__ = ["InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
+__all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
 
 
 class StoreConformance(

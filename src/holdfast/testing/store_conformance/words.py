@@ -69,6 +69,12 @@ class LoseClaim(Protocol):
     def __call__(self, key: Key, fence: Fence) -> Awaitable[None]: ...
 
 
+class AgeTasks(Protocol):
+    """Makes the database believe that all tasks were opened, and all machines last heard of, so much earlier."""
+
+    def __call__(self, seconds: int) -> Awaitable[None]: ...
+
+
 class InsertItem(Protocol):
     """Writes an accepted inbox item into the database and wakes its session, past the code of this release."""
 

@@ -382,8 +382,8 @@ class MemoryStore:
     async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
         return await self._read("host_tasks", lambda: tasks.of_host(self._db, host))
 
-    async def stray_tasks(self, host: str, *, unseen_since: int) -> tuple[TaskRow, ...]:
-        return await self._read("stray_tasks", lambda: tasks.strays(self._db, host, unseen_since))
+    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
+        return await self._read("stray_tasks", lambda: tasks.strays(self._db, host, silent_seconds))
 
     async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
         now = self._now()
@@ -403,8 +403,7 @@ class MemoryStore:
         return await self._write("drop_old_tasks", lambda: tasks.drop_old(self._db, ended_before))
 
     async def see_host(self, host: str) -> None:
-        now = self._now()
-        await self._write("see_host", lambda: tasks.see_host(self._db, host, now))
+        await self._write("see_host", lambda: tasks.see_host(self._db, host))
 
     async def identity(self) -> str:
         return await self._read("identity", lambda: self._db.identity)

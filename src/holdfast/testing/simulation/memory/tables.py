@@ -105,10 +105,11 @@ class AttachmentRecord:
 class TaskRecord:
     """The row of a command. It is `settled` once its own machine has said how it ended."""
 
-    __slots__ = ("row", "settled")
+    __slots__ = ("opened_at", "row", "settled")
 
-    def __init__(self, row: TaskRow) -> None:
+    def __init__(self, row: TaskRow, opened_at: float) -> None:
         self.row = row
+        self.opened_at = opened_at
         self.settled = False
 
 
@@ -135,7 +136,7 @@ class Database:
         self.grants: set[tuple[Owner, str, str]] = set()
         self.api_keys: dict[str, KeyRow] = {}
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
-        self.hosts: dict[str, int] = {}
+        self.hosts: dict[str, float] = {}
         self.commits: dict[str, int] = {}
         """How often each process wrote."""
         self.on_commit: list[Callable[[], None]] = []

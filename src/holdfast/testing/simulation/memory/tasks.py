@@ -16,7 +16,7 @@ Written = tuple[bool, str | None]
 
 def write_unit(db: Database, unit: Unit) -> None:
     for opened in unit.opens_tasks:
-        db.tasks.setdefault((unit.key, opened.task_id), TaskRecord(_as_stored(unit.key, opened)))
+        db.tasks.setdefault((unit.key, opened.task_id), TaskRecord(_as_stored(unit.key, opened), db.now()))
     for change in unit.changes_tasks:
         found = db.tasks.get((unit.key, change.task_id))
         if found is None:
@@ -39,7 +39,7 @@ def _as_stored(key: Key, row: TaskRow) -> TaskRow:
         name: _clean(getattr(row, name)) for name in ("command", "description", "directory", "output_file", "alias")
     }
     fresh = replace(row, key=key, status="running", stalled=False, exit_code=None, detail="", ended_at=None)
-    return replace(fresh, kill_asked=None, host_seen_at=0, **texts)
+    return replace(fresh, kill_asked=None, host_silent_ms=0, **texts)
 
 
 def _end_with_turn(record: TaskRecord) -> None:
@@ -113,8 +113,8 @@ def drop_old(db: Database, ended_before: int) -> tuple[int, str | None]:
     return len(old), "tasks" if old else None
 
 
-def see_host(db: Database, host: str, now: int) -> Written:
-    db.hosts[host] = now
+def see_host(db: Database, host: str) -> Written:
+    db.hosts[host] = db.now()
     return True, "host"
 
 
@@ -127,14 +127,18 @@ def of_host(db: Database, host: str) -> tuple[TaskRow, ...]:
     return tuple(row for row in _at_work(db) if row.host == host)
 
 
-def strays(db: Database, host: str, unseen_since: int) -> tuple[TaskRow, ...]:
+def strays(db: Database, host: str, silent_seconds: float) -> tuple[TaskRow, ...]:
     return tuple(
         row
         for row in _at_work(db)
         if row.host != host
         and (row.status == "running" or row.kill_asked is not None)
-        and max(row.host_seen_at, row.started_at) < unseen_since
+        and row.host_silent_ms >= silent_seconds * 1000
     )
+
+
+def _silent_ms(db: Database, record: TaskRecord) -> int:
+    return int((db.now() - max(db.hosts.get(record.row.host, record.opened_at), record.opened_at)) * 1000)
 
 
 def _at_work(db: Database) -> list[TaskRow]:
@@ -147,7 +151,7 @@ def _at_work(db: Database) -> list[TaskRow]:
 
 
 def _all(db: Database) -> list[TaskRow]:
-    rows = [replace(record.row, host_seen_at=db.hosts.get(record.row.host, 0)) for record in db.tasks.values()]
+    rows = [replace(record.row, host_silent_ms=_silent_ms(db, record)) for record in db.tasks.values()]
     return sorted(rows, key=lambda row: (row.started_at, row.task_id))
 
 
