@@ -19,7 +19,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-postgresql crash-control simulate simulate-control chaos bench docs page screenshots clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-control chaos bench docs page screenshots clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,10 @@ crash-postgresql: $(TEST_READY) ## The same on PostgreSQL, 2000 times
 crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control --database postgresql
+
+power-cut: $(TEST_READY) ## Cut the power 1000 times and forget what was not synced; then plant defects of syncing
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --cuts 1000
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --control
 
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200

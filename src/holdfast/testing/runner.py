@@ -22,6 +22,7 @@ import msgspec
 from holdfast.testing import invariants, postgres_trials, supervising, victim
 from holdfast.testing.evidence import collect
 from holdfast.testing.journal import Died, Passed, read
+from holdfast.testing.power_cut.folder import ForgetfulFolder, damage
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Database, Point, Result, Trial, Violation
@@ -42,6 +43,7 @@ class Playing:
         self.timed_kills = 0
         self.freezes = 0
         self.seconds = 0.0
+        self.disk = ForgetfulFolder(folder, trial.seed) if trial.loses_power else None
         self.failure = ""
 
     def play(self) -> None:
@@ -99,6 +101,8 @@ class Playing:
 
     def _start(self, stage: int, aim: str, *, freezes: bool = False, is_hasty: bool = False) -> int:
         self.processes += 1
+        if self.disk is not None:
+            self.disk.begin(self.processes)
         part = Part(
             scenario=self.scenario,
             stage=stage,
@@ -110,6 +114,7 @@ class Playing:
             notes_points=self.trial.kind == "calm",
             seed=self.trial.seed,
             defect=self.trial.defect,
+            loses_power=self.trial.loses_power,
         )
         pid = os.fork()
         if pid == 0:
@@ -158,7 +163,11 @@ def run(trial: Trial, scratch: Path, *, keeps: bool = False, url: str = "") -> R
 
 
 def _result(playing: Playing) -> Result:
-    violations = invariants.check(collect(playing.scenario, playing.trial, playing.folder, KEY))
+    found = damage(playing.folder) if playing.trial.loses_power else None
+    if found is None:
+        violations = invariants.check(collect(playing.scenario, playing.trial, playing.folder, KEY))
+    else:
+        violations = (Violation("the_database_is_whole", found),)
     if playing.failure and not violations:
         violations = (Violation("nothing_fails_by_itself", playing.failure),)
     entries = read(playing.folder / "journal")

@@ -30,6 +30,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     defect: str = ""
     database: Database = "sqlite"
+    loses_power: bool = False
+    """Between two processes the disk forgets what was not synced."""
 
     @property
     def spec(self) -> str:
@@ -40,10 +42,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         """What to type to see it again."""
         planted = f" --defect '{self.defect}'" if self.defect else ""
         planted += f" --database {self.database}" if self.database != "sqlite" else ""
-        return (
-            f"python -m holdfast.testing.campaign --scenario {self.scenario} --seed {self.seed}"
-            f" --replay '{self.spec}'{planted}"
-        )
+        module = "holdfast.testing.power_cut" if self.loses_power else "holdfast.testing.campaign"
+        return f"python -m {module} --scenario {self.scenario} --seed {self.seed} --replay '{self.spec}'{planted}"
 
 
 class Point(msgspec.Struct, frozen=True):

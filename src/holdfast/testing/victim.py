@@ -44,6 +44,7 @@ from holdfast.tasks.shell import Shell
 from holdfast.testing import defects, postgres_trials
 from holdfast.testing.client import SECRET_KEY, Client
 from holdfast.testing.journal import Died, Failed, Journal, Passed, read
+from holdfast.testing.power_cut import victim as power_cut
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.stage import StagedModel, tools_for
 from holdfast.testing.trial import Database
@@ -111,6 +112,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     notes_points: bool = False
     seed: int = 0
     defect: str = ""
+    loses_power: bool = False
+    """What it does to the database's files is recorded, and each operation on them is a crash point as well."""
 
     @property
     def database(self) -> Database:
@@ -128,7 +131,10 @@ def play(part: Part) -> None:
     status = 0
     try:
         _log_to(journal)
-        defects.plant(part.defect, part.database)
+        if part.loses_power:
+            power_cut.begin(part.folder, part.process, part.defect)
+        else:
+            defects.plant(part.defect, part.database)
         event_loop.run(_play(part, journal))
     except BaseException:
         journal.add(Failed(process=part.process, text=traceback.format_exc()))

@@ -28,6 +28,7 @@ def connect(
         uri=must_exist,
     )
     try:
+        db.execute("PRAGMA synchronous = FULL")  # SQLite may have been built with another default.
         db.execute("PRAGMA wal_autocheckpoint = 0")
         db.execute("PRAGMA fullfsync = ON")
         db.execute("PRAGMA checkpoint_fullfsync = ON")
@@ -41,14 +42,30 @@ def connect(
 
 
 def create_if_missing(path: Path) -> None:
-    """Make the file and its folders, for this user only."""
+    """Make the file and its folders, for this user only. What is acknowledged into it must not go with its name: SQLite
+    syncs the folder for the files that it makes itself, and not for this one."""
     for folder in reversed(path.parents):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
+            _sync_folder(folder.parent)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # A folder above that may not be read can't be synced either.
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # Some file systems can't sync a folder, and keep its names anyway.
+    finally:
+        os.close(descriptor)
 
 
 def refuse_folder(path: Path) -> None:

@@ -1,0 +1,16 @@
+"""What a process of a power-cut trial does before anything else: its SQLite records every operation on the database's
+files, and a defect is planted if the control asks for one."""
+
+from pathlib import Path
+
+from holdfast.store import crash_points
+from holdfast.testing.power_cut import defects
+from holdfast.testing.power_cut.folder import DATABASE, records_of
+from holdfast.testing.power_cut.records import Recorder
+from holdfast.testing.power_cut.vfs import RecordingVfs
+
+
+def begin(folder: Path, process: int, defect: str) -> None:
+    """Call it before the process's first connection."""
+    RecordingVfs(folder / DATABASE, Recorder(records_of(folder, process)), crash_points.reach).install()
+    defects.plant(defect)
