@@ -1,0 +1,87 @@
+"""Every writing verb of a store, one after the other: for tests about what a write is, and not about what it says."""
+
+from collections.abc import AsyncIterator
+
+from holdfast.events.ids import Position
+from holdfast.store.store import Attachment, Store, Unit
+from holdfast.store.tasks import TaskChange
+from holdfast.testing.store_conformance.serving import LAPTOP
+from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, found, notice, task
+from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
+
+
+async def every_write(store: Store) -> AsyncIterator[str]:
+    """The name of each verb, once it has written something. Some come more than once."""
+    await store.renew(ttl_seconds=30)
+    yield "renew"
+    await create(store)
+    yield "commit"
+    await send(store, "first")
+    yield "put"
+    lease = await hold(store)
+    yield "claim"
+    await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("hello"),), opens=(request(),)))
+    yield "commit"
+    async for verb in _writes_of_people(store):
+        yield verb
+    await store.commit(Unit(key=KEY, fence=lease.fence, opens_tasks=(task(T1), task(T2))))
+    yield "commit"
+    behind = tuple(TaskChange(task_id=task_id, goes_on=True) for task_id in (T1, T2))
+    await store.commit(Unit(key=KEY, fence=lease.fence, changes_tasks=behind))
+    yield "commit"
+    async for verb in _writes_of_tasks(store):
+        yield verb
+    assert await store.release(lease, seen_tail=-1, how="handed_over")
+    yield "release"
+    assert await store.delete(KEY)
+    yield "delete"
+
+
+async def _writes_of_people(store: Store) -> AsyncIterator[str]:
+    for name in ("second", "third"):
+        await send(store, name)
+        yield "put"
+    assert await store.edit_item(KEY, "second", text="other words")
+    yield "edit_item"
+    assert await store.reorder_items(KEY, ["third", "second", "first"])
+    yield "reorder_items"
+    assert await store.remove_item(KEY, "third")
+    yield "remove_item"
+    assert await store.see(KEY, Position(1)) is not None
+    yield "see"
+    await store.annotate(KEY, pinned=True, max_entries=4, max_characters=100)
+    yield "annotate"
+    await store.attach(Attachment(attachment_id="laptop", key=KEY, node="here"), ttl_seconds=30)
+    yield "attach"
+    await store.decline(KEY, "laptop", REQUEST)
+    yield "decline"
+    await store.detach(KEY, "laptop")
+    yield "detach"
+    await store.grant(KEY.owner, "/work", ["shell(git)"])
+    yield "grant"
+    assert await store.keep_secret(KEY, keeper="somebody", sealed=b"sealed")
+    yield "keep_secret"
+    await store.lose_secret(KEY, keeper="somebody", sealed=b"sealed")
+    yield "lose_secret"
+    await store.drop_secret(KEY)
+    yield "drop_secret"
+    await store.add_key(LAPTOP)
+    yield "add_key"
+    assert await store.revoke_key(LAPTOP.key_id)
+    yield "revoke_key"
+
+
+async def _writes_of_tasks(store: Store) -> AsyncIterator[str]:
+    await store.see_host(HERE)
+    yield "see_host"
+    assert await store.stall_task(await found(store), notice("stalled"))
+    yield "stall_task"
+    assert await store.ask_kill(KEY, T1, "person")
+    yield "ask_kill"
+    for task_id in (T1, T2):
+        assert await store.end_task(await found(store, task_id), ending(ended_at=1), notice(task_id=task_id), host=HERE)
+        yield "end_task"
+    assert await store.drop_task(KEY, T2)
+    yield "drop_task"
+    assert await store.drop_old_tasks(ended_before=2)
+    yield "drop_old_tasks"

@@ -1,0 +1,85 @@
+"""What each verb waits for before it is acknowledged: everything that a person or a program is told to be done is on
+disk by then. Only what expires by itself, or is said again, is left to the next sync."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import pytest
+
+from holdfast.store import crash_points
+from holdfast.store.crash_points import VERBS
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.store_conformance.writes import every_write
+
+pytestmark = pytest.mark.anyio
+
+UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host"}
+"""Leases and presence, which a restart of the machine ends anyway."""
+UNSYNCED_ON_SQLITE: Final = UNSYNCED | {"claim", "release"}
+"""A holder on the same machine goes with it."""
+
+OPENING: Final = {"register"}
+"""Written while the store is opened, before anything can be acknowledged."""
+
+
+async def test_every_verb_of_sqlite_that_acknowledges_something_is_synced(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
+    levels: dict[str, set[int]] = defaultdict(set)
+
+    def look(point: str) -> None:
+        """On the writer's thread, in the transaction that is about to be committed."""
+        verb, _, moment = point.partition(":")
+        if moment.endswith(":before"):
+            levels[verb].add(store._writer._db.execute("PRAGMA synchronous").fetchone()[0])
+
+    crash_points.install(look)
+    try:
+        called = {verb async for verb in every_write(store)}
+    finally:
+        crash_points.install(None)
+        await store.close()
+    normal, full = {1}, {2}
+    assert called == set(VERBS) - OPENING
+    assert dict(levels) == {verb: normal if verb in UNSYNCED_ON_SQLITE else full for verb in called}
+
+
+_WATCH = """
+CREATE SCHEMA watching;
+CREATE UNLOGGED TABLE watching.commits (level text, place text);
+CREATE FUNCTION watching.note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO watching.commits VALUES (current_setting('synchronous_commit'), TG_TABLE_NAME);
+  RETURN NULL;
+END $$;
+DO $$
+DECLARE name text;
+BEGIN
+  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast' LOOP
+    EXECUTE format('CREATE CONSTRAINT TRIGGER watching AFTER INSERT OR UPDATE OR DELETE ON holdfast.%I '
+                   'DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watching.note()', name);
+  END LOOP;
+END $$;
+"""
+"""Deferred triggers run as the last thing before a commit, in its own transaction, and so under its own setting."""
+
+
+async def test_every_verb_of_postgresql_that_acknowledges_something_is_synced(postgres_url: str) -> None:
+    watching = await asyncpg.connect(postgres_url)
+    await watching.execute(_WATCH)
+    store = await PostgresStore.open(postgres_url, node="here")
+    await store._liveness.stop()  # Its own row is written now and then, and not for a verb.
+    levels: dict[str, set[str]] = defaultdict(set)
+    try:
+        await watching.execute("DELETE FROM watching.commits")
+        async for verb in every_write(store):
+            levels[verb] |= {level for (level,) in await watching.fetch("SELECT DISTINCT level FROM watching.commits")}
+            await watching.execute("DELETE FROM watching.commits")
+    finally:
+        await store.close()
+        await watching.execute("DROP SCHEMA watching CASCADE")
+        await watching.close()
+    assert set(levels) == set(VERBS) - OPENING
+    assert dict(levels) == {verb: {"off"} if verb in UNSYNCED else {"on"} for verb in levels}
