@@ -5,17 +5,27 @@ Run as: python another_process.py URL
 
 import asyncio
 import json
+import os
+import signal
 import sys
 
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Owner, Position, SessionId
+from holdfast.events.ids import EventId, MessageId, Owner, Position, SessionId
+from holdfast.events.inbox import Message
 from holdfast.events.session import SessionInfo
 from holdfast.events.turn import Aborted
+from holdfast.store import crash_points
 from holdfast.store.errors import StoreError
+from holdfast.store.postgres import connections
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Attachment, Committed, Key, Lease, Unit
+from holdfast.store.turn_limits import TurnLimits
 
 KEY = Key(Owner("ann"), SessionId("first"))
+LIMITS = TurnLimits(running=50, in_flight=50)
+"""With limits a put counts the turns of its owner, and locks the owner for that."""
+FROZEN_MILLISECONDS = "60000"
+"""How long it may stand still in a transaction: longer than any test takes."""
 
 
 def say(value: object) -> None:
@@ -44,9 +54,31 @@ class Told:
     async def renew(self, ttl_seconds: str = "30") -> object:
         return await self._store.renew(ttl_seconds=float(ttl_seconds))
 
+    async def put(self, owner: str, session: str, message: str) -> object:
+        item = Message(message_id=MessageId(message), text="hello")
+        put = await self._store.put(Key(Owner(owner), SessionId(session)), item, item_key=message, queue_limit=10)
+        return type(put).__name__
+
+    async def freeze_at(self, point: str) -> object:
+        """Say so and stand still, as SIGSTOP makes it, once this point of a transaction is reached."""
+
+        def freeze(reached: str) -> None:
+            if reached == point:
+                crash_points.install(None)
+                say("frozen")
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        crash_points.install(freeze)
+        return None
+
     async def attach(self) -> object:
         await self._store.attach(Attachment(attachment_id="there", key=KEY, node="there"), ttl_seconds=3600)
         return self._store.process
+
+    async def attach_to(self, owner: str, session: str) -> object:
+        key = Key(Owner(owner), SessionId(session))
+        await self._store.attach(Attachment(attachment_id="there", key=key, node="there"), ttl_seconds=3600)
+        return None
 
     async def write_until_killed(self) -> object:
         """Append for ever, and say each position once it is acknowledged."""
@@ -62,8 +94,9 @@ class Told:
 
 
 async def main(url: str) -> None:
+    connections._SETTINGS["idle_in_transaction_session_timeout"] = FROZEN_MILLISECONDS
     try:
-        told = Told(await PostgresStore.open(url, node="there"))
+        told = Told(await PostgresStore.open(url, node="there", limits=LIMITS))
     except StoreError as error:
         say(error.code)
         return

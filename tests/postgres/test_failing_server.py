@@ -11,7 +11,7 @@ import pytest
 from holdfast.events.ids import Key, Owner, Position, SessionId
 from holdfast.store import crash_points
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.postgres import connections
+from holdfast.store.postgres import connections, flusher
 from holdfast.store.postgres.changes import Announcer
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Accepted, Committed, Unit
@@ -292,7 +292,8 @@ async def test_a_server_without_a_free_connection_is_said_to_have_none(
 async def test_a_row_that_somebody_holds_for_too_long_is_not_waited_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(connections._SETTINGS, "lock_timeout", "100")
+    monkeypatch.setattr(connections, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(flusher, "PATIENCE_SECONDS", 0.2)
     store = await PostgresStore.open(url, node="here")
     lease = await running(store)
     db = await asyncpg.connect(url)

@@ -76,6 +76,7 @@ PLANNED: dict[str, set[str]] = {
     "last_in_line": {"session_unheld"},
     "turns": {"session_slots", "session_unheld", "session_pkey"},
     "free_leases": {"session_held"},
+    "free_own_leases": {"session_held"},
     "is_anything_to_claim": {
         "session_needs",
         "session_due",

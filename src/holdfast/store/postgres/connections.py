@@ -12,7 +12,7 @@ import asyncpg
 
 from holdfast.store import crash_points
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.postgres.failures import is_lost, is_passing, is_try_again, unavailable
+from holdfast.store.postgres.failures import is_locked, is_lost, is_passing, is_try_again, unavailable
 from holdfast.store.postgres.queries import SQL
 from holdfast.store.postgres.text import to_store, to_tell
 
@@ -21,8 +21,14 @@ T = TypeVar("T")
 STATEMENT_SECONDS: Final = 20.0
 """No statement takes longer; PostgreSQL ends it, or else this process gives the connection up."""
 LOCK_SECONDS: Final = 10.0
-IDLE_SECONDS: Final = 10.0
-"""A process that stands still in the middle of a transaction holds rows for no longer than that."""
+"""How long a write waits for a row, or an owner, that another process has locked."""
+TRY_LOCK_SECONDS: Final = 0.1
+"""How long it keeps its connection for that at a time. Then it lets go of all that it locked itself, so that nothing
+else waits behind it, and tries again."""
+TRY_LOCK_PAUSE_SECONDS: Final = 0.1
+IDLE_SECONDS: Final = 5.0
+"""A process that stands still in the middle of a transaction holds rows for no longer than that: less than others wait
+for them."""
 TRANSACTION_SECONDS: Final = 60.0
 """A process that stands still between preparing a statement and running it is not idle to PostgreSQL, which then waits
 without an end. From version 17 on it bounds the whole transaction."""
@@ -87,16 +93,21 @@ class Connection(Protocol):
 class Address:
     """Where a database is. What it was made of, a password perhaps, is not shown."""
 
-    __slots__ = ("_bounds_transactions", "_url", "is_pooled")
+    __slots__ = ("_bounds_transactions", "_lock_seconds", "_url", "is_pooled")
 
-    def __init__(self, url: str, *, is_pooled: bool = False) -> None:
+    def __init__(self, url: str, *, is_pooled: bool = False, lock_seconds: float | None = None) -> None:
         self._url = url
+        self._lock_seconds = lock_seconds
         self._bounds_transactions = False
         self.is_pooled = is_pooled
         """A pooler may give each transaction another server process: nothing may be left in one for the next."""
 
     def __repr__(self) -> str:
         return "Address(***)"
+
+    def impatient(self, *, lock_seconds: float) -> "Address":
+        """The same, for connections that wait for no lock longer than that."""
+        return Address(self._url, is_pooled=self.is_pooled, lock_seconds=lock_seconds)
 
     async def connect(self, *, patience_seconds: float | None = None) -> Connection:
         """A new connection. While the server is away it is tried again, ever more rarely."""
@@ -119,7 +130,7 @@ class Address:
             statement_cache_size=0 if self.is_pooled else STATEMENTS_KEPT,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
-            server_settings={"application_name": "holdfast", **({} if self.is_pooled else _SETTINGS)},
+            server_settings={"application_name": "holdfast", **({} if self.is_pooled else self._settings)},
         )
         self._bounds_transactions = connection.get_server_version().major >= BOUNDS_TRANSACTIONS
         if self._bounds_transactions and not self.is_pooled:
@@ -141,11 +152,17 @@ class Address:
         return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + self._locally
 
     @property
+    def _settings(self) -> dict[str, str]:
+        if self._lock_seconds is None:
+            return _SETTINGS
+        return _SETTINGS | {"lock_timeout": f"{int(self._lock_seconds * 1000)}"}
+
+    @property
     def _locally(self) -> str:
         """Behind a pooler the settings belong to the transaction, because a connection's are anybody's."""
         if not self.is_pooled:
             return ""
-        settings = [f"{name} = '{value}'" for name, value in _SETTINGS.items()]
+        settings = [f"{name} = '{value}'" for name, value in self._settings.items()]
         settings += [_TRANSACTION_BOUND] * self._bounds_transactions
         return "".join(f"; SET LOCAL {setting}" for setting in settings)
 
@@ -265,9 +282,13 @@ async def read(lane: Lane, work: Reads[T], *, is_one: bool) -> T:
     raise AssertionError("unreachable")
 
 
-async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = True) -> T:
-    """Run `work` in one transaction. It is tried again only when it was rolled back because others were in the way."""
-    for attempt in range(ATTEMPTS):
+async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = True, patient: Lane | None = None) -> T:
+    """Run `work` in one transaction. It is tried again only when it was rolled back because others were in the way.
+
+    `patient`: the lane of writes that wait for a lock, so that they take no connection from those that need not."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    failures = 0
+    while True:
         link = await _begun(lane, lane.address.begin + ("" if is_synced else "; SET LOCAL synchronous_commit = off"))
         try:
             result, detail = await work(link)
@@ -275,12 +296,17 @@ async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = Tru
             return result
         except Exception as error:
             _drop(link, error)
-            if not is_try_again(error) or attempt == ATTEMPTS - 1:
+            waits = patient is not None and is_locked(error) and time.monotonic() < deadline
+            failures += not waits
+            if not waits and (not is_try_again(error) or failures == ATTEMPTS):
                 raise unavailable(error) from error
         finally:
             await link.give_up()
             lane.give_back(link)
-    raise AssertionError("unreachable")
+        if waits and patient is not None:
+            if lane is patient:
+                await asyncio.sleep(TRY_LOCK_PAUSE_SECONDS * random.uniform(0.5, 1))
+            lane = patient
 
 
 async def commit(link: Link, points: tuple[str, ...]) -> None:

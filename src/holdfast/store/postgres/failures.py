@@ -12,8 +12,11 @@ _SERVER_GOES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "2
 _TRY_AGAIN: Final = frozenset({"40001", "40P01"})
 """Two transactions were in each other's way: one of them was rolled back, whole."""
 
-_EVERYBODYS: Final = frozenset({"25006", "53200", "53300", "53400", "57014", "55P03"})
-"""What fails like this fails for each part of a batch as well."""
+_EVERYBODYS: Final = frozenset({"25006", "53300", "53400"})
+"""Errors that would fail every unit of a batch; do not retry one by one."""
+
+_LOCKED: Final = "55P03"
+_TOO_LONG: Final = "57014"
 
 _SENTENCES: Final[dict[str, tuple[UnavailableCode, str]]] = {
     "25006": (
@@ -72,8 +75,22 @@ def is_try_again(error: BaseException) -> bool:
     return sqlstate(error) in _TRY_AGAIN
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether another transaction held a lock for longer than the connection waits. Nothing was written."""
+    return sqlstate(error) == _LOCKED
+
+
+def took_too_long(error: BaseException) -> bool:
+    return sqlstate(error) == _TOO_LONG
+
+
 def is_everybodys(error: BaseException) -> bool:
     return sqlstate(error) in _EVERYBODYS
+
+
+def held_elsewhere() -> StoreUnavailable:
+    """Another process held a session's row for longer than is waited for."""
+    return StoreUnavailable(*_SENTENCES[_LOCKED])
 
 
 def unavailable(error: BaseException) -> BaseException:

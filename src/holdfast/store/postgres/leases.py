@@ -72,7 +72,7 @@ class Leases:
         over, as a new process would."""
         if await db.run("renew", self._me, ttl_seconds) == 1:
             return True, "process"
-        await db.run("free_leases", [self._me])
+        await db.run("free_own_leases", self._me)
         await self.register(db, ttl_seconds=ttl_seconds)
         return False, "process"
 
@@ -83,8 +83,10 @@ class Leases:
         return None, "process"
 
     async def leave(self, db: Link) -> tuple[None, str]:
-        """A clean end: what this process held can be claimed at once."""
+        """A clean end: what this process held can be claimed at once. If a session is locked just now, another process
+        frees it as soon as it is not."""
         await self._bury(db, [self._me])
+        await db.run("expire", self._me)
         return None, "process"
 
     async def is_alive(self, db: Link, token: str) -> bool:
@@ -118,6 +120,11 @@ class Leases:
             claims += await self._take(db, left, eligible=False)
         self._in_vain = not claims
         return claims, "sessions" if claims else None
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Owners that the last claim passed over, because another process was counting their turns."""
+        return self._order.busy
 
     def _here(self, without_models: Collection[str]) -> Here:
         return Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)

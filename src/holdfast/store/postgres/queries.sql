@@ -4,10 +4,10 @@
 -- The log
 
 -- name: commit_units
--- One statement for a batch of units of many sessions, one row of $1 to $13 for each session. The rows are locked in the
--- order in which they are given, which is that of the keys, so that two batches never wait for each other in a circle.
--- A unit whose fence is not the session's, whose holder is another, or which supposes another head, changes nothing
--- and is not among the rows that are returned: whoever asked must look which ones are missing.
+-- One statement for a batch of units of many sessions, one row of $1 to $13 for each session. No lock is waited for: a
+-- process that is frozen in a transaction holds up the units of the sessions that it locked, and no others. A unit whose
+-- session is locked elsewhere, whose fence is not the session's, whose holder is another, or which supposes another head,
+-- changes nothing and is not among the rows that are returned: the caller must look which ones are missing, and why.
 WITH given AS (
   SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[],
                        $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[])
@@ -15,7 +15,8 @@ WITH given AS (
                               described, drops, number)
 ), locked AS MATERIALIZED (
   SELECT given.* FROM given CROSS JOIN LATERAL (
-    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session FOR UPDATE) AS session
+    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session
+       FOR UPDATE SKIP LOCKED) AS session
 ), advanced AS (
   UPDATE holdfast.session
      SET head = head + locked.events,
@@ -89,11 +90,12 @@ SELECT given.number, fence, lease_holder IS NOT DISTINCT FROM $3::text, head, de
      WHERE owner = given.owner AND id = given.session) AS session;
 
 -- name: lock_sessions
--- In the order in which they are given.
+-- Those that nobody else has locked.
 SELECT given.number
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
   CROSS JOIN LATERAL (
-    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session FOR UPDATE) AS session;
+    SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session
+       FOR UPDATE SKIP LOCKED) AS session;
 
 -- name: create_sessions
 INSERT INTO holdfast.session (owner, id, status, title, host, tools, model, parent, created_at, updated_at)
@@ -242,7 +244,7 @@ SELECT 1 FROM holdfast.process WHERE token = $1 AND alive_until > clock_timestam
 
 -- name: may_claim
 -- The lock keeps others from declaring this process dead until what it claims is committed; renewals don't wait for it.
-SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() FOR KEY SHARE;
+SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() FOR KEY SHARE SKIP LOCKED;
 
 -- name: gone
 -- Processes whose leases are free: they ended, or stopped renewing what they hold. Whoever is at one of them already is
@@ -255,13 +257,27 @@ SELECT token, alive_until <= clock_timestamp() FROM holdfast.process
    FOR UPDATE SKIP LOCKED;
 
 -- name: free_leases
-UPDATE holdfast.session SET lease_holder = NULL WHERE lease_holder = ANY ($1::text[]);
+-- One that is locked elsewhere, or was changed this moment, is freed at a later look.
+UPDATE holdfast.session SET lease_holder = NULL
+ WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.session
+                          WHERE lease_holder = ANY ($1::text[]) FOR UPDATE SKIP LOCKED));
+
+-- name: free_own_leases
+-- All of them: who goes on under the same token must not seem to hold what it has let go of.
+UPDATE holdfast.session SET lease_holder = NULL WHERE lease_holder = $1;
+
+-- name: expire
+UPDATE holdfast.process SET alive_until = clock_timestamp(), leases_until = clock_timestamp() WHERE token = $1;
 
 -- name: forget_processes
-DELETE FROM holdfast.process WHERE token = ANY ($1::text[]);
+-- Those that hold nothing any more.
+DELETE FROM holdfast.process
+ WHERE token = ANY ($1::text[]) AND NOT EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token);
 
 -- name: forget_their_attachments
-DELETE FROM holdfast.attachment WHERE process = ANY ($1::text[]);
+DELETE FROM holdfast.attachment
+ WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.attachment
+                          WHERE process = ANY ($1::text[]) FOR UPDATE SKIP LOCKED));
 
 -- Claiming
 

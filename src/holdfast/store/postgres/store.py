@@ -19,7 +19,7 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
 from holdfast.store.postgres.changes import Announcer, Changes
-from holdfast.store.postgres.connections import Address, Lane, Link, Reads, Writes, read, write
+from holdfast.store.postgres.connections import TRY_LOCK_SECONDS, Address, Lane, Link, Reads, Writes, read, write
 from holdfast.store.postgres.flusher import Flusher
 from holdfast.store.postgres.leases import FIRST_TTL_SECONDS, Leases
 from holdfast.store.postgres.liveness import Liveness
@@ -53,8 +53,12 @@ from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
 
 READING: Final = 4
 WRITING: Final = 4
-"""Connections of a process for reads, and for writes that are not units. With the flusher's, that of the renewals and
-the one that listens it has eleven at the most."""
+WAITING: Final = 2
+"""Connections of a process for reads, for writes that are not units, and for those of them that wait for a lock. With
+the flusher's, that of the renewals and the one that listens it has thirteen at the most."""
+
+BUSY_PAUSES_SECONDS: Final = (0.005, 0.01, 0.02)
+"""After which a claim looks again at owners that it had to pass over."""
 
 T = TypeVar("T")
 
@@ -89,9 +93,11 @@ class PostgresStore:
         self._token = token
         self._leases = own
         self._reads = Lane(address, size=READING)
-        self._writes = Lane(address, size=WRITING)
+        impatient = address.impatient(lock_seconds=TRY_LOCK_SECONDS)
+        self._writes = Lane(impatient, size=WRITING)
+        self._waits = Lane(impatient, size=WAITING)
         self._renewals = Lane(address, size=1)
-        self._flushes = Lane(address, size=1)
+        self._flushes = Lane(impatient, size=1)
         self._announcer = Announcer(self._writes, token)
         listens_at = direct if direct is not None else None if address.is_pooled else address
         self._changes = Changes(listens_at, self._reads, clock, token)
@@ -192,7 +198,7 @@ class PostgresStore:
         await self._leave()
         await self._announcer.stop()
         await self._changes.close()
-        for lane in (self._flushes, self._writes, self._reads, self._renewals):
+        for lane in (self._flushes, self._writes, self._waits, self._reads, self._renewals):
             await lane.close()
 
     # The five verbs
@@ -236,8 +242,21 @@ class PostgresStore:
     ) -> list[Claim]:
         if not await self._read(lambda db: self._leases.is_anything_to_claim(db, without_models)):
             return []
-        claims = await self._write("claim", lambda db: self._leases.claim(db, limit, without_models), announces=False)
+        claims = await self._claimed(limit, without_models)
         return claims if fold_version is None or not claims else await self._loaded_along(claims, fold_version)
+
+    async def _claimed(self, limit: int, without_models: Collection[str]) -> list[Claim]:
+        """A claim passes over owners whose turns another process is just counting. Most are done in a moment; one that
+        is not may be frozen, and is left to the next claim."""
+        known = self._leases.busy
+        for pause in BUSY_PAUSES_SECONDS:
+            claims = await self._write(
+                "claim", lambda db: self._leases.claim(db, limit, without_models), announces=False
+            )
+            if claims or self._leases.busy <= known:
+                return claims
+            await asyncio.sleep(pause)
+        return await self._write("claim", lambda db: self._leases.claim(db, limit, without_models), announces=False)
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         return await self._write("release", lambda db: self._leases.release(db, lease, seen_tail, how))
@@ -480,7 +499,8 @@ class PostgresStore:
         announces: bool = True,
     ) -> T:
         self._refuse_if_closed()
-        result = await self._finished(write(lane or self._writes, verb, work, is_synced=is_synced))
+        patient = self._waits if lane is None else None
+        result = await self._finished(write(lane or self._writes, verb, work, is_synced=is_synced, patient=patient))
         if announces:
             self._announcer.announce()
         return result

@@ -75,6 +75,11 @@ class Group:
     def is_simple(self) -> bool:
         return self.jobs[0].is_simple
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it creates its session."""
+        return self.unit.creates is not None and self.unit.fence is None
+
     def takes(self, job: UnitJob) -> bool:
         own = self.unit
         free = own.supposes_head is None and job.unit.supposes_head is None
@@ -87,7 +92,7 @@ class Group:
             head += len(job.events)
             job.result = Committed(Position(head), tail)
 
-    def refuse(self, outcome: Outcome) -> None:
+    def refuse(self, outcome: Outcome | None) -> None:
         for job in self.jobs:
             job.result = outcome
 
@@ -119,7 +124,8 @@ class Units:
         self._now_ms = now_ms
 
     async def run(self, link: Link, groups: Sequence[Group]) -> bool:
-        """Give each job its outcome. Whether anything was written."""
+        """Give each job its outcome, or none if another transaction has its session locked: nothing is waited for.
+        Whether anything was written."""
         asked = [group for group in groups if group.unit.fence is not None or not _is_refused_unseen(group)]
         if not asked:
             return False
@@ -134,7 +140,7 @@ class Units:
         await link.raw.execute(link.begin)
         holding = groups
         if not all(group.is_simple for group in groups):
-            await link.run("lock_sessions", *_keys(groups))
+            holding = await self._lock(link, holding)
             holding = await self._create(link, holding)
             holding = await self._still_waiting(link, holding)
         written = await self._write(link, holding)
@@ -145,9 +151,16 @@ class Units:
         points = [job.point for group in written for job in group.jobs] if crash_points.watched() else []
         await commit(link, tuple(points))
 
+    async def _lock(self, link: Link, groups: list[Group]) -> list[Group]:
+        """Lock their sessions. Those that are left: what is locked elsewhere is not waited for."""
+        locked = {number - 1 for (number,) in await link.rows("lock_sessions", *_keys(groups))}
+        left = [group for number, group in enumerate(groups) if number in locked or group.is_first]
+        await self._explain(link, [group for group in groups if group not in left])
+        return left
+
     async def _create(self, link: Link, groups: list[Group]) -> list[Group]:
         """Insert the sessions that are to be created. Those that are left: whoever came too late is told."""
-        new = [group for group in groups if group.unit.creates is not None and group.unit.fence is None]
+        new = [group for group in groups if group.is_first]
         if not new:
             return groups
         made = await link.rows("create_sessions", *_columns(9, map(_new_row, new)), self._now_ms())
@@ -189,7 +202,8 @@ class Units:
         return held
 
     async def _explain(self, link: Link, groups: list[Group], reason: str = "") -> None:
-        """Say why each was refused. Whatever is so now was so then: fences and heads only grow."""
+        """Say why each was refused. Whatever is so now was so then: fences and heads only grow. One that nothing speaks
+        against was locked elsewhere, and has no outcome yet."""
         if not groups:
             return
         found = await link.rows("units_sessions", *_keys(groups), self._process)
@@ -238,21 +252,20 @@ def _exceeds_records(job: UnitJob) -> bool:
     )
 
 
-def _refusal(unit: Unit, session: Sequence[Any] | None, reason: str) -> Outcome:
+def _refusal(unit: Unit, session: Sequence[Any] | None, reason: str) -> Outcome | None:
     """The session is as its row says: fence, whether this process holds it, head, whether it is deleted."""
     if unit.fence is None:
         if unit.creates is not None:
             return Rejected("deleted" if session is not None and session[3] else "exists")
         if session is None or session[3]:
             return Rejected("session_not_found")
-        return Rejected(reason or HEAD_MOVED)
-    if session is None or session[3] or not session[1] or session[0] != unit.fence:
+    elif session is None or session[3] or not session[1] or session[0] != unit.fence:
         return FenceMissed()
-    if unit.creates is not None:
+    elif unit.creates is not None:
         return Rejected("exists")
     if unit.supposes_head is not None and unit.supposes_head != session[2]:
         return Rejected(HEAD_MOVED)
-    return Rejected(reason) if reason else FenceMissed()
+    return Rejected(reason) if reason else None
 
 
 # A unit as columns
