@@ -83,7 +83,7 @@ async def test_a_tool_that_hangs_is_given_up_and_the_turn_goes_on(database: Path
     async def broken() -> None:
         await asyncio.Event().wait()
 
-    result = await result_of(database, broken, tool_timeout_seconds=0.1)
+    result = await result_of(database, broken, tool_timeout_seconds=0.1, cancelled_tool_seconds=0.1)
     assert (result.success, result.error) == (False, "timeout")
     assert "0.1 seconds" in result.content
 
@@ -96,7 +96,7 @@ async def test_a_tool_that_hangs_in_a_thread_is_given_up_and_the_turn_goes_on(da
         release.wait(60)
 
     try:
-        result = await result_of(database, broken, tool_timeout_seconds=0.1)
+        result = await result_of(database, broken, tool_timeout_seconds=0.1, cancelled_tool_seconds=0.1)
     finally:
         release.set()
     assert (result.success, result.error) == (False, "timeout")

@@ -16,7 +16,7 @@ from holdfast.models.model import Chunk, Finished, ModelError, ModelRequest, Tex
 from holdfast.models.scripted import Reply
 from holdfast.server.errors import Invalid
 from holdfast.store.store import Unit
-from holdfast.turns import waiting
+from holdfast.turns import cancelled_tools
 from tests.faults.world import (
     Gate,
     bodies_of,
@@ -125,7 +125,7 @@ async def test_a_call_that_was_stopped_before_its_first_words_is_on_the_books(da
 async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_later_is_not_recorded(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
     started, may_end = asyncio.Event(), asyncio.Event()
     running: list[asyncio.Task[object]] = []
 
@@ -188,7 +188,7 @@ class StubbornModel:
 async def test_a_model_that_goes_on_after_a_stop_writes_nothing_into_the_turn_that_ended(
     database: Path, monkeypatch: pytest.MonkeyPatch, error: ModelError | None
 ) -> None:
-    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
     model = StubbornModel(error)
     async with patience(), runtime_on(database, model) as runtime:
         session = await runtime.session("s")

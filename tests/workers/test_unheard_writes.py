@@ -11,7 +11,7 @@ from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Claim, Unit
-from holdfast.turns import waiting
+from holdfast.turns import cancelled_tools
 from tests.faults.world import (
     Gate,
     bodies_of,
@@ -45,7 +45,7 @@ def unheard() -> StoreUnavailable:
 async def test_a_stop_waits_for_a_piece_that_is_being_written_however_long_that_takes(
     database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
     written = Gate()
     under_way: list[Unit] = []
     ended_over: list[Unit] = []

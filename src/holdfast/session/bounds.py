@@ -40,6 +40,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """A provider that asks for a longer pause ends the turn instead, so that people see why."""
     tool_timeout_seconds: float = 300.0
     """No tool holds up a turn for longer."""
+    cancelled_tool_seconds: float = 5.0
+    """How long a session is kept for a cancelled tool that still runs, so that no other process runs it meanwhile."""
     max_tool_characters: int = 80_000
     """What the model is sent of one tool result; the log keeps the whole of it."""
     max_tool_result_bytes: int = MAX_RESULT_BYTES

@@ -251,7 +251,8 @@ def in_thread(function: Callable[[Any, ToolContext], Any]) -> Callable[[Any, Too
 
 
 async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """In a thread of its own, that neither a crowd of slow tools nor the end of the program waits for."""
+    """In a thread of its own, that neither a crowd of slow tools nor the end of the program waits for. A thread can't
+    be stopped: a cancellation is raised once it has ended."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
 
@@ -279,7 +280,16 @@ async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, name=f"tool {function.__name__}", daemon=True).start()
-    return await outcome
+    cancelled: asyncio.CancelledError | None = None
+    while not outcome.done():
+        try:
+            await asyncio.wait((outcome,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        outcome.exception()  # What it gave, having been told to end, is no result.
+        raise cancelled
+    return outcome.result()
 
 
 def _asker(permission: Literal["ask", "allow"] | Asker, name: str) -> Asker:

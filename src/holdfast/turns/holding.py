@@ -7,8 +7,8 @@ other processes appended before it.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -42,11 +42,11 @@ from holdfast.store.store import (
 )
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
+from holdfast.turns.cancelled_tools import CancelledTools
+from holdfast.turns.deferral import completed
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.load import Folded
 from holdfast.turns.shown import blocks_of
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,10 @@ class Holding:
         claiming: asyncio.Future[Any] | None = None,
         shell: Shell | None = None,
         observer: Observer | None = None,
+        orphans: set[asyncio.Task[Any]] | None = None,
     ) -> None:
-        """`claiming` is the claim itself, where that was told before it was committed."""
+        """`claiming` is the claim itself, where that was told before it was committed. `orphans` are the process's
+        tools that were cancelled and outlived their session."""
         self.store = store
         self.live = live
         self.clock = clock
@@ -96,6 +98,7 @@ class Holding:
         """The message and the attempt of the model call that is being made, and has not been recorded."""
         self.to_background: dict[ToolCallId, asyncio.Event] = {}
         """For each running call: somebody wants what it started to go on in the background."""
+        self.cancelled_tools = CancelledTools(bounds.cancelled_tool_seconds, set() if orphans is None else orphans)
         self.has_spoken = asyncio.Event()
         """Something of an answer was shown, or will not be."""
         self._row_says = (folded.row.status, folded.row.turn_id)
@@ -411,20 +414,6 @@ class Holding:
             # Only a cache: a state that can't be kept is folded from its events.
             log.exception("no snapshot of session %s could be made", self.key.session)
             return None
-
-
-async def completed(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | None]:
-    """What came of it, however often whoever waits was cancelled meanwhile; and that, to be raised once it is noted."""
-    doing = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.shield(doing)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:
-            break  # Of the work itself: it is raised below.
-    return doing.result(), cancelled
 
 
 def _as_delta(segment: Segment) -> Delta:

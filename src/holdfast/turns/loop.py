@@ -31,6 +31,7 @@ from holdfast.session.history import context
 from holdfast.session.state import Call
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
+from holdfast.turns import cancelled_tools
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
 from holdfast.turns.model_call import call_model
@@ -88,7 +89,10 @@ class Loop:
             while not await self._turn_of_the_loop():
                 pass
         finally:
-            await self._activities.cancel()
+            try:
+                await self._activities.cancel()
+            finally:
+                await self.holding.cancelled_tools.wait_out()
             self.holding.has_spoken.set()
             if self._credentials is not None and self.holding.state.turn is None:
                 self._credentials.turn_ended(self.holding.key)
@@ -112,6 +116,7 @@ class Loop:
             case Interrupt():
                 self.holding.is_interrupting = True
                 await self._activities.cancel()
+                await self.holding.cancelled_tools.wait(cancelled_tools.GIVE_UP_SECONDS)
                 await self.holding.until_written()
                 self.holding.is_interrupting = False
             case GoToBackground(tool_call_id=tool_call_id):
@@ -218,6 +223,9 @@ class Loop:
         self._activities.start(name, work)
 
     async def _let_go(self, how: ReleaseKind) -> bool:
+        """Whether it was released. Before that, tools that were cancelled get to end."""
+        if not await self.holding.cancelled_tools.wait_out(self.holding.woken if how == "done" else None):
+            return False
         released = await self.holding.store.release(self.holding.lease, seen_tail=self.holding.tail_seen, how=how)
         if not released:
             self.holding.wake()

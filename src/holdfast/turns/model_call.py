@@ -14,7 +14,8 @@ from holdfast.events.message import ToolCallBlock
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
 from holdfast.turns.answer import Answer
-from holdfast.turns.holding import Holding, completed
+from holdfast.turns.deferral import completed
+from holdfast.turns.holding import Holding
 from holdfast.turns.waiting import raise_if_cancelled
 
 

@@ -30,6 +30,7 @@ from holdfast.tools.built_in import Question
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
+from holdfast.turns import cancelled_tools
 from holdfast.turns.holding import Holding
 
 
@@ -112,7 +113,7 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
     attempt = call.attempts + 1
     arguments = tool.parse(call.arguments)
     if holding.state.dry_run and not tool.read_only:
-        result = await _outcome(tool.name, _simulated(tool, arguments), holding.bounds.tool_timeout_seconds)
+        result = await _outcome(tool.name, _simulated(tool, arguments))
         await _complete(holding, call.tool_call_id, result, 0, simulated=True)
         return
     try:
@@ -126,26 +127,48 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
     context = _context(holding, call, attempt, permitted, command)
     begin_tool_call(call.tool_call_id)
     try:
-        result = await _observed(holding, call, attempt, tool, tool.run(arguments, context))
+        result = await _observed(holding, call, tool, arguments, context)
     finally:
         context.cancel()
         holding.to_background.pop(call.tool_call_id, None)
-    if _is_stopped():
-        raise asyncio.CancelledError  # It ended all the same, but the stop has closed the call, or is about to.
     duration = max(0, holding.clock.now_ms() - started)
     await _complete(holding, call.tool_call_id, result, duration, command=command)
 
 
-async def _observed(holding: Holding, call: Call, attempt: int, tool: Tool, work: Awaitable[Any]) -> "Outcome":
+async def _observed(holding: Holding, call: Call, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
     """What came of it; as a span, too, where somebody keeps those."""
     turn = holding.observed.span
     if turn is None:
-        return await _outcome(tool.name, work, _limit(holding, tool))
-    span = turn.tool_call(tool.name, tool_call_id=call.tool_call_id, attempt=attempt, arguments=call.arguments)
+        return await _within_limit(holding, tool, arguments, context)
+    span = turn.tool_call(tool.name, tool_call_id=call.tool_call_id, attempt=context.attempt, arguments=call.arguments)
     with span:
-        result = await _outcome(tool.name, work, _limit(holding, tool))
+        result = await _within_limit(holding, tool, arguments, context)
         span.ended(result.error, result.content)
         return result
+
+
+async def _within_limit(holding: Holding, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
+    """Run it in a task of its own. A tool that ignores its cancellation, or can't be stopped because it runs in a
+    thread, holds up neither the turn nor a stop: it is left to `holding.cancelled_tools`."""
+    limit_seconds = _limit(holding, tool)
+    running = asyncio.create_task(_outcome(tool.name, tool.run(arguments, context)), name=f"tool {tool.name}")
+    try:
+        ended, _ = await asyncio.wait((running,), timeout=limit_seconds)
+        if not ended:
+            context.cancel()
+            holding.cancelled_tools.cancel(running)
+            await asyncio.wait((running,), timeout=cancelled_tools.GIVE_UP_SECONDS)
+    except asyncio.CancelledError:
+        context.cancel()
+        holding.cancelled_tools.cancel(running)
+        raise
+    if running.done() and not running.cancelled():
+        return running.result()
+    if ended:
+        return Outcome(f"{tool.name} failed: it cancelled itself.", "failed")
+    given_up = "was given up" if running.done() else "was given up, but it is still running"
+    text = f"{tool.name} did not finish within {limit_seconds:g} seconds and {given_up}. It may still take effect."
+    return Outcome(text, "timeout")
 
 
 def _limit(holding: Holding, tool: Tool) -> float | None:
@@ -166,27 +189,25 @@ class Outcome(msgspec.Struct, frozen=True):
     ending: TaskEnding | None = None
 
 
-async def _outcome(name: str, work: Awaitable[Any], limit_seconds: float | None) -> Outcome:
-    """Whatever a tool does short of ending the process becomes a result that the model can read."""
-    limit = asyncio.timeout(limit_seconds)
+async def _outcome(name: str, work: Awaitable[Any]) -> Outcome:
+    """Whatever a tool does short of ending the process becomes a result that the model can read; but what it raises
+    after it was cancelled says nothing, and is raised as its cancellation."""
     try:
-        async with limit:
-            return _as_outcome(await work)
-    except ToolFailure as error:
-        return Outcome(str(error), "failed")
+        return _as_outcome(await work)
     except asyncio.CancelledError:
-        if _is_stopped():
+        if _is_cancelled():
             raise
         return Outcome(f"{name} failed: something that it waited for was cancelled.", "failed")
     except (Exception, SystemExit) as error:
-        if limit.expired():
-            text = f"{name} did not finish within {limit_seconds:g} seconds and was given up. It may still take effect."
-            return Outcome(text, "timeout")
+        if _is_cancelled():
+            raise asyncio.CancelledError from error
+        if isinstance(error, ToolFailure):
+            return Outcome(str(error), "failed")
         return Outcome(f"{name} failed: {type(error).__name__}: {error}", "failed")
 
 
-def _is_stopped() -> bool:
-    """Whether a cancellation is meant for this call, and was not raised by the tool itself."""
+def _is_cancelled() -> bool:
+    """Whether this task was cancelled, and the tool did not raise the cancellation by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -5,12 +5,11 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.turns.holding import Holding, completed
+from holdfast.turns import cancelled_tools
+from holdfast.turns.deferral import completed
+from holdfast.turns.holding import Holding
 
 log = logging.getLogger(__name__)
-
-GIVE_UP_SECONDS = 1.0
-"""How long a stop waits for what it cancelled."""
 
 
 class Activities:
@@ -36,7 +35,7 @@ class Activities:
             raise self._failures[0]
 
     async def cancel(self) -> None:
-        """End all of them. A tool that does not heed its cancellation is left behind: it can't record anything.
+        """End all of them. One that does not heed its cancellation is left behind: it can't record anything.
 
         Cancellation of the caller is deferred until then, however often it comes: a lease must not be released while
         what was started under it is still ending."""
@@ -45,7 +44,7 @@ class Activities:
             task.cancel()
         try:
             if tasks:
-                (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=GIVE_UP_SECONDS))
+                (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS))
                 for task in left:
                     log.warning("%s was cancelled and goes on all the same", task.get_name())
                 if cancelled is not None:

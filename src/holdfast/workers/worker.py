@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.store.errors import StoreError
 from holdfast.store.store import Claim, Lease, ReleaseKind, Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
+from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.holding import Holding
 from holdfast.turns.load import folded
@@ -100,6 +101,8 @@ class Worker:
         doing so. A lease lasts as long as this process renews, so each one here is run by a task or is in `_owed`."""
         self._owed: set[Lease] = set()
         """Claims in `_held` that no task runs. Their release is tried before every look for more."""
+        self._orphans: set[asyncio.Task[Any]] = set()
+        """Tools that were cancelled and still run though their session was let go of."""
         self._is_unsure_until: float | None = None
         """Until then a claim may come to light whose outcome was never heard; None: there is none."""
         self._wanted = asyncio.Event()
@@ -155,6 +158,8 @@ class Worker:
             _cancel_once(task)
         await asyncio.gather(*ending, *self._duties, return_exceptions=True)
         await self._give_back_owed()
+        if self._orphans:
+            await asyncio.wait(tuple(self._orphans), timeout=GIVE_UP_SECONDS)
 
     @property
     def holding(self) -> int:
@@ -370,6 +375,7 @@ class Worker:
             claiming=claims,
             shell=self._shell,
             observer=self._observer,
+            orphans=self._orphans,
         )
         loop = Loop(
             holding,

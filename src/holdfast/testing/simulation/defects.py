@@ -24,7 +24,8 @@ from holdfast.testing.simulation.memory.leases import Leases
 from holdfast.testing.simulation.memory.order import Order
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
-from holdfast.turns import holding, loop, model_call, tool_call, waiting
+from holdfast.turns import holding, loop, model_call, tool_call
+from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS, CancelledTools
 from holdfast.turns.holding import Holding
 from holdfast.turns.waiting import Activities
 from holdfast.workers.lease_keeper import LeaseKeeper
@@ -123,7 +124,11 @@ def _release_over_running_tools() -> None:
             task.cancel()
         self._tasks.clear()
 
+    async def no_grace(self: CancelledTools, woken: asyncio.Event | None = None) -> bool:
+        return True
+
     _replace(Activities, "cancel", without_waiting)
+    _replace(CancelledTools, "wait_out", no_grace)
 
 
 def _cut_the_wait_short() -> None:
@@ -132,10 +137,11 @@ def _cut_the_wait_short() -> None:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=waiting.GIVE_UP_SECONDS)
+            await asyncio.wait(tasks, timeout=GIVE_UP_SECONDS)
         self._tasks.clear()
 
     _replace(Activities, "cancel", until_cancelled_again)
+    _replace(CancelledTools, "wait_out", CancelledTools._wait_out)
 
 
 def _write_though_cancelled() -> None:
@@ -334,7 +340,17 @@ DEFECTS: tuple[Defect, ...] = (
 
 BY_NAME: Final = {defect.name: defect for defect in DEFECTS}
 
-_CLASSES: Final[tuple[Any, ...]] = (Activities, Holding, LeaseKeeper, Leases, MemoryStore, Order, Reader, Worker)
+_CLASSES: Final[tuple[Any, ...]] = (
+    Activities,
+    CancelledTools,
+    Holding,
+    LeaseKeeper,
+    Leases,
+    MemoryStore,
+    Order,
+    Reader,
+    Worker,
+)
 _MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, loop, model_call, tool_call, units)
 """Everything that a defect may change."""
 

@@ -21,7 +21,7 @@ from holdfast.testing.simulation.memory.tables import Database
 from holdfast.testing.simulation.trace import Trace
 from holdfast.testing.simulation.weather import Weather
 from holdfast.testing.trial import Violation
-from holdfast.turns.waiting import GIVE_UP_SECONDS
+from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 
 EPSILON = 1e-6
 SHAKY = 0.4
