@@ -461,6 +461,32 @@ LINES: tuple[Line, ...] = (
         unit="ms",
     ),
     Line(
+        name="cluster_stuck",
+        probe="cluster_stuck",
+        what="PostgreSQL: a claim, p50, beside 1,000 owners whose sessions can't run here, against one without them",
+        unit="times",
+        at_most=1.5,
+    ),
+    Line(
+        name="cluster_stuck_p50",
+        probe="cluster_stuck",
+        what="PostgreSQL: the former (not bounded)",
+        unit="ms",
+    ),
+    Line(
+        name="cluster_frozen",
+        probe="cluster_frozen",
+        what="cluster: longest delay of another worker's sessions by a server that is frozen inside a put",
+        unit="ms",
+        at_most=100,
+    ),
+    Line(
+        name="cluster_frozen_longest",
+        probe="cluster_frozen",
+        what="cluster: longest append or turn of those sessions meanwhile (not bounded)",
+        unit="ms",
+    ),
+    Line(
         name="cluster_workers",
         probe="cluster_workers",
         what="cluster: turns of two workers against those of one, 50 at a time each, answers of 1 to 2 s",

@@ -35,6 +35,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     cluster_sessions: tuple[int, int] = (1_000, 1_000_000)
     """In the small database and in the large one."""
     cluster_claims: int = 200
+    stuck_owners: int = 1_000
+    frozen_seconds: float = 2.0
+    """Less than PostgreSQL lets a frozen process hold what it locked."""
     cluster_tokens: int = 400
     worker_turns: int = 50
     """At a time, in each worker."""
@@ -80,6 +83,8 @@ QUICK = Size(
     http_starts=1,
     cluster_sessions=(40, 400),
     cluster_claims=3,
+    stuck_owners=20,
+    frozen_seconds=0.2,
     cluster_tokens=20,
     worker_turns=2,
     worker_backlog=300,

@@ -43,7 +43,9 @@ def place(tmp_path: Path, postgres_databases: Databases) -> Place:
 def test_the_section_is_all_of_its_lines_and_each_promise_has_a_bar() -> None:
     named = {line.name: line for line in LINES if "cluster" in names_of(line)}
     assert set(named) == {line.name for line in LINES if line.name.startswith("cluster_")}
-    bounded = {"cluster_append_20", "cluster_append_100", "cluster_claim", "cluster_workers", "cluster_node_p50"}
+    appends = {"cluster_append_20", "cluster_append_100"}
+    claims = {"cluster_claim", "cluster_stuck", "cluster_frozen"}
+    bounded = appends | claims | {"cluster_workers", "cluster_node_p50"}
     assert {name for name, line in named.items() if line.has_bar} == bounded
 
 
