@@ -21,7 +21,6 @@ from holdfast.testing.invariants import check
 from holdfast.testing.journal import Asked, Failed, Opened, Shown
 from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Trial
-from holdfast.testing.victim import KEY
 from tests.crash.command import campaign
 
 Tamper = Callable[[Evidence], Evidence]
@@ -37,7 +36,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Eviden
         ran = campaign("--scenario", name, "--replay", "calm@0/", "--keep", "--scratch", str(scratch))
         assert ran.status == 0, ran.output
         (folder,) = (path for path in scratch.glob("*/*") if path.is_dir())
-        return collect(BY_NAME[name], Trial(scenario=name), Path(folder), KEY)
+        return collect(BY_NAME[name], Trial(scenario=name), Path(folder))
 
     return of
 

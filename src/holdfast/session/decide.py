@@ -320,6 +320,8 @@ def _for_another(state: State, inputs: Inputs) -> Action:
     """Nobody who could run it came for a minute: whoever waits should be told, in the turn or before it began."""
     if state.turn and not state.turn.no_worker_noted:
         return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
+    if state.turn is None and not inputs.inbox:
+        return Release()  # Stopped, say, from here: there is nothing for another process either.
     waits = any(isinstance(item.item, Message) for item in inputs.inbox)
     if state.turn is None and waits and not state.no_worker_noted:
         return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])

@@ -38,7 +38,14 @@ class Client:
     """One process's client of one session. It reads along, and keeps what it was shown in the journal."""
 
     def __init__(
-        self, operations: Operations, key: Key, journal: Journal, before: tuple[AnyEntry, ...], *, work: Path
+        self,
+        operations: Operations,
+        key: Key,
+        journal: Journal,
+        before: tuple[AnyEntry, ...],
+        *,
+        work: Path,
+        gates: dict[str, asyncio.Event],
     ) -> None:
         self.operations = operations
         self.journal = journal
@@ -53,7 +60,8 @@ class Client:
         self._done = {entry.step: entry for entry in before if isinstance(entry, Acknowledged)}
         self.gone = False
         """The session was deleted."""
-        self._gates: dict[str, asyncio.Event] = {}
+        self._gates = gates
+        """Those of all clients of the process."""
         self._points: list[str] = []
         self._news = asyncio.Event()
         self._reading: list[asyncio.Task[None]] = []
@@ -302,6 +310,15 @@ class Client:
         """Until the session waits for somebody and nobody holds it."""
         await self._look_until(self._is_waiting)
 
+    async def asked(self) -> None:
+        """Until the session waits for a permission and no process holds it, or the permission was decided."""
+        await self.request(PermissionRequested)
+
+        async def is_asked() -> bool:
+            return await self._is_waiting() or not (await self.operations.session(self.key)).open_requests
+
+        await self._look_until(is_asked)
+
     async def at_rest(self) -> None:
         await self._look_until(self._is_at_rest)
 
@@ -400,7 +417,10 @@ class Client:
         row = await self.operations.session(self.key)
         items = await self.operations.store.waiting_items(self.key)
         waiting = [item for item in items if not is_silent(item)]
-        return row.status == "idle" and row.turn_id is None and row.held_by is None and not waiting
+        if row.status != "idle" or row.turn_id is not None or row.held_by is not None or waiting:
+            return False
+        # What a dead process held is to be looked at once more, though nothing may be left to do.
+        return not (await self.operations.store.turns(self.key.owner)).queued
 
     def _shows(self, number: int) -> bool:
         """Something of the turn's messages was shown; a message in flight belongs to the last turn that started."""

@@ -16,9 +16,9 @@ from holdfast.store.sqlite import key_rows, rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from holdfast.testing import postgres_evidence, postgres_trials
-from holdfast.testing.journal import Affected, AnyEntry, read
+from holdfast.testing.journal import Affected, AnyEntry, Begun, Died, path_of, read
 from holdfast.testing.kept import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
-from holdfast.testing.scenario import Scenario
+from holdfast.testing.scenario import KEY, Scenario
 from holdfast.testing.trial import Trial
 
 
@@ -31,19 +31,40 @@ class Evidence(Kept, frozen=True, kw_only=True):
     """How often each command left its line."""
     alive: tuple[str, ...] = ()
     """Commands that still run."""
+    is_shared: bool = False
+    """Another process played it at the same time as those that were killed."""
+    cast: tuple[Begun, ...] = ()
+    """The processes of the trial."""
+    frozen: frozenset[int] = frozenset()
+    """Those among them that were frozen."""
     records: int = 0
     """Commands of which anything is known. A key that nothing can be started under any more says nothing."""
 
 
-def collect(scenario: Scenario, trial: Trial, folder: Path, key: Key) -> Evidence:
-    """Look, once all processes of the trial have ended."""
+def collect_all(scenario: Scenario, trial: Trial, folder: Path) -> tuple[Evidence, ...]:
+    """What there is of each session of a trial."""
+    entries = read(folder / "journal")
+    common = {
+        "is_shared": scenario.companion is not None,
+        "cast": tuple(entry for entry in entries if isinstance(entry, Begun)),
+        "frozen": frozenset(entry.process for entry in entries if isinstance(entry, Died) and trial.kind == "freeze"),
+    }
+    found = [collect(story, trial, folder, scenario.key) for story in scenario.stories]
+    return tuple(msgspec.structs.replace(one, **common) for one in found)
+
+
+def collect(scenario: Scenario, trial: Trial, folder: Path, first: Key = KEY) -> Evidence:
+    """Look, once all processes of the trial have ended. `first` is the first session of the trial."""
+    key = scenario.key
     url = postgres_trials.url_of(folder)
     kept = _kept(folder / "holdfast.db", key) if url is None else asyncio.run(postgres_evidence.kept(url, key))
     return Evidence(
         scenario=scenario,
         trial=trial,
-        journal=read(folder / "journal"),
-        effects=tuple(entry for entry in read(folder / "effects") if isinstance(entry, Affected)),
+        journal=read(path_of(folder, "journal", key, first=first)),
+        effects=tuple(
+            entry for entry in read(path_of(folder, "effects", key, first=first)) if isinstance(entry, Affected)
+        ),
         lines=_lines(folder / "work"),
         alive=running_commands(folder),
         records=sum(bool(asked and asked.command) for asked in _asked(folder)),

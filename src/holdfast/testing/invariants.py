@@ -1,9 +1,11 @@
 """What must hold after any crash, each as a function from the evidence to sentences about what does not."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
+
+import msgspec
 
 from holdfast.events import inbox, message, request, session, task, tool, turn
 from holdfast.events.body import Body
@@ -18,8 +20,8 @@ from holdfast.session.history import context
 from holdfast.session.state import IllegalTransition, Phase, State, next_phase
 from holdfast.testing.client import is_silent
 from holdfast.testing.evidence import Evidence
-from holdfast.testing.journal import Acknowledged, Asked, Died, Failed, Opened, Read, Shown, Unanswered
-from holdfast.testing.stage import REPEATABLE
+from holdfast.testing.journal import Acknowledged, Asked, Died, Ended, Failed, Occupied, Opened, Read, Shown, Unanswered
+from holdfast.testing.stage import OWN_TOOLS, REPEATABLE
 from holdfast.testing.trial import Violation
 
 Invariant = Callable[[Evidence], Iterator[str]]
@@ -30,6 +32,17 @@ _Body = TypeVar("_Body", bound=Body)
 def check(evidence: Evidence) -> tuple[Violation, ...]:
     """All that is wrong."""
     return tuple(Violation(named.__name__, text) for named in INVARIANTS for text in named(evidence))
+
+
+def check_all(found: Sequence[Evidence]) -> tuple[Violation, ...]:
+    """All that is wrong in any session of a trial."""
+    if len(found) == 1:
+        return check(found[0])
+    return tuple(
+        Violation(violation.invariant, f"{evidence.scenario.key.session}: {violation.text}")
+        for evidence in found
+        for violation in check(evidence)
+    )
 
 
 def _of(evidence: Evidence, kind: type[_Body]) -> list[_Body]:
@@ -48,13 +61,10 @@ def _acknowledged(evidence: Evidence, verb: str) -> list[Acknowledged]:
 def nothing_fails_by_itself(evidence: Evidence) -> Iterator[str]:
     """No process got stuck, raised, or logged an exception of its own; and the store left no write unanswered, but for
     those of a process that was frozen, whose transactions the database may have ended meanwhile."""
-    frozen = {
-        found.process for found in evidence.journal if isinstance(found, Died) and evidence.trial.kind == "freeze"
-    }
     for entry in evidence.journal:
         if isinstance(entry, Failed):
             yield f"process {entry.process}: {entry.text}"
-        elif isinstance(entry, Unanswered) and entry.process not in frozen:
+        elif isinstance(entry, Unanswered) and entry.process not in evidence.frozen:
             yield f"process {entry.process} was not told what came of {entry.step}: {entry.code}"
 
 
@@ -162,7 +172,7 @@ def effects_happen_once(evidence: Evidence) -> Iterator[str]:
             yield f"{effect.tool} {effect.tool_call_id} had an effect that no attempt was written for"
 
 
-_LOCAL = frozenset({"append_line", "put_line", "note", "guarded_line", "wait_here"})
+_LOCAL = frozenset(OWN_TOOLS)
 
 
 def answers_count_once(evidence: Evidence) -> Iterator[str]:
@@ -256,8 +266,13 @@ def reading_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
     for cursor, again in evidence.rereadings:
         if list(again) != after[cursor]:
             yield f"from {cursor} other things are read than the first time"
-    if evidence.trial.kind in ("calm", "kill") and not evidence.scenario.is_deleted:
+    if _is_read_in_turn(evidence) and not evidence.scenario.is_deleted:
         yield from _read_across_crashes(evidence, [found for found in readings if isinstance(found, Event | Delta)])
+
+
+def _is_read_in_turn(evidence: Evidence) -> bool:
+    """Whether one process came after the other."""
+    return evidence.trial.kind in ("calm", "kill") and not evidence.is_shared
 
 
 def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iterator[str]:
@@ -411,7 +426,7 @@ def what_is_replaced_is_taken_back(evidence: Evidence) -> Iterator[str]:
 def fences_only_rise(evidence: Evidence) -> Iterator[str]:
     """Each process finds a fence, and a log, at least as high as the one before; each takeover has a higher one."""
     found = [entry for entry in evidence.journal if isinstance(entry, Opened)]
-    if evidence.trial.kind in ("calm", "kill"):
+    if _is_read_in_turn(evidence):
         for one, next_one in pairwise(found):
             # A claim is not synced by itself: after a power cut it may never have been.
             has_fallen = next_one.fence < one.fence and not evidence.trial.loses_power
@@ -456,6 +471,8 @@ def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
     """While nobody dies or freezes, a session is taken over only after it was let go of to wait."""
     if evidence.trial.kind not in ("calm", "pair") or evidence.trial.aims or evidence.scenario.kills_itself:
         return
+    if evidence.is_shared:
+        return  # A process that is done with its own part hands over what it runs of the other's.
     before: Body | None = None
     for event in evidence.events:
         if isinstance(event.body, turn.Claimed) and not isinstance(before, turn.TurnWaiting):
@@ -463,6 +480,47 @@ def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
             yield f"at {event.position} somebody took over after {last}, although the holder lived"
         if not isinstance(event.body, RECORDS):
             before = event.body
+
+
+# Several sessions, owners and nodes
+
+
+def slots_are_never_exceeded(evidence: Evidence) -> Iterator[str]:
+    """Of one owner no more sessions run tools at a time than it has slots, in whatever process; and none runs twice.
+    A process that is frozen does not know that its time is over."""
+    if evidence.trial.kind == "freeze":
+        return
+    running: list[Occupied] = []
+    for entry in evidence.journal:
+        match entry:
+            case Occupied(enters=True):
+                running.append(entry)
+                of_owner = [each.session for each in running if each.owner == entry.owner]
+                if len(of_owner) > (evidence.scenario.limits.running or len(of_owner)):
+                    yield f"{entry.owner} has these running at a time: {of_owner}"
+                if of_owner.count(entry.session) > 1:
+                    yield f"session {entry.session} of {entry.owner} is run twice at a time"
+            case Occupied():
+                running.remove(msgspec.structs.replace(entry, enters=True))
+            case Died(process=process) | Ended(process=process):
+                running = [each for each in running if each.process != process]
+            case _:
+                pass
+
+
+def sessions_run_where_they_can(evidence: Evidence) -> Iterator[str]:
+    """A session with files runs on the node that has them, and one that needs a tool where that is."""
+    needs = set(evidence.scenario.options.tools or ())
+    host = evidence.row.host if evidence.row else None
+    by_process = {begun.process: begun for begun in evidence.cast}
+    for effect in evidence.effects:
+        begun = by_process.get(effect.process)
+        if begun is None:
+            continue
+        if host is not None and begun.node != host:
+            yield f"{effect.tool} of a session on {host} ran on {begun.node}"
+        if missing := needs.difference(begun.tools):
+            yield f"a session that needs {sorted(missing)} ran on {begun.node}, which has none of it"
 
 
 # Commands
@@ -575,5 +633,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     the_model_hears_of_its_tasks,
     rows_of_tasks_agree_with_the_log,
     only_news_wakes_a_session,
+    slots_are_never_exceeded,
+    sessions_run_where_they_can,
     nothing_fails_by_itself,
 )

@@ -6,11 +6,32 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.events.ids import Key
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """Something that happened in one of the processes, which are numbered in the order of their start."""
 
     process: int
+
+
+class Begun(Entry, frozen=True, tag="begun"):
+    """A process of the trial began, and this is what it can run."""
+
+    node: str
+    tools: tuple[str, ...]
+
+
+class Ended(Entry, frozen=True, tag="ended"):
+    """A process of the trial is no more."""
+
+
+class Occupied(Entry, frozen=True, tag="occupied"):
+    """A tool of a session began to run (`enters`), or has ended."""
+
+    owner: str
+    session: str
+    enters: bool
 
 
 class Opened(Entry, frozen=True, tag="opened"):
@@ -93,7 +114,21 @@ class Failed(Entry, frozen=True, tag="failed"):
     text: str
 
 
-AnyEntry = Opened | Acknowledged | Unanswered | Read | Shown | Affected | Asked | Passed | Died | Failed
+AnyEntry = (
+    Begun
+    | Ended
+    | Occupied
+    | Opened
+    | Acknowledged
+    | Unanswered
+    | Read
+    | Shown
+    | Affected
+    | Asked
+    | Passed
+    | Died
+    | Failed
+)
 
 _decoder = msgspec.json.Decoder(AnyEntry)
 
@@ -107,6 +142,11 @@ class Journal:
 
     def add(self, entry: AnyEntry) -> None:
         os.write(self._descriptor, msgspec.json.encode(entry) + b"\n")
+
+
+def path_of(folder: Path, kind: str, key: Key, *, first: Key) -> Path:
+    """The file of a trial that is about one of its sessions, the first of which has no name in it."""
+    return folder / (kind if key == first else f"{kind}-{key.owner}-{key.session}")
 
 
 def read(path: Path) -> tuple[AnyEntry, ...]:

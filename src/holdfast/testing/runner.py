@@ -20,13 +20,16 @@ from pathlib import Path
 import msgspec
 
 from holdfast.testing import invariants, postgres_trials, supervising, victim
-from holdfast.testing.evidence import collect
-from holdfast.testing.journal import Died, Passed, read
+from holdfast.testing.evidence import collect_all
+from holdfast.testing.journal import Died, Ended, Journal, Passed, read
 from holdfast.testing.power_cut.folder import ForgetfulFolder, damage
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Database, Point, Result, Trial, Violation
-from holdfast.testing.victim import KEY, Part
+from holdfast.testing.victim import Part
+
+COMPANION = "+"
+"""What an aim begins with that is for the companion."""
 
 MAX_PROCESSES = 16
 """More than any trial can need: what still has not come to its end then never will."""
@@ -45,13 +48,26 @@ class Playing:
         self.seconds = 0.0
         self.disk = ForgetfulFolder(folder, trial.seed) if trial.loses_power else None
         self.failure = ""
+        self._journal = Journal(folder / "journal", 0)
+        self._numbers: dict[int, int] = {}
+        """The processes that were started and not yet seen to end, by their ids."""
+        self._statuses: dict[int, int] = {}
+        """Those that were seen to end while another was waited for."""
+        self._stage = 0
+        self._companion: int | None = None
+        self._companion_aims: list[str] = []
+        self._expires = trial.lets_leases_expire(has_companion=self.scenario.companion is not None)
 
     def play(self) -> None:
         if self.scenario.has_commands:
             supervising.begin(self.folder)
         for stage in range(len(self.scenario.stages)):
+            self._stage = stage
             supervising.mark_stage(self.folder, stage, rests=self.scenario.rests)
             aims = self.trial.aims if stage == self.trial.stage else ()
+            self._companion_aims = [aim[1:] for aim in aims if aim.startswith(COMPANION)]
+            aims = tuple(aim for aim in aims if not aim.startswith(COMPANION))
+            self._begin_companion(stage)
             match self.trial.kind:
                 case "freeze" if aims:
                     self._freeze(stage, aims[0])
@@ -59,13 +75,30 @@ class Playing:
                     self._pair(stage, aims)
                 case _:
                     self._kill(stage, aims)
+            self._end_companion(stage)
             if self.failure:
                 return
+
+    def _begin_companion(self, stage: int) -> None:
+        if self.scenario.companion is not None:
+            aim = self._companion_aims.pop(0) if self._companion_aims else ""
+            self._companion = self._start(stage, aim, is_companion=True)
+
+    def _end_companion(self, stage: int) -> None:
+        """Tell it that the stage is over, and wait until it has left; one that was killed begins anew first."""
+        (self.folder / f"over-{stage}").touch()
+        while self._companion is not None:
+            status = self._wait(self._companion)
+            if self._was_killed(status):
+                self._begin_companion(stage)
+            else:
+                self._companion = None
+                self._judge(status)
 
     def _kill(self, stage: int, aims: tuple[str, ...], *, is_hasty: bool = False) -> None:
         """One process after the other, until one comes to its end."""
         for number in range(MAX_PROCESSES):
-            if self.processes and not is_hasty:
+            if self.processes and not is_hasty and not self._expires:
                 postgres_trials.end_leases(self.folder)
             aim = aims[number] if number < len(aims) else ""
             status = self._wait(self._start(stage, aim, is_hasty=is_hasty), aim)
@@ -76,7 +109,7 @@ class Playing:
     def _freeze(self, stage: int, aim: str) -> None:
         """The first stops in the middle; others do all of the work; then the first wakes up, late."""
         frozen = self._start(stage, aim, freezes=True)
-        _, status = os.waitpid(frozen, os.WUNTRACED)
+        status = self._wait(frozen, until_frozen=True)
         if os.WIFSTOPPED(status):
             self.freezes += 1
             self._kill(stage, (), is_hasty=True)
@@ -99,7 +132,9 @@ class Playing:
         if all(map(self._was_killed, statuses)):
             self._kill(stage, ())
 
-    def _start(self, stage: int, aim: str, *, freezes: bool = False, is_hasty: bool = False) -> int:
+    def _start(
+        self, stage: int, aim: str, *, freezes: bool = False, is_hasty: bool = False, is_companion: bool = False
+    ) -> int:
         self.processes += 1
         if self.disk is not None:
             self.disk.begin(self.processes)
@@ -110,7 +145,8 @@ class Playing:
             folder=self.folder,
             aim="" if aim.startswith("~") else aim,
             freezes=freezes,
-            is_hasty=is_hasty or freezes,
+            is_hasty=is_hasty or freezes or self._expires or (is_companion and self.trial.kind == "freeze"),
+            is_companion=is_companion,
             notes_points=self.trial.kind == "calm",
             seed=self.trial.seed,
             defect=self.trial.defect,
@@ -119,24 +155,37 @@ class Playing:
         pid = os.fork()
         if pid == 0:
             victim.play(part)
+        self._numbers[pid] = part.process
         return pid
 
-    def _wait(self, pid: int, aim: str = "") -> int:
+    def _wait(self, pid: int, aim: str = "", *, until_frozen: bool = False) -> int:
+        """Until that process has ended; a companion that is killed meanwhile begins anew."""
         started = time.monotonic()
-        ended, status = self._kill_at(pid, float(aim[1:])) if aim.startswith("~") else (0, 0)
-        if not ended:
-            _, status = os.waitpid(pid, 0)
+        if aim.startswith("~"):
+            self._kill_at(pid, float(aim[1:]))
+        while pid not in self._statuses:
+            ended, status = os.waitpid(-1, os.WUNTRACED if until_frozen else 0)
+            if os.WIFSTOPPED(status):
+                return status
+            self._note_end(ended, status)
+            if ended == self._companion and ended != pid and self._was_killed(status):
+                self._begin_companion(self._stage)
         self.seconds = max(self.seconds, time.monotonic() - started)
-        return status
+        return self._statuses.pop(pid)
 
-    def _kill_at(self, pid: int, seconds: float) -> tuple[int, int]:
+    def _note_end(self, pid: int, status: int) -> None:
+        self._statuses[pid] = status
+        self._journal.add(Ended(process=self._numbers.pop(pid)))
+
+    def _kill_at(self, pid: int, seconds: float) -> None:
         """Kill it from outside, wherever it is by then, unless it has ended."""
         time.sleep(seconds)
         ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended:
+        if ended:
+            self._note_end(ended, status)
+        else:
             os.kill(pid, signal.SIGKILL)
             self.timed_kills += 1
-        return ended, status
 
     def _was_killed(self, status: int) -> bool:
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
@@ -165,7 +214,7 @@ def run(trial: Trial, scratch: Path, *, keeps: bool = False, url: str = "") -> R
 def _result(playing: Playing) -> Result:
     found = damage(playing.folder) if playing.trial.loses_power else None
     if found is None:
-        violations = invariants.check(collect(playing.scenario, playing.trial, playing.folder, KEY))
+        violations = invariants.check_all(collect_all(playing.scenario, playing.trial, playing.folder))
     else:
         violations = (Violation("the_database_is_whole", found),)
     if playing.failure and not violations:

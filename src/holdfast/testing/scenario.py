@@ -8,12 +8,31 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Reply, Rule, ScriptedCall
 from holdfast.server.operations import SessionOptions
+from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.client import Client
 
 Program = Callable[[Client], Awaitable[None]]
+
+
+KEY = Key(Owner("somebody"), SessionId("story"))
+NODE = "campaign"
+
+ONE_AT_A_TIME = TurnLimits(running=1, in_flight=1)
+"""A crash must leave no slot taken, and no place: the only session there is would never run again."""
+
+
+class Companion(msgspec.Struct, frozen=True, kw_only=True):
+    """A second process of a trial, on another node. It lives as long as the stage, while the first is killed."""
+
+    node: str
+    lacks: tuple[str, ...] = ()
+    """Tools that it does not have."""
+    plays: tuple[Program, ...] = ()
+    """What it does, by stage, with the session that the first process plays as well."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +61,29 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks that ended so long ago are forgotten."""
     shows_life_every_seconds: float = 8.0
     """How often its processes show PostgreSQL that they live."""
+    key: Key = KEY
+    beside: tuple["Scenario", ...] = ()
+    """The other sessions of a trial, each with a program of its own that is played at the same time."""
+    by_companion: bool = False
+    """Such a session is the companion's to make, and to send messages to."""
+    companion: Companion | None = None
+    nodes: tuple[str, ...] = (NODE,)
+    """The node that the processes of each stage are on; the last for all further stages."""
+    is_placed: bool = False
+    """Sessions with a working directory run only on the node that they were made on."""
+    unplaced_ms: int = 60_000
+    """After how long any process may say that no process can run a session."""
+    limits: TurnLimits = ONE_AT_A_TIME
+    places: int = 200
+    """How many sessions a process runs at once."""
     is_deleted: bool = False
     kills_itself: bool = False
     """The model ends the process: the runtime must give up on it."""
+
+    @property
+    def stories(self) -> tuple["Scenario", ...]:
+        """All sessions of a trial."""
+        return (self, *self.beside)
 
     @property
     def has_commands(self) -> bool:

@@ -18,6 +18,7 @@ from holdfast.events.tool import ToolAttempted
 from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
 from holdfast.testing.client import Client
+from holdfast.testing.crowd_scenarios import CROWD_SCENARIOS
 from holdfast.testing.scenario import COMPLETED, DONE, M1, M1_M2, Scenario, rule, says
 from holdfast.testing.stage import HOLD_FOR_THE_STOP
 from holdfast.testing.task_scenarios import TASK_SCENARIOS
@@ -485,6 +486,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         kills_itself=True,
     ),
     *TASK_SCENARIOS,
+    *CROWD_SCENARIOS,
 )
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

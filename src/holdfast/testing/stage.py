@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from holdfast.models.scripted import Answer, Script, ScriptedModel
 from holdfast.session.notices import HEADER
 from holdfast.store import crash_points
 from holdfast.testing.client import Client
-from holdfast.testing.journal import Affected, Asked, Journal
+from holdfast.testing.journal import Affected, Asked, Journal, Occupied
 from holdfast.tools.built_in import BUILT_IN
 from holdfast.tools.tool import Tool, ToolContext, tool
 
@@ -95,10 +95,11 @@ def _with_task(piece: Chunk, messages: Sequence[ContextMessage]) -> Chunk:
     return msgspec.structs.replace(piece, arguments=piece.arguments.replace(THE_TASK, named[-1]))
 
 
-def tools_for(client: Client, effects: Journal) -> tuple[Tool, ...]:
-    """Tools whose effects can be counted afterwards."""
+def tools_for(client: Client, journal: Journal, effects_of: Callable[[ToolContext], Journal]) -> tuple[Tool, ...]:
+    """Tools whose effects can be counted afterwards, those of each session apart; `journal` is that of all sessions."""
 
     def affect(name: str, context: ToolContext) -> str:
+        effects = effects_of(context)
         crash_points.reach(f"tool:{name}:before")
         effects.add(
             Affected(process=effects.process, tool=name, tool_call_id=context.tool_call_id, attempt=context.attempt)
@@ -133,8 +134,23 @@ def tools_for(client: Client, effects: Journal) -> tuple[Tool, ...]:
         await client.gate("never").wait()
         return "never"
 
-    return (append_line, put_line, note, guarded_line, wait_here, *BUILT_IN)
+    @tool(permission="allow", after_crash="repeat")
+    async def occupy(text: str, context: ToolContext) -> str:
+        """Run for a moment, in which others could begin to run if they may."""
+        entered = Occupied(process=journal.process, owner=context.owner, session=context.session_id, enters=True)
+        journal.add(entered)
+        await asyncio.sleep(OCCUPIED_SECONDS)
+        journal.add(msgspec.structs.replace(entered, enters=False))
+        return affect("occupy", context)
+
+    return (append_line, put_line, note, guarded_line, wait_here, occupy, *BUILT_IN)
 
 
-REPEATABLE = frozenset({"put_line"})
+OCCUPIED_SECONDS = 0.01
+
+
+REPEATABLE = frozenset({"put_line", "occupy"})
 """Tools that declared that they may run again for the same call."""
+
+OWN_TOOLS = ("append_line", "put_line", "note", "guarded_line", "wait_here", "occupy")
+TOOL_NAMES = (*OWN_TOOLS, *(tool.name for tool in BUILT_IN))

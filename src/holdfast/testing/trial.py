@@ -20,7 +20,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     first is killed if there is an aim.
 
     An aim is a crash point and its occurrence (`put:message:after#1`), the n-th point of any name (`*#7`), a time in
-    seconds (`~0.05`), or `-` for a process that is not to be killed (it ends by itself).
+    seconds (`~0.05`), or `-` for a process that is not to be killed (it ends by itself). One that begins with `+` is
+    for the companion of a scenario.
     """
 
     scenario: str
@@ -32,6 +33,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     database: Database = "sqlite"
     loses_power: bool = False
     """Between two processes the disk forgets what was not synced."""
+
+    def lets_leases_expire(self, *, has_companion: bool) -> bool:
+        """Whether what a killed process held on PostgreSQL is free only when its lease is over: with every other seed,
+        and always where a process lives on. Otherwise the runner, which knows of the death, ends the lease. On SQLite
+        the system frees it at once."""
+        return self.database == "postgresql" and bool(self.aims) and (has_companion or self.seed % 2 == 0)
 
     @property
     def spec(self) -> str:

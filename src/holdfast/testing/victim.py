@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -12,7 +13,9 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,7 +25,7 @@ from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
 from holdfast.commands.service import Settings
-from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.events.ids import Key, Owner
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
@@ -33,26 +36,26 @@ from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres import connections, liveness
+from holdfast.store.postgres import leases as postgres_leases
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite import leases as sqlite_leases
 from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
-from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import Care, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.testing import defects, postgres_trials
-from holdfast.testing.client import SECRET_KEY, Client
-from holdfast.testing.journal import Died, Failed, Journal, Passed, read
+from holdfast.testing.client import LOOK_SECONDS, SECRET_KEY, Client
+from holdfast.testing.journal import Begun, Died, Failed, Journal, Passed, path_of, read
 from holdfast.testing.power_cut import victim as power_cut
-from holdfast.testing.scenario import Scenario
-from holdfast.testing.stage import StagedModel, tools_for
+from holdfast.testing.scenario import Program, Scenario
+from holdfast.testing.stage import TOOL_NAMES, StagedModel, tools_for
 from holdfast.testing.trial import Database
 from holdfast.tools.registry import Registry
+from holdfast.tools.tool import ToolContext
 from holdfast.workers.worker import Pace, Worker
 
-KEY = Key(Owner("somebody"), SessionId("story"))
-NODE = "campaign"
 COMMANDS = "commands"
 WORK = "work"
 
@@ -63,8 +66,9 @@ STUCK_WITH_DEFECT_SECONDS = 3.0
 
 LAG_SECONDS = 0.01
 
-LIMITS = TurnLimits(running=1, in_flight=1)
-"""A crash must leave no slot taken, and no place: the only session there is would never run again."""
+ALIVE_SECONDS = 0.6
+SHOW_LIFE_SECONDS = 0.1
+"""For a process whose death others are to notice soon, on PostgreSQL."""
 
 FROZEN_TRANSACTION_MILLISECONDS = 300
 """How long PostgreSQL lets a frozen process of a campaign hold rows. The product gives it more time."""
@@ -109,11 +113,40 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     freezes: bool = False
     """Stop at the aim instead of dying."""
     is_hasty: bool = False
+    """Its leases are over soon after its end, and so is its presence."""
+    is_companion: bool = False
     notes_points: bool = False
     seed: int = 0
     defect: str = ""
     loses_power: bool = False
     """What it does to the database's files is recorded, and each operation on them is a crash point as well."""
+
+    @property
+    def node(self) -> str:
+        nodes, companion = self.scenario.nodes, self.scenario.companion
+        return companion.node if companion and self.is_companion else nodes[min(self.stage, len(nodes) - 1)]
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        companion = self.scenario.companion
+        return companion.lacks if companion and self.is_companion else ()
+
+    @property
+    def programs(self) -> dict[Key, tuple[Scenario, Program]]:
+        """What this process plays, by session."""
+        companion = self.scenario.companion
+        plays = companion.plays if companion and self.is_companion else ()
+        own = [(story, story.stages) for story in self.scenario.stories if story.by_companion == self.is_companion]
+        shared = [(self.scenario, plays)] if plays else []
+        return {story.key: (story, stages[self.stage]) for story, stages in (*own, *shared)}
+
+    @property
+    def end_of_stage(self) -> Path:
+        """The file that tells a companion that the stage is over."""
+        return self.folder / f"over-{self.stage}"
+
+    def file(self, kind: str, key: Key) -> Path:
+        return path_of(self.folder, kind, key, first=self.scenario.key)
 
     @property
     def database(self) -> Database:
@@ -165,57 +198,94 @@ class Aim:
 
 async def _play(part: Part, journal: Journal) -> None:
     """Open, play, close: the same for the first process and for those that come after a crash."""
-    loop = asyncio.get_running_loop()
-    aim, main = Aim(part, journal), threading.current_thread()
-    client: Client | None = None
+    clients: dict[Key, Client] = {}
+    _visit_points(part, journal, clients)
+    live, clock = LocalLive(), SystemClock()
+    store = await _store(part)
+    host = part.node if part.scenario.is_placed else None
+    operations = Operations(
+        store=store, live=live, clock=clock, bounds=BOUNDS, node=part.node, host=host, producer="campaign"
+    )
+    gates: dict[str, asyncio.Event] = {}
+    for key in part.programs:
+        file = part.file("journal", key)
+        own = journal if key == part.scenario.key else Journal(file, part.process)
+        clients[key] = Client(operations, key, own, read(file), work=part.folder / WORK, gates=gates)
+    async with contextlib.AsyncExitStack() as running:
+        running.push_async_callback(store.close)
+        shell = await _shell(part, store, live, clients, running) if part.scenario.has_commands else None
+        await running.enter_async_context(_worker(part, store, live, clients, shell, journal))
+        for client in clients.values():
+            running.push_async_callback(client.leave)
+        await _play_all(part, store, clients)
+
+
+def _visit_points(part: Part, journal: Journal, clients: Mapping[Key, Client]) -> None:
+    loop, main = asyncio.get_running_loop(), threading.current_thread()
+    aim = Aim(part, journal)
+
+    def tell(point: str) -> None:
+        for client in clients.values():
+            client.pass_point(point)
 
     def visit(point: str) -> None:
         aim.reach(point)
-        if client is not None:
-            loop.call_soon_threadsafe(client.pass_point, point)
+        loop.call_soon_threadsafe(tell, point)
         if part.scenario.lags and part.scenario.lags in point and threading.current_thread() is not main:
             time.sleep(LAG_SECONDS)
 
     crash_points.install(visit)
-    live, clock = LocalLive(), SystemClock()
-    store = await _store(part)
-    operations = Operations(
-        store=store, live=live, clock=clock, bounds=BOUNDS, node=NODE, host=None, producer="campaign"
-    )
-    client = Client(operations, KEY, journal, read(part.folder / "journal"), work=part.folder / WORK)
-    async with contextlib.AsyncExitStack() as running:
-        running.push_async_callback(store.close)
-        shell = await _shell(part, store, live, client, running) if part.scenario.has_commands else None
-        await running.enter_async_context(_worker(part, store, live, client, shell))
-        running.push_async_callback(client.leave)
-        try:
-            async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
-                await client.arrive(_options(part))
-                await part.scenario.stages[part.stage](client)
-        except TimeoutError:
-            row, tasks = await store.row(KEY), await store.tasks(KEY)
-            raise Stuck(f"nothing happens any more: {row}, {await store.waiting_items(KEY)}, {tasks}") from None
+
+
+async def _play_all(part: Part, store: Store, clients: Mapping[Key, Client]) -> None:
+    """The programs of all sessions at once; a companion stays until the stage is over."""
+    programs = part.programs
+    try:
+        async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
+            await asyncio.gather(*(clients[key].arrive(_options(part, story)) for key, (story, _) in programs.items()))
+            await asyncio.gather(*(program(clients[key]) for key, (_, program) in programs.items()))
+            if part.is_companion:
+                await _appears(part.end_of_stage)
+    except TimeoutError:
+        rows = [(await store.row(key), await store.waiting_items(key), await store.tasks(key)) for key in programs]
+        raise Stuck(f"nothing happens any more: {rows}") from None
+
+
+async def _appears(file: Path) -> None:
+    while not os.access(file, os.F_OK):  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _store(part: Part) -> Store:
     url = postgres_trials.url_of(part.folder)
+    about = functools.partial(
+        dict[str, Any],
+        node=part.node,
+        tools=frozenset(TOOL_NAMES).difference(part.lacks),
+        secret_key=SECRET_KEY,
+        clock=SystemClock(),
+        limits=part.scenario.limits,
+    )()
+    sqlite_leases.UNPLACED_MS = postgres_leases.UNPLACED_MS = part.scenario.unplaced_ms  # type: ignore[misc]
     if url is not None:
+        if part.is_hasty:
+            postgres_leases.ALIVE_SECONDS = postgres_leases.FIRST_TTL_SECONDS = ALIVE_SECONDS  # type: ignore[misc]
+            liveness.SHOW_LIFE_SECONDS = min(SHOW_LIFE_SECONDS, liveness.SHOW_LIFE_SECONDS)  # type: ignore[misc]
         liveness.SHOW_LIFE_SECONDS = part.scenario.shows_life_every_seconds  # type: ignore[misc]
         connections._TRANSACTION_BOUND = f"transaction_timeout = {LONGEST_TRANSACTION_MILLISECONDS}"  # type: ignore[misc]
         connections._SETTINGS["idle_in_transaction_session_timeout"] = str(FROZEN_TRANSACTION_MILLISECONDS)
-        return await PostgresStore.open(url, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
-    file = part.folder / "holdfast.db"
-    return await SqliteStore.open(file, node=NODE, secret_key=SECRET_KEY, clock=SystemClock(), limits=LIMITS)
+        return await PostgresStore.open(url, **about)
+    return await SqliteStore.open(part.folder / "holdfast.db", **about)
 
 
-def _options(part: Part) -> SessionOptions:
-    if not part.scenario.has_commands:
-        return part.scenario.options
-    return msgspec.structs.replace(part.scenario.options, working_directory=str(part.folder / WORK))
+def _options(part: Part, story: Scenario) -> SessionOptions:
+    if not story.has_commands:
+        return story.options
+    return msgspec.structs.replace(story.options, working_directory=str(part.folder / WORK))
 
 
 async def _shell(
-    part: Part, store: Store, live: LocalLive, client: Client, running: contextlib.AsyncExitStack
+    part: Part, store: Store, live: LocalLive, clients: Mapping[Key, Client], running: contextlib.AsyncExitStack
 ) -> Shell:
     """The commands of the trial, with somebody who looks after them."""
     clock = SystemClock()
@@ -225,7 +295,8 @@ async def _shell(
     care = msgspec.structs.replace(CARE, retention_seconds=part.scenario.retention_seconds)
     keeper = TaskKeeper(store, commands, desk, live, clock, care)
     await running.enter_async_context(keeper)
-    client.tasks = TaskOperations(store, live, desk)
+    for client in clients.values():
+        client.tasks = TaskOperations(store, live, desk)
     return Shell(commands, desk, isolation=Unconfined(), limits=Limits(), look=keeper.look)
 
 
@@ -233,22 +304,37 @@ class Stuck(Exception):
     """The program of a scenario waits for something that does not come."""
 
 
-def _worker(part: Part, store: Store, live: LocalLive, client: Client, shell: Shell | None) -> Worker:
-    script = Script(part.scenario.rules, varied=True)
-    model: Model = StagedModel(script, client, client.journal)
+def _worker(
+    part: Part, store: Store, live: LocalLive, clients: Mapping[Key, Client], shell: Shell | None, journal: Journal
+) -> Worker:
+    """It runs the sessions of the whole trial, whichever process plays them."""
+    rules = tuple(rule for story in part.scenario.stories for rule in story.rules)
+    first = next(iter(clients.values()))
+    models: dict[Key, Model] = {}
 
-    async def always(choice: ModelChoice) -> Model:
-        return model
+    async def of_session(choice: ModelChoice) -> Model:
+        if choice.key not in models:
+            models[choice.key] = StagedModel(Script(rules, varied=True), clients.get(choice.key, first), journal)
+        return models[choice.key]
 
+    def effects_of(context: ToolContext) -> Journal:
+        key = Key(Owner(context.owner), context.session_id)
+        if key not in effects:
+            effects[key] = Journal(part.file("effects", key), part.process)
+        return effects[key]
+
+    effects: dict[Key, Journal] = {}
+    tools = [tool for tool in tools_for(first, journal, effects_of) if tool.name not in part.lacks]
+    journal.add(Begun(process=part.process, node=part.node, tools=tuple(tool.name for tool in tools)))
     return Worker(
         store=store,
         live=live,
         clock=SystemClock(),
         bounds=BOUNDS,
-        pace=HASTY if part.is_hasty else PATIENT,
-        node=NODE,
-        registry=Registry(tools_for(client, Journal(part.folder / "effects", part.process))),
-        models=always,
+        pace=msgspec.structs.replace(HASTY if part.is_hasty else PATIENT, max_sessions=part.scenario.places),
+        node=part.node,
+        registry=Registry(tools),
+        models=of_session,
         shell=shell,
     )
 
