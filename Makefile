@@ -60,9 +60,11 @@ crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must cat
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control --database postgresql
 
-power-cut: $(TEST_READY) ## Cut the power 1000 times and forget what was not synced; then plant defects of syncing
+power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget what was not synced; plant defects of syncing
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --cuts 1000
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --control
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --cuts 200
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --control
 
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200

@@ -59,7 +59,7 @@ def test_no_promise_is_broken_by_cutting_the_power() -> None:
 
 
 @needs_the_library
-@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
+@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS if "sqlite" in defect.plants])
 def test_what_is_not_synced_is_caught(name: str) -> None:
     ran = power_cut("--control", "--defect", name)
     assert ran.returncode == 0, ran.stdout
@@ -99,6 +99,19 @@ def test_the_records_of_a_process_rebuild_its_files(tmp_path: Path) -> None:
     (tmp_path / "again.db-wal").write_bytes(left["x.db-wal"])
     with contextlib.closing(sqlite3.connect(tmp_path / "again.db")) as db:
         assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
+
+
+PUT_AND_NOT_CLAIMED = "kill@0/claim:sessions:before#1"
+"""A message was acknowledged, and nothing was committed since that would flush it along."""
+
+
+@pytest.mark.parametrize(("defect", "is_kept"), [(NONE.name, True), ("writes beside units are not synced", False)])
+def test_a_message_that_postgresql_acknowledged_outlives_its_power(defect: str, *, is_kept: bool) -> None:
+    on = ("--database", "postgresql", "--scenario", "plain", "--replay", PUT_AND_NOT_CLAIMED)
+    ran = power_cut(*on, "--defect", defect)
+    assert ran.returncode == (0 if is_kept else 1), ran.stdout
+    assert "1 cuts, " in ran.stdout
+    assert ("VIOLATION of accepted_means_committed" in ran.stdout) is not is_kept
 
 
 # The disk

@@ -102,7 +102,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **_as_nobody(),
+                **as_nobody(),
             )
         self._until_ready()
 
@@ -143,7 +143,7 @@ class PostgresServer:
             os.chown(self.folder, pwd.getpwnam("nobody").pw_uid, -1)
         made = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres", "-D", self.data)
         done = subprocess.run(
-            [self._programs / "initdb", *made], capture_output=True, stdin=subprocess.DEVNULL, **_as_nobody()
+            [self._programs / "initdb", *made], capture_output=True, stdin=subprocess.DEVNULL, **as_nobody()
         )
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed: {done.stderr.decode()}")
@@ -163,7 +163,8 @@ class PostgresServer:
         raise RuntimeError(f"PostgreSQL did not start: {self.log()[-2000:]}")
 
 
-def _as_nobody() -> dict[str, Any]:
+def as_nobody() -> dict[str, Any]:
+    """Options for `subprocess` under which PostgreSQL agrees to run."""
     if os.geteuid() != 0:
         return {}
     return {"user": "nobody", "extra_groups": [], "cwd": "/"}

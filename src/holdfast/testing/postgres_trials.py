@@ -3,7 +3,7 @@ process's lease, which the runner need not wait for, as it knows of the death.""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import asyncpg
 from holdfast.store.postgres.connections import Address
 from holdfast.store.postgres.migrations import migrate
 from holdfast.testing.postgres_server import PostgresServer
+from holdfast.testing.power_cut.server import cut_server
 
 NOTE = "postgresql-url"
 """The file in a trial's folder that says where its database is. Without one it is a file beside it."""
@@ -33,6 +34,16 @@ SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 """
 
 _TIME_IS_OVER = "UPDATE holdfast.process SET alive_until = '-infinity', leases_until = '-infinity'"
+
+
+@contextmanager
+def forgetful_databases(count: int) -> Iterator[list[str]]:
+    """The URLs of so many, with the tables, each on a server of its own whose power may be cut."""
+    with ExitStack() as running:
+        servers = [running.enter_context(cut_server()) for _ in range(count)]
+        for server in servers:
+            asyncio.run(migrate(Address(server.url)))
+        yield [server.url for server in servers]
 
 
 @contextmanager

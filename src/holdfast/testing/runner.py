@@ -23,6 +23,7 @@ from holdfast.testing import invariants, postgres_trials, supervising, victim
 from holdfast.testing.evidence import collect_all
 from holdfast.testing.journal import Died, Ended, Journal, Passed, read
 from holdfast.testing.power_cut.folder import ForgetfulFolder, damage
+from holdfast.testing.power_cut.server import CutServer
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.scenarios import BY_NAME
 from holdfast.testing.trial import Database, Point, Result, Trial, Violation
@@ -46,7 +47,9 @@ class Playing:
         self.timed_kills = 0
         self.freezes = 0
         self.seconds = 0.0
-        self.disk = ForgetfulFolder(folder, trial.seed) if trial.loses_power else None
+        url = postgres_trials.url_of(folder) if trial.loses_power else None
+        self.server = CutServer(url) if url is not None else None
+        self.disk = ForgetfulFolder(folder, trial.seed) if trial.loses_power and url is None else None
         self.failure = ""
         self._journal = Journal(folder / "journal", 0)
         self._numbers: dict[int, int] = {}
@@ -165,13 +168,18 @@ class Playing:
             self._kill_at(pid, float(aim[1:]))
         while pid not in self._statuses:
             ended, status = os.waitpid(-1, os.WUNTRACED if until_frozen else 0)
+            if ended not in self._numbers:
+                continue  # A database server whose power was cut.
             if os.WIFSTOPPED(status):
                 return status
             self._note_end(ended, status)
             if ended == self._companion and ended != pid and self._was_killed(status):
                 self._begin_companion(self._stage)
         self.seconds = max(self.seconds, time.monotonic() - started)
-        return self._statuses.pop(pid)
+        status = self._statuses.pop(pid)
+        if self.server is not None and self._was_killed(status):
+            self.server.cut()
+        return status
 
     def _note_end(self, pid: int, status: int) -> None:
         self._statuses[pid] = status
@@ -212,7 +220,7 @@ def run(trial: Trial, scratch: Path, *, keeps: bool = False, url: str = "") -> R
 
 
 def _result(playing: Playing) -> Result:
-    found = damage(playing.folder) if playing.trial.loses_power else None
+    found = damage(playing.folder) if playing.disk is not None else None
     if found is None:
         violations = invariants.check_all(collect_all(playing.scenario, playing.trial, playing.folder))
     else:

@@ -165,7 +165,7 @@ def play(part: Part) -> None:
     try:
         _log_to(journal)
         if part.loses_power:
-            power_cut.begin(part.folder, part.process, part.defect)
+            power_cut.begin(part.folder, part.process, part.defect, part.database)
         else:
             defects.plant(part.defect, part.database)
         event_loop.run(_play(part, journal))

@@ -3,24 +3,29 @@
 A cut is a kill plus forgetting. A calm run of each scenario finds every operation on the database's files; then
 processes are killed in them, the files become what a power cut there may have left (`disk.py`), and the processes that
 follow must find every promise kept (`holdfast.testing.invariants`). Scenarios with shell commands are left out: on a
-machine without power commands end, and nothing is to be adopted."""
+machine without power commands end, and nothing is to be adopted. So are those with a companion, which would have to
+lose power at the same moment."""
 
 import argparse
+import contextlib
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
+from pathlib import Path
+from typing import get_args
 
 import msgspec
 
+from holdfast.testing import postgres_trials
 from holdfast.testing.campaign import aims_at, scratch_folder
 from holdfast.testing.power_cut import vfs
 from holdfast.testing.power_cut.defects import BY_NAME as PLANTABLE
 from holdfast.testing.power_cut.defects import DEFECTS, Unsynced
 from holdfast.testing.runner import Jobs, run
 from holdfast.testing.scenarios import SCENARIOS
-from holdfast.testing.trial import Point, Result, Trial, parse
+from holdfast.testing.trial import Database, Point, Result, Trial, parse
 
 NAMES = tuple(found.name for found in SCENARIOS if not found.has_commands and found.companion is None)
 
@@ -109,10 +114,11 @@ def _take(found: Cuts, result: Result) -> None:
 # The control
 
 
-def control(jobs: Jobs, seed: int, only: str = "") -> bool:
+def control(jobs: Jobs, seed: int, database: Database, only: str = "") -> bool:
     """Plant every defect of syncing, one at a time. Whether all were caught."""
     print(f"{'defect':<52} {'caught by':<34} cuts")
-    caught = [_catch(jobs, defect, seed) for defect in ((PLANTABLE[only],) if only else DEFECTS)]
+    found = (PLANTABLE[only],) if only else tuple(defect for defect in DEFECTS if database in defect.plants)
+    caught = [_catch(jobs, defect, seed) for defect in found]
     return all(caught)
 
 
@@ -143,23 +149,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         vfs.library()
     except vfs.Unavailable as why:
-        print(f"SKIPPED: 1 campaign, because no power cut can be made with this Python: {why}")
-        return SKIPPED
-    with scratch_folder(None, keeps=options.keep) as scratch:
+        if options.database == "sqlite":
+            print(f"SKIPPED: 1 campaign, because no power cut can be made with this Python: {why}")
+            return SKIPPED
+    with contextlib.ExitStack() as around:
+        scratch = around.enter_context(scratch_folder(None, keeps=options.keep))
+        urls: list[str] = []
+        if options.database == "postgresql":
+            count = 1 if options.replay else options.jobs
+            urls = around.enter_context(postgres_trials.forgetful_databases(count))
         if options.replay:
-            trial = parse(options.scenario[0], options.replay, seed=options.seed, defect=options.defect)
-            result = run(msgspec.structs.replace(trial, loses_power=True), scratch, keeps=options.keep)
-            found = Cuts()
-            _take(found, result)
-            print(f"{found.cuts} cuts, {found.violations} violations")
-            return 1 if found.violations else 0
-        jobs = Jobs(options.jobs, scratch)
+            return _replay(options, scratch, *urls)
+        jobs = Jobs(options.jobs, scratch, urls)
         try:
             if options.control:
-                return 0 if control(jobs, options.seed, options.defect) else 1
+                return 0 if control(jobs, options.seed, options.database, options.defect) else 1
             return _report(options, jobs)
         finally:
             jobs.close()
+
+
+def _replay(options: argparse.Namespace, scratch: Path, url: str = "") -> int:
+    trial = parse(options.scenario[0], options.replay, seed=options.seed, defect=options.defect)
+    result = run(msgspec.structs.replace(trial, loses_power=True), scratch, keeps=options.keep, url=url)
+    found = Cuts()
+    _take(found, result)
+    print(f"{found.cuts} cuts, {found.violations} violations")
+    return 1 if found.violations else 0
 
 
 def _report(options: argparse.Namespace, jobs: Jobs) -> int:
@@ -172,11 +188,12 @@ def _report(options: argparse.Namespace, jobs: Jobs) -> int:
     inside = sum(cuts for operation, cuts in found.by_operation.items() if not operation.startswith("disk:"))
     print(f"{'a crash point of the store':<40} {inside:>6}")
     syncs = sum(point.name.endswith(" sync:after") for points in found.scenarios.values() for point in points)
-    print(
-        f"{syncs} syncs in calm runs, {found.recoveries_cut} recoveries cut, {time.monotonic() - started:.0f} seconds"
-    )
+    if options.database == "sqlite":
+        print(f"{syncs} syncs in calm runs")
+    print(f"{found.recoveries_cut} recoveries cut, {time.monotonic() - started:.0f} seconds")
     print(f"{found.cuts} cuts, {found.violations} violations")
-    return 1 if found.violations or found.cuts < options.cuts or not syncs else 0
+    is_unwatched = options.database == "sqlite" and not syncs
+    return 1 if found.violations or found.cuts < options.cuts or is_unwatched else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -187,6 +204,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="trials that run side by side (default: 2)")
     parser.add_argument("--seed", type=int, default=1, help="the order of things (default: 1)")
     parser.add_argument("--scenario", nargs="+", choices=NAMES, metavar="NAME", help="only this one, or these")
+    parser.add_argument("--database", choices=get_args(Database), default="sqlite", help="on which store")
     parser.add_argument("--control", action="store_true", help="plant known defects; each must be caught")
     parser.add_argument("--defect", choices=PLANTABLE, default="", metavar="NAME", help="plant only this one")
     parser.add_argument("--replay", metavar="TRIAL", help="one trial again, as a violation printed it")

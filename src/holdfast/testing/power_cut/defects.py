@@ -2,27 +2,32 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
+from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.units import UnitJob
 from holdfast.store.sqlite.writer import Call, Job, NotBegun, Writer
 from holdfast.testing.planting import replace
+from holdfast.testing.trial import Database
 
 
 class Unsynced(msgspec.Struct, frozen=True, kw_only=True):
     """What is not synced, and how to make it so."""
 
     name: str
-    plant: Callable[[], None]
+    plants: dict[Database, Callable[[], None]]
+    """By database: there are some that only one of them can have."""
     scenarios: tuple[str, ...]
 
 
-def plant(name: str) -> None:
+def plant(name: str, database: Database) -> None:
     """Make this process suffer from the defect of that name."""
     if name:
-        BY_NAME[name].plant()
+        BY_NAME[name].plants[database]()
 
 
 def _sync_nothing() -> None:
@@ -60,16 +65,48 @@ def _copy_without_syncing() -> None:
     replace(Checkpoints, "finish", finish)
 
 
+# On PostgreSQL
+
+
+def _leave_transactions_to_chance() -> None:
+    """Writes beside units are acknowledged before they are flushed."""
+    made = PostgresStore._write
+
+    async def write(self: PostgresStore, *rest: Any, **options: Any) -> Any:
+        return await made(self, *rest, **{**options, "is_synced": False})
+
+    replace(PostgresStore, "_write", write)
+
+
+def _leave_flushes_to_chance() -> None:
+    made = Link.__init__
+
+    def init(self: Link, *rest: Any) -> None:
+        made(self, *rest)
+        self.begin += "; SET LOCAL synchronous_commit = off"
+
+    replace(Link, "__init__", init)
+
+
 ANYWHERE = ("plain", "tools", "permission")
 
 DEFECTS = (
-    Unsynced(name="nothing is synced", plant=_sync_nothing, scenarios=ANYWHERE),
-    Unsynced(name="units are not synced", plant=_leave_units_to_chance, scenarios=ANYWHERE),
-    Unsynced(name="puts are not synced", plant=_leave_puts_to_chance, scenarios=ANYWHERE),
-    Unsynced(name="a checkpoint is not synced", plant=_copy_without_syncing, scenarios=ANYWHERE),
+    Unsynced(name="nothing is synced", plants={"sqlite": _sync_nothing}, scenarios=ANYWHERE),
+    Unsynced(
+        name="units are not synced",
+        plants={"sqlite": _leave_units_to_chance, "postgresql": _leave_flushes_to_chance},
+        scenarios=ANYWHERE,
+    ),
+    Unsynced(name="puts are not synced", plants={"sqlite": _leave_puts_to_chance}, scenarios=ANYWHERE),
+    Unsynced(
+        name="writes beside units are not synced",
+        plants={"postgresql": _leave_transactions_to_chance},
+        scenarios=("plain", "permission"),
+    ),
+    Unsynced(name="a checkpoint is not synced", plants={"sqlite": _copy_without_syncing}, scenarios=ANYWHERE),
 )
 
-NONE = Unsynced(name="none at all", plant=lambda: None, scenarios=("plain",))
+NONE = Unsynced(name="none at all", plants={"sqlite": lambda: None, "postgresql": lambda: None}, scenarios=("plain",))
 """For the control's own control: this one must not be caught."""
 
 BY_NAME = {defect.name: defect for defect in (*DEFECTS, NONE)}

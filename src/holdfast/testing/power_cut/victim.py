@@ -8,9 +8,11 @@ from holdfast.testing.power_cut import defects
 from holdfast.testing.power_cut.folder import DATABASE, records_of
 from holdfast.testing.power_cut.records import Recorder
 from holdfast.testing.power_cut.vfs import RecordingVfs
+from holdfast.testing.trial import Database
 
 
-def begin(folder: Path, process: int, defect: str) -> None:
-    """Call it before the process's first connection."""
-    RecordingVfs(folder / DATABASE, Recorder(records_of(folder, process)), crash_points.reach).install()
-    defects.plant(defect)
+def begin(folder: Path, process: int, defect: str, database: Database) -> None:
+    """Call it before the process's first connection. PostgreSQL forgets by itself."""
+    if database == "sqlite":
+        RecordingVfs(folder / DATABASE, Recorder(records_of(folder, process)), crash_points.reach).install()
+    defects.plant(defect, database)
