@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.ids import Key, MessageId, Position, TurnId
 from holdfast.events.inbox import Message
 from holdfast.events.request import Decision
+from holdfast.models.credentials import Secrets
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import DeliveryChoice, Operations
 from holdfast.store.errors import StoreUnavailable
@@ -68,6 +69,8 @@ class Client:
         self._chance = world.chance
         self._count = 0
         self._own: list[MessageId] = []
+        self._turns: dict[Key, TurnId] = {}
+        """The turn of each session that it last saw running."""
 
     def _new(self, kind: str) -> str:
         self._count += 1
@@ -77,6 +80,10 @@ class Client:
 
     async def ask(self, what: str, does: Callable[[Operations], Awaitable[T]]) -> tuple[T, bool]:
         """Ask until somebody answers; raises what an operation refuses. And whether all who were asked answered."""
+        return await self.ask_process(what, lambda process: does(process.operations))
+
+    async def ask_process(self, what: str, does: Callable[[Process], Awaitable[T]]) -> tuple[T, bool]:
+        """The same, for what is not an operation on the store alone."""
         is_sure = True
         while True:
             asked = [self._ask_one(what, does)]
@@ -96,7 +103,7 @@ class Client:
                     raise found
             await asyncio.sleep(self._chance.uniform(0.05, 0.5))
 
-    async def _ask_one(self, what: str, does: Callable[[Operations], Awaitable[T]]) -> T:
+    async def _ask_one(self, what: str, does: Callable[[Process], Awaitable[T]]) -> T:
         process = await self._somebody()
         await asyncio.sleep(self._chance.random() * 0.01)
         self._world.trace.add(self._name, f"asks {process.name}: {what}")
@@ -104,7 +111,7 @@ class Client:
         if not process.is_up:
             raise Unanswered
         process.when_it_ends(lambda: None if answer.done() else answer.set_exception(Unanswered()))
-        process.spawn(_handle(process.operations, does, answer))
+        process.spawn(_handle(process, does, answer))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 result = await answer
@@ -125,12 +132,15 @@ class Client:
             (self._send, 10),
             (self._answer, 8),
             (self._stop, 4),
+            (self._see, 2),
             (self._edit, 2),
             (self._remove, 1),
             (self._reorder, 1),
             (self._rename, 1),
             (self._rewind, 1),
         ]
+        if self._world.entrusted:
+            acts.append((self._entrust, 4))
         await self._send(self._keys[0])
         while self._world.loop.time() < until:
             await asyncio.sleep(self._chance.expovariate(self._world.weather.busy))
@@ -168,14 +178,27 @@ class Client:
 
     async def _stop(self, key: Key) -> None:
         id, keep = self._new("stop"), self._chance.random() < 0.5
-        if not keep:
+        meant_for = self._turns.get(key) if self._chance.random() < 0.5 else None
+        if not keep and meant_for is None:
             self._ledger.cleared.add(key)
 
         async def stop(operations: Operations) -> Any:
-            return await operations.stop(key, stop_id=id, keep_queued=keep)
+            return await operations.stop(key, stop_id=id, keep_queued=keep, meant_for=meant_for)
 
-        stopped, _ = await self.ask(f"stop {id} of {key.session}", stop)
+        stopped, _ = await self.ask(f"stop {id} of {key.session}, meant for {meant_for}", stop)
+        if not keep and stopped.outcome != "turn_ended_before":
+            self._ledger.cleared.add(key)
+        elif stopped.returned:
+            self._world.fail("a_late_stop_takes_nothing", f"{id} came too late, and took {stopped.returned} back")
         self._world.note(key, Acknowledged(process=0, step=f"stop {id}", outcome=stopped.outcome))
+
+    async def _see(self, key: Key) -> None:
+        async def see(operations: Operations) -> TurnId | None:
+            return (await operations.session(key)).turn_id
+
+        turn_id, _ = await self.ask(f"see {key.session}", see)
+        if turn_id is not None:
+            self._turns[key] = turn_id
 
     async def _answer(self, key: Key) -> None:
         for asked in await self.requests(key):
@@ -187,6 +210,8 @@ class Client:
             return await operations.requests(key)
 
         found, _ = await self.ask(f"requests of {key.session}", look)
+        if found:
+            self._turns[key] = found[0].turn_id
         return found
 
     async def answer(self, key: Key, asked: RequestRow) -> None:
@@ -271,14 +296,30 @@ class Client:
     async def _rewind(self, key: Key) -> None:
         id, back = self._new("rewind"), self._chance.randrange(12)
 
-        async def rewind(operations: Operations) -> None:
-            head = (await operations.session(key)).head
-            await operations.rewind(key, Position(max(1, head - back)), rewind_id=id)
+        async def rewind(process: Process) -> None:
+            if process.role.is_old:
+                return  # That release has no such verb.
+            head = (await process.operations.session(key)).head
+            await process.operations.rewind(key, Position(max(1, head - back)), rewind_id=id)
 
         try:
-            await self.ask(f"rewind {key.session}", rewind)
+            await self.ask_process(f"rewind {key.session}", rewind)
         except Refusal:
             pass  # It was busy.
+
+    # What a session needs of its clients
+
+    async def entrust(self, key: Key) -> None:
+        """Give a session its token, once more: whoever had it may be gone."""
+
+        async def entrust(process: Process) -> None:
+            await process.credentials.put(key, Secrets(github_token=f"token of {key.session}"))
+
+        await self.ask_process(f"entrust {key.session}", entrust)
+
+    async def _entrust(self, key: Key) -> None:
+        if key in self._world.entrusted:
+            await self.entrust(key)
 
 
 class Refusal(Exception):
@@ -290,12 +331,10 @@ class Refusal(Exception):
         self.is_sure = is_sure
 
 
-async def _handle(
-    operations: Operations, does: Callable[[Operations], Awaitable[T]], answer: "asyncio.Future[T]"
-) -> None:
+async def _handle(process: Process, does: Callable[[Process], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
     """In the process that was asked: do it, and answer whoever still waits."""
     try:
-        result = await does(operations)
+        result = await does(process)
     except (OperationError, StoreUnavailable) as refused:
         if not answer.done():
             answer.set_exception(refused)

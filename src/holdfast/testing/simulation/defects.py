@@ -11,21 +11,23 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.events.inbox import InboxItem, Item
+from holdfast.events.inbox import InboxItem, Item, Stop
 from holdfast.live.live import Advanced, Hint
+from holdfast.server.operations import Operations
+from holdfast.server.presence import Presence
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import decide
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.testing import defects
-from holdfast.testing.simulation.memory import inbox, units
+from holdfast.testing.simulation.memory import inbox, leases, units
 from holdfast.testing.simulation.memory.leases import Leases
 from holdfast.testing.simulation.memory.order import Order
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
 from holdfast.turns import holding, loop, model_call, tool_call
-from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS, CancelledTools
+from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.holding import Holding
 from holdfast.turns.waiting import Activities
 from holdfast.workers.lease_keeper import LeaseKeeper
@@ -131,21 +133,39 @@ def _release_over_running_tools() -> None:
     _replace(CancelledTools, "wait_out", no_grace)
 
 
-def _cut_the_wait_short() -> None:
-    async def until_cancelled_again(self: Activities) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=GIVE_UP_SECONDS)
-        self._tasks.clear()
-
-    _replace(Activities, "cancel", until_cancelled_again)
-    _replace(CancelledTools, "wait_out", CancelledTools._wait_out)
-
-
 def _write_though_cancelled() -> None:
     _replace(model_call, "raise_if_cancelled", lambda: None)
+
+
+def _run_anywhere() -> None:
+    _replace(Leases, "_may_run", lambda self, session, without_models: True)
+
+
+def _tell_nobody_of_the_wait() -> None:
+    _replace(leases, "_is_unplaced", lambda session, now: False)
+
+
+def _take_nothing_up() -> None:
+    _replace(Leases, "_wake_left", lambda self, now: None)
+
+
+def _drop_what_is_unknown() -> None:
+    release = Leases.release
+
+    def as_if_done(self: Leases, lease: Lease, seen_tail: int, how: ReleaseKind, now: int) -> Any:
+        return release(self, lease, seen_tail, "done" if how == "for_newer" else how, now)
+
+    _replace(Leases, "release", as_if_done)
+
+
+def _leak_claims() -> None:
+    ended = Worker._ended
+
+    def and_forgotten(self: Worker, lease: Lease, task: Any) -> None:
+        self._held.pop(lease, None)
+        ended(self, lease, task)
+
+    _replace(Worker, "_ended", and_forgotten)
 
 
 def _count_slots_late() -> None:
@@ -225,6 +245,35 @@ def _wake_nobody() -> None:
 
     wake = inbox.wake
     _replace(inbox, "wake", only_if_idle)
+
+
+def _clear_for_a_late_stop() -> None:
+    accept = inbox.accept_stop
+
+    def and_clear(session: SessionRecord, stop: Stop, item_key: str, now: int) -> Accepted:
+        removed = () if stop.keep_queued else inbox._clear_queue(session, item_key)
+        return replace(accept(session, stop, item_key, now), removed=removed)
+
+    _replace(inbox, "accept_stop", and_clear)
+
+
+# Presence
+
+
+def _overwrite_settings() -> None:
+    append = Operations._append
+
+    async def over_what_came(self: Operations, *given: Any, **named: Any) -> Any:
+        return await append(self, *given, **{**named, "supposes_head": None})
+
+    _replace(Operations, "_append", over_what_came)
+
+
+def _leave_what_was_declined() -> None:
+    async def nothing(self: Presence, key: Key, request: Any) -> None:
+        return None
+
+    _replace(Presence, "_deny_if_nobody_can", nothing)
 
 
 # Writing
@@ -321,9 +370,16 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("trust is counted from the answer to a renewal", _trust_from_the_answer),
     Defect("progress never resets the count of claims", _never_reset_the_count),
     Defect("a lease is released before the cancelled tool has ended", _release_over_running_tools),
-    Defect("a second cancellation releases the lease over a tool that runs", _cut_the_wait_short),
     Defect("a model that swallowed its cancellation goes on writing", _write_though_cancelled),
     Defect("the slots of an owner that are taken are not counted", _count_slots_late),
+    Defect("a session is run where its files are not", _run_anywhere),
+    Defect("nobody is told that a session can be run nowhere", _tell_nobody_of_the_wait),
+    Defect("what an older release left is never taken up", _take_nothing_up),
+    Defect("an item of a newer release is taken for done", _drop_what_is_unknown),
+    Defect("a claim is forgotten when its task is cancelled", _leak_claims),
+    Defect("a stop that is meant for a turn that ended empties the queue", _clear_for_a_late_stop),
+    Defect("of two changes made at once one is lost", _overwrite_settings),
+    Defect("a permission that everybody declined stays open", _leave_what_was_declined),
     Defect("a put is acknowledged before it is committed", _acknowledge_first),
     Defect("the same client id is accepted twice", _accept_twice),
     Defect("an answer is accepted after a stop", _accept_after_stop),
@@ -347,11 +403,13 @@ _CLASSES: Final[tuple[Any, ...]] = (
     LeaseKeeper,
     Leases,
     MemoryStore,
+    Operations,
     Order,
+    Presence,
     Reader,
     Worker,
 )
-_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, loop, model_call, tool_call, units)
+_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, tool_call, units)
 """Everything that a defect may change."""
 
 

@@ -6,9 +6,15 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.models.choice import ModelChoice
+from holdfast.models.credentials import Credentials
+from holdfast.models.errors import UnknownModel
 from holdfast.models.model import Model
 from holdfast.server.operations import Operations
+from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.fences import LONGEST_STEP
 from holdfast.store.turn_limits import TurnLimits
@@ -30,7 +36,25 @@ PACE = Pace(
     max_sessions=10,
 )
 STARTED_MS = 1_700_000_000_000
-NODE = "here"
+NODES = ("n1", "n2")
+SCARCE_TOOL = "put_line"
+SCARCE_MODEL = "rare"
+"""What a process may lack."""
+SCARCE_KIND = "rewind"
+"""The kind of inbox item that the release before does not know."""
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is started as."""
+
+    node: str
+    lacks_tool: bool = False
+    lacks_model: bool = False
+    is_old: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return not (self.lacks_tool or self.lacks_model or self.is_old)
 
 
 class SkewedClock:
@@ -54,21 +78,24 @@ class SkewedClock:
 class Process:
     """One start of a process, from its opening of the store to its end."""
 
-    def __init__(self, world: World, network: Network, bounds: Bounds, name: str) -> None:
+    def __init__(self, world: World, network: Network, bounds: Bounds, name: str, role: Role) -> None:
         self._world = world
+        self.role = role
         chance, skew = world.chance, world.weather.skew
-        self.machine = Machine(world, name)
+        self.machine = Machine(world, name, role.node)
         self.machine.context.run(PLACE.set, self.machine)
         clock = SkewedClock(world, rate=1 + chance.uniform(-skew, skew), wrong_ms=chance.choice((0, 0, -3000, 3000)))
-        registry = Registry(TOOLS)
+        registry = Registry(found for found in TOOLS if not (role.lacks_tool and found.name == SCARCE_TOOL))
         self.store = MemoryStore(
             world.db,
-            node=NODE,
+            node=role.node,
             tools=registry.names(),
             clock=clock,
             process=name,
             carry=world.carrier(self.machine),
             limits=TurnLimits(running=world.weather.slots, in_flight=world.weather.in_flight),
+            inbox_version=INBOX_VERSION - role.is_old,
+            unknown_kinds=frozenset({SCARCE_KIND}) if role.is_old else frozenset(),
             fence_step=functools.partial(random.Random(f"fences of {name}").randrange, 1, LONGEST_STEP),
         )
         self._ids = iter(range(1, 1_000_000))
@@ -78,28 +105,36 @@ class Process:
             live=live,
             clock=clock,
             bounds=bounds,
-            node=NODE,
-            host=None,
+            node=role.node,
+            host=role.node,
             producer="simulation",
             new_id=self._new_id,
         )
+        self.presence = Presence(self.operations, self.store, clock)
+        self.credentials = Credentials(self.store, wake=live.announce)
         self._worker = Worker(
             store=self.store,
             live=live,
             clock=clock,
             bounds=bounds,
             pace=PACE,
-            node=NODE,
+            node=role.node,
             registry=registry,
             models=self._model,
+            credentials=self.credentials,
             new_id=self._new_id,
         )
         self._on_end: list[Callable[[], None]] = []
+        self.is_stopping = False
 
     def _new_id(self) -> str:
         return f"{self.machine.name}-{next(self._ids)}"
 
     async def _model(self, choice: ModelChoice) -> Model:
+        if self.role.lacks_model and choice.name == SCARCE_MODEL:
+            raise UnknownModel(choice.name, f"{choice.name} can't be used here")
+        if choice.key in self._world.entrusted:
+            await self.credentials.github_token(choice.key)
         return SimulatedModel(self._world, choice.key)
 
     @property
@@ -162,6 +197,7 @@ class Process:
 
     async def stop(self, grace_seconds: float) -> None:
         """In good order, as a rolling restart does."""
+        self.is_stopping = True
         self._world.trace.add(self.name, "is told to stop")
         await self._worker.stop(grace_seconds=grace_seconds)
         await self.store.close()
@@ -183,19 +219,57 @@ class Fleet:
         self._bounds = bounds
         self._network = Network(world)
         self._starts = 0
+        self.lost_node: str | None = None
         self.processes: list[Process] = []
 
     def start(self, count: int) -> None:
         for _ in range(count):
             self.start_one()
 
-    def start_one(self) -> None:
+    def start_one(self, role: Role | None = None) -> None:
         if self._world.is_over:
             return
         self._starts += 1
-        process = Process(self._world, self._network, self._bounds, f"p{self._starts}")
+        role = role or self._drawn(NODES[self._starts % self._world.weather.nodes])
+        process = Process(self._world, self._network, self._bounds, f"p{self._starts}", role)
         self.processes.append(process)
         process.start()
+
+    def _drawn(self, node: str) -> Role:
+        chance, weather = self._world.chance, self._world.weather
+        return Role(
+            node=node,
+            lacks_tool=chance.random() < weather.gaps,
+            lacks_model=chance.random() < weather.gaps,
+            is_old=chance.random() < weather.old,
+        )
+
+    def _start_after(self, ended: Process) -> None:
+        """In the place of one that ended: as another release, perhaps, and on a machine that has another name now."""
+        chance, weather = self._world.chance, self._world.weather
+        node = ended.role.node
+        if weather.renaming and chance.random() < weather.renaming:
+            node = NODES[chance.randrange(weather.nodes)]
+        if node != self.lost_node:
+            self.start_one(self._drawn(node))
+
+    def complete(self) -> None:
+        """Make sure that every session can be run somewhere."""
+        nodes = [node for node in NODES[: self._world.weather.nodes] if node != self.lost_node]
+        for node in nodes:
+            staying = [process.role for process in self.up() if not process.is_stopping]
+            if not any(role.is_complete and role.node == node for role in staying):
+                self.start_one(Role(node=node))
+
+    def lose_node(self, node: str) -> None:
+        """All of a machine is gone, and none comes up there."""
+        self.lost_node = node
+        for process in [found for found in self.up() if found.role.node == node]:
+            process.crash()
+
+    def find_node(self) -> None:
+        self.lost_node = None
+        self.complete()
 
     def up(self) -> list[Process]:
         self.processes = [process for process in self.processes if process.is_up]
@@ -210,7 +284,7 @@ class Fleet:
         match mishap:
             case "crash":
                 process.crash()
-                self._world.later(chance.uniform(0.05, 3.0), self.start_one)
+                self._world.later(chance.uniform(0.05, 3.0), self._start_after, process)
             case "pause":
                 process.pause(chance.uniform(0.1, 2.5 * TTL_SECONDS))
             case "cut off":
@@ -222,12 +296,13 @@ class Fleet:
                 process.fade(chance.uniform(0.5, 5.0), chance.uniform(0.8, 2.2), away_seconds)
             case "restart":
                 process.spawn(process.stop(chance.choice((0.0, 0.5, 2.0))))
-                self._world.later(chance.uniform(0.05, 1.0), self.start_one)
+                self._world.later(chance.uniform(0.05, 1.0), self._start_after, process)
 
     def clear_up(self) -> None:
         """All that stood still goes on, and all can reach the store."""
         for process in self.up():
             process.machine.cut_off_until = process.machine.shakes_until = process.machine.lags_until = 0.0
             process.resume()
-        if not self.up():
-            self.start_one()
+        if self._world.weather.node_is_lost:
+            self.lose_node(self._world.chance.choice(NODES[: self._world.weather.nodes]))
+        self.complete()

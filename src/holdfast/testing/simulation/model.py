@@ -89,16 +89,20 @@ class SimulatedModel:
             pieces.append([TextDelta(f"[{number}] ")])
             pieces += [[TextDelta(chance.choice(_WORDS))] for _ in range(chance.randrange(6))]
         has_calls = calls and bool(request.tools) and _steps(request) < MOST_STEPS
+        brought = [found.name for found in request.tools if found.name.startswith("fetch_")]
         if has_calls:
             for index in range(chance.choice((1, 1, 2, 3))):
-                pieces += self._call(number, index)
+                pieces += self._call(number, index, brought)
         finished = Finished("tool_calls" if has_calls else "stop")
         pieces.append([TokenUsage(input_tokens=number, output_tokens=len(pieces)), finished])
         return pieces
 
-    def _call(self, number: int, index: int) -> list[list[Chunk]]:
+    def _call(self, number: int, index: int, brought: list[str]) -> list[list[Chunk]]:
+        """`brought`: tools of clients that are attached."""
         chance = self._world.chance
-        name = chance.choice(("note", "append_line", "append_line", "put_line", "guarded_line", "look_up", "ask_user"))
+        name = chance.choice(
+            ("note", "append_line", "append_line", "put_line", "guarded_line", "look_up", "ask_user", *brought)
+        )
         said = {"question": f"what of {number}?"} if name == "ask_user" else {"text": f"{number}.{index}"}
         arguments = json.dumps(said)
         cut = chance.randrange(len(arguments))

@@ -13,6 +13,7 @@ from holdfast.events.message import AssistantMessage, ToolCallBlock
 from holdfast.live.live import Delta
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
+from holdfast.session.fold import fold
 from holdfast.store.store import Cursor
 from holdfast.testing import invariants
 from holdfast.testing.evidence import Evidence
@@ -20,6 +21,7 @@ from holdfast.testing.invariants import Invariant
 from holdfast.testing.kept import SessionRow
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.simulation.clients import Ledger, Sending
+from holdfast.testing.simulation.guests import Guest
 from holdfast.testing.simulation.memory import reading
 from holdfast.testing.simulation.memory.store import Call, MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord
@@ -47,7 +49,7 @@ CUTS = 4
 """Places at which a reading is cut in two."""
 
 
-def check(world: World, ledger: Ledger, followers: list[Follower]) -> tuple[Violation, ...]:
+def check(world: World, ledger: Ledger, followers: list[Follower], guests: list[Guest]) -> tuple[Violation, ...]:
     """All that is wrong, session by session."""
     found = list(world.violations)
     for key, session in world.db.sessions.items():
@@ -60,7 +62,17 @@ def check(world: World, ledger: Ledger, followers: list[Follower]) -> tuple[Viol
         for follower in followers:
             if follower.key == key:
                 found += [Violation("readers_see_the_same", text) for text in _read(session, follower)]
+        found += [Violation("guests_are_offered", text) for text in _offered(session, guests)]
     return tuple(found)
+
+
+def _offered(session: SessionRecord, guests: list[Guest]) -> Iterator[str]:
+    """The tool of every client that was told that it is attached, and has not left, is offered to the model."""
+    here = [guest for guest in guests if guest.key == session.key and guest.is_attached]
+    offered = {tool.name for tool in fold(session.events).client_tools} if here else set()
+    for guest in here:
+        if guest.tool.name not in offered:
+            yield f"{guest.name} is attached as {guest.attachment_id}, and the model is offered only {sorted(offered)}"
 
 
 def _evidence(world: World, key: Key, session: SessionRecord) -> Evidence:

@@ -10,15 +10,23 @@ from typing import Any
 
 import msgspec
 
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.events.session import SessionInfo
+from holdfast.events.turn import TurnWaiting
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.session.bounds import Bounds
+from holdfast.session.fold import NO_WORKER
+from holdfast.store.store import RequestRow
 from holdfast.testing.simulation import promises, weather
 from holdfast.testing.simulation.clients import Client, Ledger, Refusal
+from holdfast.testing.simulation.guests import Guest
 from holdfast.testing.simulation.loop import PLACE, Stuck, VirtualLoop
-from holdfast.testing.simulation.machines import Fleet
+from holdfast.testing.simulation.machines import SCARCE_MODEL, Fleet
+from holdfast.testing.simulation.memory.leases import UNPLACED_MS
+from holdfast.testing.simulation.memory.order import turns
 from holdfast.testing.simulation.memory.tables import SessionRecord
-from holdfast.testing.simulation.model import LOOK_UP
+from holdfast.testing.simulation.model import LOOK_UP, TOOLS
 from holdfast.testing.simulation.readers import Follower
 from holdfast.testing.simulation.trace import log_lines
 from holdfast.testing.simulation.world import World
@@ -27,6 +35,10 @@ from holdfast.testing.trial import Violation
 OWNERS = (Owner("ann"), Owner("ben"), Owner("cleo"))
 REST_SECONDS = 240.0
 """How long it may take, once nothing goes wrong any more, until nothing is left to do."""
+TOLD_WITHIN_SECONDS = 15.0
+"""How much later than it should it may be said that nobody can run a session: clocks go wrong, and so do claims."""
+DENIED_WITHIN_SECONDS = 5.0
+"""How long a permission may stay open that everybody has declined to decide."""
 READERS_SECONDS = 30.0
 """How long readers may take after that to have read all of it."""
 
@@ -73,7 +85,7 @@ def _played(loop: VirtualLoop, play: "Play") -> tuple[Violation, ...]:
         loop.run_until_complete(play.play())
     except Stuck as stuck:
         play.world.fail("everything_comes_to_rest", str(stuck))
-    return promises.check(play.world, play.ledger, play.followers)
+    return promises.check(play.world, play.ledger, play.followers, play.guests)
 
 
 def _logs(sessions: Any) -> Iterator[str]:
@@ -90,6 +102,7 @@ class Play:
         self.world = world
         self.ledger = Ledger()
         self.followers: list[Follower] = []
+        self.guests: list[Guest] = []
         chance = world.chance
         bounds = Bounds(
             max_waiting_messages=chance.choice((2, 5)),
@@ -114,6 +127,7 @@ class Play:
         fleet.start(world.weather.processes)
         await self._create_sessions()
         self._start_followers()
+        self._start_guests()
         for at, mishap in world.weather.mishaps:
             world.later(at, fleet.strike, mishap)
         clients = [self._client(f"c{number}") for number in range(1, world.weather.clients + 1)]
@@ -122,10 +136,12 @@ class Play:
         world.trace.add("", "it clears up")
         world.weather = weather.calm(world.weather)
         fleet.clear_up()
+        if world.weather.node_is_lost:
+            await self._do_without_a_node()
         try:
             async with asyncio.timeout(REST_SECONDS):
+                await self._come_to_rest(self._client("caretaker"), living)
                 await asyncio.gather(*living)
-                await self._come_to_rest(self._client("caretaker"))
         except TimeoutError:
             for session in world.db.sessions.values():
                 if not _rests(session):
@@ -138,11 +154,29 @@ class Play:
     async def _create_sessions(self) -> None:
         maker = self._client("maker")
         for key in self._keys:
+            options = self._options(key)
 
-            async def create(operations: Operations, key: Key = key) -> Any:
-                return await operations.create(key.owner, SessionOptions(client_tools=(LOOK_UP,)), key.session)
+            async def create(operations: Operations, key: Key = key, options: SessionOptions = options) -> Any:
+                return await operations.create(key.owner, options, key.session)
 
             await maker.ask(f"create {key.session}", create)
+            if key in self.world.entrusted:
+                await maker.entrust(key)
+
+    def _options(self, key: Key) -> SessionOptions:
+        """What the session needs of the processes that may run it."""
+        chance, weather = self.world.chance, self.world.weather
+        needs_node = weather.nodes > 1 and chance.random() < 0.6
+        needs_tool, needs_model = weather.gaps > 0 and chance.random() < 0.5, weather.gaps > 0 and chance.random() < 0.5
+        if weather.entrusts and chance.random() < 0.6:
+            self.world.entrusted.add(key)
+        return SessionOptions(
+            client_tools=(LOOK_UP,),
+            working_directory="/work" if needs_node else None,
+            tools=tuple(found.name for found in TOOLS) if needs_tool else None,
+            model=SCARCE_MODEL if needs_model else None,
+            own_token=key in self.world.entrusted,
+        )
 
     def _start_followers(self) -> None:
         for number in range(1, self.world.weather.readers + 1):
@@ -151,16 +185,65 @@ class Play:
             self.followers.append(follower)
             asyncio.create_task(follower.follow())  # noqa: RUF006  (the loop keeps all tasks)
 
-    async def _come_to_rest(self, caretaker: Client) -> None:
+    def _start_guests(self) -> None:
+        for number in range(1, self.world.weather.guests + 1):
+            guest = Guest(self.world, self._fleet, self._keys[0], f"g{number}")
+            self.guests.append(guest)
+            asyncio.create_task(guest.visit(self._until))  # noqa: RUF006  (the loop keeps all tasks)
+
+    async def _do_without_a_node(self) -> None:
+        """Readers of a session that nobody can run are told so, once it has waited for long enough."""
+        world, lost = self.world, self._fleet.lost_node
+        began = {found.key: world.loop.time() for found in self._unplaced(lost)}
+        await asyncio.sleep(UNPLACED_MS / 1000 + TOLD_WITHIN_SECONDS)
+        for session in self._unplaced(lost):
+            if session.key in began and not any(_says_nobody(event.body) for event in session.events):
+                world.fail("waiting_is_told", f"{session.key.session} waits for {lost}, and its readers are not told")
+        self._fleet.find_node()
+
+    def _unplaced(self, lost: str | None) -> list[SessionRecord]:
+        limit = self.world.weather.slots
+        return [
+            found
+            for found in self.world.db.sessions.values()
+            if found.host == lost
+            and found.is_runnable
+            and found.holder is None
+            and (limit is None or turns(self.world.db, found.key.owner).slots < limit)
+        ]
+
+    async def _come_to_rest(self, caretaker: Client, living: list[asyncio.Task[None]]) -> None:
         """Answer everything that is asked, until nothing is left to do."""
-        while self.world.under_way or not all(_rests(session) for session in self.world.db.sessions.values()):
+        while not (all(client.done() for client in living) and self._is_at_rest()):
             for key in self._keys:
+                if key in self.world.entrusted and not _rests(self.world.db.sessions[key]):
+                    await caretaker.entrust(key)
                 for asked in await caretaker.requests(key):
+                    if self._is_left_to_guests(key, asked):
+                        continue
                     try:
                         await caretaker.answer(key, asked)
                     except Refusal:
                         continue
             await asyncio.sleep(0.5)
+
+    def _is_at_rest(self) -> bool:
+        settled = all(guest.is_attached for guest in self.guests)
+        return settled and not self.world.under_way and all(map(_rests, self.world.db.sessions.values()))
+
+    def _is_left_to_guests(self, key: Key, asked: RequestRow) -> bool:
+        """Where all guests that are attached have declined to decide, the runtime has to; and soon."""
+        guests = [guest for guest in self.guests if guest.key == key]
+        if asked.kind != "permission" or not guests:
+            return False
+        if not all(guest.is_attached and asked.request_id in guest.declined for guest in guests):
+            return False
+        waits = self.world.loop.time() - max(guest.declined[asked.request_id] for guest in guests)
+        if waits > DENIED_WITHIN_SECONDS:
+            self.world.fail(
+                "declined_is_denied", f"{asked.request_id} was declined by all, and is open {waits:.1f} s on"
+            )
+        return waits <= DENIED_WITHIN_SECONDS
 
     async def _read_to_the_end(self) -> None:
         """And a moment longer, to see that nothing comes twice."""
@@ -171,6 +254,12 @@ class Play:
                 return
             await asyncio.sleep(0.3)
         await asyncio.sleep(0.5)
+
+
+def _says_nobody(body: Body) -> bool:
+    return (isinstance(body, SessionInfo) and body.info_type == NO_WORKER) or (
+        isinstance(body, TurnWaiting) and body.reason == "no eligible worker"
+    )
 
 
 def _rests(session: SessionRecord) -> bool:

@@ -49,12 +49,27 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """How many claims without progress a turn survives."""
     thinking: float
     """The longest pause of the model between two pieces."""
+    nodes: int
+    """Machines. With more than one, some sessions have their files on one of them, and can run on no other."""
+    renaming: float
+    """How many processes come up under the name of another machine than the one before them."""
+    node_is_lost: bool
+    """When it clears up, one machine stays away for longer than a session may wait without a word."""
+    gaps: float
+    """How many processes lack a tool, or a model, that some sessions need."""
+    old: float
+    """How many processes are of the release before, which does not know every kind of inbox item."""
+    entrusts: bool
+    """Some sessions need a token that only the process has to which a client gave it."""
+    guests: int
+    """Clients that bring tools of their own, and can decide permissions or decline to."""
 
 
 def drawn(chance: random.Random) -> Weather:
     seconds = chance.choice((2.0, 4.0, 6.0, 10.0))
     kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "fade", "restart")
     count = chance.choice((0, 1, 2, 3, 4, 6))
+    nodes = chance.choice((1, 1, 1, 1, 1, 2))
     return Weather(
         processes=chance.choice((1, 2, 2, 2, 3)),
         sessions=chance.choice((1, 1, 1, 1, 2, 2, 3)),
@@ -78,9 +93,26 @@ def drawn(chance: random.Random) -> Weather:
         in_flight=chance.choice((None, None, None, 3)),
         patience=chance.choice((2, 10)),
         thinking=chance.choice((0.02, 0.2, 1.0)),
+        nodes=nodes,
+        renaming=0.3 if nodes > 1 else 0.0,
+        node_is_lost=nodes > 1 and chance.random() < 0.15,
+        gaps=chance.choice((0.0, 0.0, 0.0, 0.0, 0.4)),
+        old=chance.choice((0.0, 0.0, 0.0, 0.0, 0.5)),
+        entrusts=chance.random() < 0.15,
+        guests=chance.choice((0, 0, 0, 0, 0, 1, 2)),
     )
 
 
 def calm(weather: Weather) -> Weather:
     """The same, once it has cleared up."""
-    return msgspec.structs.replace(weather, failing=0.0, stalling=0.0, lateness=0.0, doubling=0.0, mishaps=())
+    return msgspec.structs.replace(
+        weather,
+        failing=0.0,
+        stalling=0.0,
+        lateness=0.0,
+        doubling=0.0,
+        renaming=0.0,
+        gaps=0.0,
+        old=0.0,
+        mishaps=(),
+    )

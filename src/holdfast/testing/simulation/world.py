@@ -33,9 +33,10 @@ TTL_SECONDS = 4.0
 class Machine(Place):
     """A simulated process, as far as the world knows it."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: "World", name: str, node: str) -> None:
         super().__init__(name)
         self.world = world
+        self.node = node
         self.number = world.next_number()
         self.context = Context()
         """Of everything that this process does."""
@@ -81,6 +82,8 @@ class World:
         """Of callbacks that belong to no process."""
         self.journal: dict[Key, list[AnyEntry]] = {}
         self.effects: dict[Key, list[Affected]] = {}
+        self.entrusted: set[Key] = set()
+        """Sessions that need a token of their client."""
         self.violations: list[Violation] = []
         """What was seen to go wrong while it ran."""
         self.is_over = False
@@ -221,6 +224,7 @@ class World:
         for claim in claims:
             self._judge_one_at_a_time(claimer, claim.lease.key)
             self._judge_count(claim)
+            self._judge_place(claimer, claim)
             self._held[claim.lease.key] = (claimer, claim.lease)
         self._judge_slots(claims)
 
@@ -241,6 +245,12 @@ class World:
         if claim.claims_without_progress > counted:
             told = f"{claim.claims_without_progress} claims without progress were counted, {counted} there were"
             self.fail("progress_clears_the_count", f"{key.session}: {told}")
+
+    def _judge_place(self, claimer: Machine, claim: Claim) -> None:
+        """A session whose files are on one machine runs on no other."""
+        host = claim.loaded.row.host if claim.loaded is not None else None
+        if claim.eligible and host not in (None, claimer.node):
+            self.fail("run_where_its_files_are", f"{claimer.name} on {claimer.node} claimed {claim.lease.key.session}")
 
     def _judge_slots(self, claims: list[Claim]) -> None:
         """No owner has more turns running than slots, but for those that are only claimed to be ended."""

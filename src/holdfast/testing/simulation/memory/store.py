@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, random_id
-from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
+from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
@@ -51,6 +53,7 @@ UNWANTED_SECONDS: Final = 2.0
 """How long it waits before it asks again whether anybody wants to know."""
 
 T = TypeVar("T")
+R = TypeVar("R", Loaded | None, CaughtUp | None)
 
 
 class Call(NamedTuple):
@@ -92,8 +95,11 @@ class MemoryStore:
         limits: TurnLimits = NO_LIMITS,
         fence_step: FenceStep = random_step,
         inbox_version: int = INBOX_VERSION,
+        unknown_kinds: frozenset[str] = frozenset(),
     ) -> None:
+        """`unknown_kinds` of inbox items are read as the release before reads those of this one."""
         self._db = db
+        self._unknown_kinds = unknown_kinds
         self._me = process or random_id()
         self._clock = clock or SystemClock()
         self._carry = carry
@@ -173,6 +179,7 @@ class MemoryStore:
             claims, detail = self._leases.claim(
                 limit=limit, without_models=without, fold_version=fold_version, now=self._now()
             )
+            claims = [replace(found, loaded=self._known(found.loaded)) for found in claims]
             self._tells_early = not self._tells_early
             if claims and early is not None and self._tells_early:
                 # Whoever asked may be told of it in the ordinary way long after this, or never.
@@ -191,12 +198,12 @@ class MemoryStore:
         )
 
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
-        return await self._read("catch_up", lambda: reading.catch_up(self._db, key, cursor, limit))
+        return await self._read("catch_up", lambda: self._known(reading.catch_up(self._db, key, cursor, limit)))
 
     # What the holder reads
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
-        return await self._read("load", lambda: reading.load(self._db, key, fold_version))
+        return await self._read("load", lambda: self._known(reading.load(self._db, key, fold_version)))
 
     async def events_after(
         self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
@@ -211,7 +218,19 @@ class MemoryStore:
 
     def _waiting(self, key: Key) -> tuple[InboxItem, ...]:
         session = self._db.live(key)
-        return tuple(found.item for found in session.waiting()) if session else ()
+        return tuple(self._item(found.item) for found in session.waiting()) if session else ()
+
+    def _known(self, found: R) -> R:
+        """What was read, as this release reads it."""
+        if found is None or not self._unknown_kinds:
+            return found
+        return replace(found, inbox=tuple(map(self._item, found.inbox)))
+
+    def _item(self, found: InboxItem) -> InboxItem:
+        if isinstance(found.item, UnknownItem) or inbox.kind(found.item) not in self._unknown_kinds:
+            return found
+        payload = msgspec.Raw(codec.encode_item(found.item))
+        return replace(found, item=UnknownItem(kind=inbox.kind(found.item), payload=payload))
 
     async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
         return await self._read("tails", lambda: reading.tails(self._db, keys))
@@ -243,7 +262,7 @@ class MemoryStore:
     def _receipt(self, key: Key, item_key: str) -> InboxItem | None:
         session = self._db.live(key)
         found = session.inbox.get(item_key) if session else None
-        return found.item if found else None
+        return self._item(found.item) if found else None
 
     async def requests(self, key: Key) -> tuple[RequestRow, ...]:
         return await self._read("requests", lambda: self._requests(key))
