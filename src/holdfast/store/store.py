@@ -264,11 +264,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 Early = Callable[[list[Claim]], None]
 """Who is told of claims that are still being committed."""
 
-ReleaseKind = Literal["done", "for_newer", "handed_over", "failed", "for_another"]
+ReleaseKind = Literal["done", "for_newer", "handed_over", "gave_way", "failed", "for_another"]
 """Why a session is let go of: nothing is left to do; nothing is left but items that only a newer release can promote
-(the next claim of a process of that release takes the session up); another process is to go on with it; something went
-wrong here, and the claim counts against the session; or this process may not run it, which is noted, so that it is not
-asked again."""
+(the next claim of a process of that release takes the session up); another process is to go on with it; it had its
+turn, and goes to the end of the line because others wait for its place; something went wrong here, and the claim counts
+against the session; or this process may not run it, which is noted, so that it is not asked again."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -422,6 +422,10 @@ class Store(Protocol):
         ...
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
+
+    async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
+        """Whether a session waits that this process may run and that its owner has a slot for."""
+        ...
 
     async def oldest_unclaimed(self) -> int | None:
         """Since when the session has been waiting that has waited longest for somebody to run it; None: none does."""

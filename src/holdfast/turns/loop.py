@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.events.ids import Fence, ToolCallId
+from holdfast.events.ids import Fence, Key, ToolCallId
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
@@ -62,6 +62,7 @@ class Loop:
         stream: bool = True,
         titles: Titles | None = None,
         lingering: set[Holding] | None = None,
+        others_wait: Callable[[Key], Awaitable[bool]] | None = None,
     ) -> None:
         self.holding = holding
         self.draining = False
@@ -77,6 +78,9 @@ class Loop:
         self._lingering = set() if lingering is None else lingering
         self._activities = Activities(holding.woken)
         self._facts: dict[ToolCallId, CallFacts] = {}
+        self._others_wait = others_wait
+        self._had_turn = False
+        """A turn ran here since the session was claimed."""
         self._is_spent = False
         """The turn is over that a state without history was folded for: it is good for nothing else."""
 
@@ -101,12 +105,15 @@ class Loop:
         self.holding.woken.clear()
         self._activities.raise_failures()
         await self.holding.refresh_inbox()
+        self._had_turn |= self.holding.state.turn is not None
         decision = decide(self.holding.state, self._inputs())
         if self._is_spent and not isinstance(decision, Release):
             return await self._leave_the_next_turn()
         if not isinstance(decision, Append):
             await self.holding.until_claimed()
         match decision:
+            case Append() if await self._gives_way():
+                return await self._let_go("gave_way")
             case Append() as written:
                 if await self.holding.commit(written):
                     self._takeover = None
@@ -142,6 +149,13 @@ class Loop:
         if not await self._let_go("handed_over"):
             raise LeaseLost(self.holding.key)
         return True
+
+    async def _gives_way(self) -> bool:
+        """Between two turns a session goes to the end of the line, if others wait for its place: however many messages
+        it is sent, it keeps nobody else from theirs."""
+        if not self._had_turn or self.holding.state.turn is not None or self._activities.running:
+            return False
+        return bool(self.holding.inbox) and self._others_wait is not None and await self._others_wait(self.holding.key)
 
     async def _linger(self) -> None:
         self._lingering.add(self.holding)

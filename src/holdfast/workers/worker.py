@@ -212,6 +212,15 @@ class Worker:
     def _may_claim(self) -> bool:
         return len(self._running) < self._pace.max_sessions and self.keeper.trusted() and not self._draining
 
+    async def _others_wait(self, key: Key) -> bool:
+        """Whether other sessions wait for a place in this process, or for a slot of the same owner."""
+        is_full = len(self._running) >= self._pace.max_sessions
+        if is_full and await self._store.has_next(without_models=self._unusable_models):
+            return True
+        limit = self._store.limits.running_of(key.owner)
+        turns = None if limit is None else await self._store.turns(key.owner)
+        return limit is not None and turns is not None and turns.queued > 0 and turns.slots >= limit
+
     def _ask(self) -> Asking:
         asking = self._asking = Asking(self._pace.max_sessions - len(self._running))
         asking.claims = asyncio.ensure_future(
@@ -387,6 +396,7 @@ class Worker:
             instructions=self._instructions,
             titles=self._titles,
             lingering=self._lingering,
+            others_wait=self._others_wait,
         )
         loop.draining = self._draining
         self._loops[key] = loop

@@ -133,6 +133,9 @@ class Leases:
         found = await db.rows("held", self._me)
         return tuple(Lease(Key(Owner(owner), SessionId(id)), Fence(fence)) for owner, id, fence in found)
 
+    async def has_next(self, db: Link, without_models: Collection[str]) -> bool:
+        return await self._order.has_next(db, self._here(without_models))
+
     async def oldest_unclaimed(self, db: Link) -> int | None:
         return await self._order.oldest(db)
 
@@ -176,8 +179,15 @@ class Leases:
             needs_inbox = self._inbox_version + 1 if how == "for_newer" else None
             released = await db.run("release", *held, seen_tail, needs_inbox) == 1
         else:
-            released = await db.run("hand_over", *held, how, self._now_ms()) == 1
+            now = self._now_ms()
+            since = await self._end_of_line(db, lease.key.owner, now) if how == "gave_way" else None
+            released = await db.run("hand_over", *held, how, now, since) == 1
         return released, "session" if released else None
+
+    async def _end_of_line(self, db: Link, owner: Owner, now: int) -> int:
+        """Behind all others of its owner, whatever the clock says."""
+        ((last,),) = await db.rows("last_in_line", owner)
+        return now if last is None else max(now, last + 1)
 
     # Attachments
 

@@ -496,7 +496,8 @@ UPDATE holdfast.session
 UPDATE holdfast.session
    SET lease_holder = NULL,
        claims = CASE WHEN $5::text = 'failed' THEN claims ELSE 0 END,
-       noted_at = CASE WHEN $5::text = 'for_another' THEN $6 ELSE noted_at END
+       noted_at = CASE WHEN $5::text = 'for_another' THEN $6 ELSE noted_at END,
+       runnable_since = CASE WHEN $5::text = 'gave_way' THEN $7::bigint ELSE runnable_since END
  WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL;
 
 -- Presence

@@ -300,6 +300,9 @@ class PostgresStore:
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read(lambda db: rows.glance(db, owner, since, limit), is_one=False)
 
+    async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
+        return await self._read(lambda db: self._leases.has_next(db, without_models), is_one=False)
+
     async def oldest_unclaimed(self) -> int | None:
         return await self._read(self._leases.oldest_unclaimed, is_one=False)
 

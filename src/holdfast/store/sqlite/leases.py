@@ -130,8 +130,18 @@ class Leases:
             needs_inbox = self._inbox_version + 1 if how == "for_newer" else None
             released = db.execute(SQL["release"], (*held, seen_tail, needs_inbox)).rowcount == 1
         else:
-            released = db.execute(SQL["hand_over"], (*held, how, self._now_ms())).rowcount == 1
+            now = self._now_ms()
+            since = self._end_of_line(db, lease.key.owner, now) if how == "gave_way" else None
+            released = db.execute(SQL["hand_over"], (*held, how, now, since)).rowcount == 1
         return released, "session" if released else None
+
+    def _end_of_line(self, db: sqlite3.Connection, owner: Owner, now: int) -> int:
+        """Behind all others of its owner, whatever the clock says."""
+        ((last,),) = db.execute(SQL["last_in_line"], (owner,))
+        return now if last is None else max(now, last + 1)
+
+    def has_next(self, db: sqlite3.Connection, without: str) -> bool:
+        return bool(self._claimable(db, 1, without))
 
     def _take(self, db: sqlite3.Connection, found: tuple[str, str], *, eligible: bool) -> Claim:
         fence, claims = db.execute(SQL["take"], (*found, self._me, self._now_ms(), self.fence_step())).fetchone()

@@ -323,7 +323,8 @@ UPDATE session
 UPDATE session
    SET lease_holder = NULL,
        claims = CASE WHEN ?5 = 'failed' THEN claims ELSE 0 END,
-       noted_at = CASE WHEN ?5 = 'for_another' THEN ?6 ELSE noted_at END
+       noted_at = CASE WHEN ?5 = 'for_another' THEN ?6 ELSE noted_at END,
+       runnable_since = CASE WHEN ?5 = 'gave_way' THEN ?7 ELSE runnable_since END
  WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL;
 
 -- name: attach

@@ -269,6 +269,10 @@ class SqliteStore:
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read(lambda db: rows.glance(db, owner, since, limit))
 
+    async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
+        without = json.dumps(sorted(without_models))
+        return await self._read(lambda db: self._leases.has_next(db, without))
+
     async def oldest_unclaimed(self) -> int | None:
         return await self._read(self._leases.oldest_unclaimed)
 

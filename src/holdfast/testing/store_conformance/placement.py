@@ -87,6 +87,31 @@ class PlacementConformance:
         await waiting(store, ABLE)
         assert await claimed(store, limit=1) == [ABLE]
 
+    async def test_a_session_that_gave_way_stands_behind_those_that_waited(self, open_store: OpenStore) -> None:
+        clock = ManualClock()
+        store = await open_store(clock=clock)
+        keys = [Key(Owner("ann"), SessionId(name)) for name in ("busy", "first", "second")]
+        for key in keys:
+            await waiting(store, key)
+            await clock.advance(1)
+        (claim,) = await store.claim(limit=1)
+        assert claim.lease.key == keys[0]
+        assert await store.release(claim.lease, seen_tail=-1, how="gave_way")
+        found = [key for _ in keys for key in await claimed(store, limit=1)]
+        assert found == [keys[1], keys[2], keys[0]]
+
+    @pytest.mark.parametrize("reason", REASONS)
+    async def test_whether_others_wait_for_a_place_is_known(self, open_store: OpenStore, reason: str) -> None:
+        store = await open_store(limits=TurnLimits(running=1))
+        assert not await store.has_next(without_models={MODEL})
+        await stuck(store, "ann", reason)
+        assert not await store.has_next(without_models={MODEL}), "nobody waits for this process"
+        await waiting(store, ABLE)
+        assert await store.has_next(without_models={MODEL})
+        assert await claimed(store, limit=1) == [ABLE]
+        await waiting(store, Key(ABLE.owner, SessionId("next")))
+        assert not await store.has_next(without_models={MODEL}), "it waits for a slot, and not for a place"
+
     async def test_a_session_that_may_run_here_is_claimed_on_its_own_host_and_on_none(
         self, open_store: OpenStore
     ) -> None:

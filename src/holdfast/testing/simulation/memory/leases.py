@@ -127,6 +127,9 @@ class Leases:
         unplaced = [found for found in self._order.with_slots() if _is_unplaced(found, now)]
         return list(dict.fromkeys((*stopping, *unplaced)))
 
+    def has_next(self, without_models: Collection[str]) -> bool:
+        return bool(self._order.next(1, lambda found: self._may_run(found, without_models)))
+
     def oldest_unclaimed(self) -> int | None:
         """Since when a session waits for a process to run it, and not just for a slot."""
         return min((found.runnable_since or 0 for found in self._order.with_slots()), default=None)
@@ -159,6 +162,8 @@ class Leases:
                 session.status = "idle"
         session.claims = session.claims if how == "failed" else 0
         session.noted_at = now if how == "for_another" else session.noted_at
+        if how == "gave_way":
+            session.runnable_since = self._order.end_of_line(session.key.owner, now)
         return True, "session"
 
     def nothing_came(self, session: SessionRecord, seen_tail: int) -> bool:

@@ -54,6 +54,10 @@ class Order:
         """Sessions that nobody holds, of owners who have a slot for them."""
         return [found for owner, free, _ in self._owners() if free > 0 for found in self._unheld(owner)]
 
+    def end_of_line(self, owner: Owner, now: int) -> int:
+        """Behind all others of their owner, whatever the clock says."""
+        return _end_of_line(self._db, owner, now)
+
     def _owners(self) -> list[tuple[Owner, int, int]]:
         """Who has sessions that wait: with how many free slots, and how many taken."""
         owners = dict.fromkeys(key.owner for key, found in self._db.sessions.items() if _waits(found))
@@ -66,6 +70,11 @@ class Order:
 
     def _unheld(self, owner: Owner) -> list[SessionRecord]:
         return [found for found in self._db.of_owner(owner) if _waits(found)]
+
+
+def _end_of_line(db: Database, owner: Owner, now: int) -> int:
+    line = [found for found in db.of_owner(owner) if _waits(found) and found.turn_id is None]
+    return max([now, *((found.runnable_since or 0) + 1 for found in line)])
 
 
 def _waits(session: SessionRecord) -> bool:
@@ -111,5 +120,4 @@ class Admission:
         """Where its session stands in line: behind all others of its owner, whatever the clock says."""
         if self._running is None:
             return self._now
-        line = [found for found in self._db.of_owner(self._owner) if _waits(found) and found.turn_id is None]
-        return max([self._now, *((found.runnable_since or 0) + 1 for found in line)])
+        return _end_of_line(self._db, self._owner, self._now)

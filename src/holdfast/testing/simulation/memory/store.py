@@ -250,6 +250,9 @@ class MemoryStore:
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read("glance", lambda: reading.glance(self._db, owner, since, limit))
 
+    async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
+        return await self._read("has_next", lambda: self._leases.has_next(without_models))
+
     async def oldest_unclaimed(self) -> int | None:
         return await self._read("oldest_unclaimed", self._leases.oldest_unclaimed)
 
