@@ -15,11 +15,14 @@ from holdfast.events.inbox import InboxItem, Message, Stop
 from holdfast.events.message import AssistantMessage
 from holdfast.events.session import SettingsChanged, Truncated
 from holdfast.events.task import TaskNotified
+from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import Claimed, StepStarted, TurnStarted
+from holdfast.server.operations import SessionOptions
 from holdfast.testing.evidence import Evidence, collect
 from holdfast.testing.invariants import check
-from holdfast.testing.journal import Asked, Failed, Opened, Shown
+from holdfast.testing.journal import Asked, Begun, Failed, Occupied, Opened, Shown, Unanswered
 from holdfast.testing.scenarios import BY_NAME
+from holdfast.testing.stage import OWN_TOOLS
 from holdfast.testing.trial import Trial
 from tests.crash.command import campaign
 
@@ -124,6 +127,36 @@ def replace_once_less(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, events=evidence.events[:last])
 
 
+# Several sessions, owners and nodes
+
+
+def run_two_at_a_time(evidence: Evidence) -> Evidence:
+    entered = tuple(Occupied(process=1, owner="anna", session=name, enters=True) for name in ("one", "two"))
+    return msgspec.structs.replace(evidence, journal=(*evidence.journal, *entered))
+
+
+def run_on_another_node(evidence: Evidence) -> Evidence:
+    assert evidence.row is not None
+    row = msgspec.structs.replace(evidence.row, host="north")
+    cast = tuple(Begun(process=effect.process, node="south", tools=OWN_TOOLS) for effect in evidence.effects)
+    return msgspec.structs.replace(evidence, row=row, cast=cast)
+
+
+def call_a_tool_where_it_is_not(evidence: Evidence) -> Evidence:
+    options = SessionOptions(tools=("append_line",))
+    needing = msgspec.structs.replace(evidence, scenario=msgspec.structs.replace(evidence.scenario, options=options))
+
+    def changed(body: Body) -> Body:
+        return msgspec.structs.replace(body, error="unknown_tool") if isinstance(body, ToolCompleted) else body
+
+    return with_bodies(needing, changed)
+
+
+def leave_a_write_unanswered(evidence: Evidence) -> Evidence:
+    entry = Unanswered(process=1, step="send m1", code="store_busy")
+    return msgspec.structs.replace(evidence, journal=(*evidence.journal, entry))
+
+
 # Tasks
 
 
@@ -222,6 +255,10 @@ def of_tasks() -> list[tuple[str, str, Tamper]]:
         ("keys_are_kept", "entrusted", with_a_key_that_works),
         ("what_is_replaced_is_taken_back", "replaced", take_nothing_back),
         ("what_is_replaced_is_taken_back", "replaced", replace_once_less),
+        ("slots_are_never_exceeded", "tools", run_two_at_a_time),
+        ("sessions_run_where_they_can", "tools", run_on_another_node),
+        ("sessions_run_where_they_can", "tools", call_a_tool_where_it_is_not),
+        ("nothing_fails_by_itself", "tools", leave_a_write_unanswered),
         *of_tasks(),
     ],
 )

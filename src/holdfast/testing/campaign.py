@@ -143,6 +143,10 @@ def plan(name: str, tally: Tally, seed: int, database: Database = "sqlite") -> I
                 yield msgspec.structs.replace(trial, kind="pair")
             case 8 | 9 | 10 if can_freeze(aims, database):
                 yield msgspec.structs.replace(trial, kind="freeze")
+            case 11 | 12 | 13 if BY_NAME[name].companion is not None:
+                yield msgspec.structs.replace(trial, aims=(*aims, f"+*#{chance.randint(1, len(places))}"))
+            case 14 | 15 if BY_NAME[name].companion is not None:
+                yield msgspec.structs.replace(trial, aims=(f"+*#{chance.randint(1, len(places))}",))
             case _:
                 yield trial
 

@@ -2,6 +2,7 @@
 same ids, and what was acknowledged it never asks for twice."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -278,6 +279,14 @@ class Client:
     def open(self, name: str) -> None:
         self.gate(name).set()
         self._news.set()
+
+    def is_first(self, name: str) -> bool:
+        """Whether no process of the trial has asked this for that name."""
+        try:
+            os.close(os.open(self._work.with_name(name), os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        return True
 
     def passed(self, part: str) -> bool:
         """Whether this process passed a crash point whose name has this part."""

@@ -165,7 +165,7 @@ CROWD_SCENARIOS: tuple[Scenario, ...] = (
         "two-nodes",
         beside=(
             _session("anna", "free", _one_turn, *_WORK),
-            _session("ben", "tooled", _one_turn, says("I will.", "note"), DONE, options=_NEEDS_NOTE),
+            _session("ben", "tooled", _one_turn, says("I will.", "note"), DONE, options=_NEEDS_NOTE, by_companion=True),
             _session("cleo", "south", _one_turn, *_WORK, options=_HERE, by_companion=True),
             _session("dora", "south-too", _one_turn, *_WORK, by_companion=True),
         ),

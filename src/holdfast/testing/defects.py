@@ -29,7 +29,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
 from holdfast.store.store import Accepted, FenceMissed, LedgerEntry, Outcome, Refused, Rejected, Segment, Snapshot, Unit
 from holdfast.store.tasks import TaskRow
-from holdfast.testing import postgres_defects
+from holdfast.testing import crowd_defects, postgres_defects
 from holdfast.testing.planting import replace as _replace
 from holdfast.testing.trial import Database, Kind
 from holdfast.turns import loop, tool_call
@@ -535,6 +535,48 @@ DEFECTS: tuple[Defect, ...] = (
         name="news is consumed and not told",
         plant=_lose_news,
         scenarios=("task-mid-turn",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="progress does not reset the count of claims",
+        plant=crowd_defects.forget_progress,
+        scenarios=("deadly-steps",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a session is let go of while a cancelled tool still runs",
+        plant=crowd_defects.let_go_of_what_still_runs,
+        scenarios=("stop-late-tool",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a batch drops the units of all sessions but one",
+        plant=crowd_defects.drop_from_sqlite_batches,
+        scenarios=("crowd", "slots"),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="owners who can't be served here shut out the others",
+        plant=crowd_defects.shut_out_on_sqlite,
+        scenarios=("renamed-node",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="an owner has more turns running than slots",
+        plant=crowd_defects.count_no_slots,
+        scenarios=("slots",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a session is run on a node without its files",
+        plant=crowd_defects.run_without_files,
+        scenarios=("two-nodes",),
+        near="put:message",
+    ),
+    Defect(
+        name="a session is run by a process without its tools",
+        plant=crowd_defects.run_without_tools_on_sqlite,
+        scenarios=("two-nodes",),
         kinds=("calm",),
     ),
 )

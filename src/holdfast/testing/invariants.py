@@ -521,6 +521,10 @@ def sessions_run_where_they_can(evidence: Evidence) -> Iterator[str]:
             yield f"{effect.tool} of a session on {host} ran on {begun.node}"
         if missing := needs.difference(begun.tools):
             yield f"a session that needs {sorted(missing)} ran on {begun.node}, which has none of it"
+    started = {body.tool_call_id: body.tool_name for body in _of(evidence, tool.ToolStarted)}
+    for body in _of(evidence, tool.ToolCompleted):
+        if body.error == "unknown_tool" and started.get(body.tool_call_id) in needs:
+            yield f"{started[body.tool_call_id]} was called where it is not, though the session needs it"
 
 
 # Commands

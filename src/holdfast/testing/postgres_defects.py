@@ -19,6 +19,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
+from holdfast.testing import crowd_defects
 from holdfast.testing.planting import altered, replace
 
 LATE_SECONDS: Final = 0.02
@@ -218,5 +219,8 @@ PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "what a turn waits for is not ended with it": _leave_commands,
     "a task is killed without a wish": _kill_without_a_wish,
     "the commands of a deleted session are forgotten": _forget_commands,
+    "a batch drops the units of all sessions but one": crowd_defects.drop_from_postgres_batches,
+    "owners who can't be served here shut out the others": crowd_defects.shut_out_on_postgres,
+    "a session is run by a process without its tools": crowd_defects.run_without_tools_on_postgres,
 }
 """By the name of the defect."""

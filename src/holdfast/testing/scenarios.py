@@ -19,7 +19,7 @@ from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
 from holdfast.testing.client import Client
 from holdfast.testing.crowd_scenarios import CROWD_SCENARIOS
-from holdfast.testing.scenario import COMPLETED, DONE, M1, M1_M2, Scenario, rule, says
+from holdfast.testing.scenario import COMPLETED, DONE, M1, M1_M2, USAGE, Scenario, rule, says
 from holdfast.testing.stage import HOLD_FOR_THE_STOP
 from holdfast.testing.task_scenarios import TASK_SCENARIOS
 
@@ -100,6 +100,15 @@ async def _stop_tool(client: Client) -> None:
     await client.until(lambda: any(isinstance(event.body, ToolAttempted) for event in client.events))
     await client.stop("s1")
     await client.turns_end(1)
+    await client.send("m2", "second")
+    await client.turns_end(2)
+
+
+async def _stop_late_tool(client: Client) -> None:
+    """What was stopped is still ending when the next message comes."""
+    await client.send("m1", "first")
+    await client.until(lambda: any(isinstance(event.body, ToolAttempted) for event in client.events))
+    await client.stop("s1")
     await client.send("m2", "second")
     await client.turns_end(2)
 
@@ -255,6 +264,13 @@ async def _replaced(client: Client) -> None:
 # The scenarios
 
 _LOOKUP = ClientTool(name="lookup", description="Look something up.", parameters={"type": "object"})
+
+
+def _deadly_step(number: int) -> Reply:
+    """It ends its process once, after the progress of the step before."""
+    call = ScriptedCall("put_line", {"text": f"line {number}"})
+    return Reply(text=f"Well then die{number} and now", tool_calls=(call,), usage=USAGE)
+
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
@@ -484,6 +500,24 @@ SCENARIOS: tuple[Scenario, ...] = (
         says=M1_M2,
         ends={"m1": ("error",), "m2": COMPLETED},
         kills_itself=True,
+    ),
+    Scenario(
+        name="deadly-steps",
+        stages=(_one_turn,),
+        rules=(rule("first", *map(_deadly_step, range(7)), DONE),),
+        says=M1,
+        ends={"m1": COMPLETED},
+        kills_itself=True,
+    ),
+    Scenario(
+        name="stop-late-tool",
+        stages=(_stop_late_tool,),
+        rules=(
+            rule("first", says("I will.", "end_late"), says("And now hold-for-ever.")),
+            rule("second", says("I will.", "occupy"), DONE),
+        ),
+        says=M1_M2,
+        ends={"m1": ("stopped",), "m2": COMPLETED},
     ),
     *TASK_SCENARIOS,
     *CROWD_SCENARIOS,

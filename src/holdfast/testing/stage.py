@@ -35,9 +35,10 @@ STOPPING_SECONDS = 0.1
 
 class StagedModel(ScriptedModel):
     """Plays the script; some words in it are stage directions. Before `hold…` it waits for the gate of that name; after
-    `hold-for-the-stop` it says so and goes on once a stop is on its way, with nothing else to write; and `poison` ends
-    the process. `THE-TASK` in a call is the last task that a tool result names. No two answers, in whatever process,
-    begin alike: one that is put in the place of another shows. What it is told of tasks goes into the journal."""
+    `hold-for-the-stop` it says so and goes on once a stop is on its way, with nothing else to write; `poison` ends the
+    process, and `die…` does so once in a trial. `THE-TASK` in a call is the last task that a tool result names. No two
+    answers, in whatever process, begin alike: one that is put in the place of another shows. What it is told of tasks
+    goes into the journal."""
 
     def __init__(self, script: Script, client: Client, journal: Journal) -> None:
         super().__init__(script)
@@ -63,7 +64,7 @@ class StagedModel(ScriptedModel):
             await self._client.gate(word).wait()
             if word == HOLD_FOR_THE_STOP:
                 await self._until_stopping()
-        elif word == "poison":
+        elif (word.startswith("die") and self._client.is_first(word)) or word == "poison":
             os.kill(os.getpid(), signal.SIGKILL)
         await super().pace(answer, index)
 
@@ -143,14 +144,37 @@ def tools_for(client: Client, journal: Journal, effects_of: Callable[[ToolContex
         journal.add(msgspec.structs.replace(entered, enters=False))
         return affect("occupy", context)
 
-    return (append_line, put_line, note, guarded_line, wait_here, occupy, *BUILT_IN)
+    @tool(permission="allow")
+    async def end_late(text: str, context: ToolContext) -> str:
+        """Begin, wait until it is cancelled, and be a while about ending."""
+        affect("end_late", context)
+        entered = Occupied(process=journal.process, owner=context.owner, session=context.session_id, enters=True)
+        journal.add(entered)
+        try:
+            await client.gate("never").wait()
+        finally:
+            await _still_running(LATE_SECONDS)
+            journal.add(msgspec.structs.replace(entered, enters=False))
+        return "never"
+
+    return (append_line, put_line, note, guarded_line, wait_here, occupy, end_late, *BUILT_IN)
 
 
-OCCUPIED_SECONDS = 0.01
+OCCUPIED_SECONDS = 0.02
+LATE_SECONDS = 0.25
+"""Longer than it takes to begin the next turn, if that does not wait."""
+
+
+async def _still_running(seconds: float) -> None:
+    """Go on for so long, however often this task is cancelled."""
+    pause = asyncio.ensure_future(asyncio.sleep(seconds))
+    while not pause.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(pause)
 
 
 REPEATABLE = frozenset({"put_line", "occupy"})
 """Tools that declared that they may run again for the same call."""
 
-OWN_TOOLS = ("append_line", "put_line", "note", "guarded_line", "wait_here", "occupy")
+OWN_TOOLS = ("append_line", "put_line", "note", "guarded_line", "wait_here", "occupy", "end_late")
 TOOL_NAMES = (*OWN_TOOLS, *(tool.name for tool in BUILT_IN))
