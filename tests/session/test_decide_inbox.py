@@ -5,12 +5,25 @@ import pytest
 
 from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.context import AssistantTurn, UserText
 from holdfast.events.ids import Fence, RequestId, ToolCallId
-from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer, UnknownItem
+from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, Stop, StopCause, ToolAnswer, UnknownItem
 from holdfast.events.request import Decision
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import MODEL, REJECTED, UNKNOWN_OUTCOME, Append, Interrupt, Promoted, Release, RunTools
+from holdfast.session.decide import (
+    MODEL,
+    REJECTED,
+    STOPPED_LINE,
+    UNKNOWN_OUTCOME,
+    Append,
+    Interrupt,
+    InterruptedCall,
+    Promoted,
+    Release,
+    RunTools,
+)
 from holdfast.session.fold import INTERRUPTED
+from holdfast.session.history import context
 from holdfast.session.state import Phase, State
 from tests.session.logs import (
     ASKS,
@@ -144,7 +157,8 @@ def test_an_answer_before_a_stop_counts_and_the_approved_call_is_not_run() -> No
     assert kinds(then) == ["Aborted", "ToolCompleted", "StepEnded", "TurnEnded"]
     interrupted = then.events[1]
     assert isinstance(interrupted, tool.ToolCompleted)
-    assert (interrupted.content, interrupted.error) == (INTERRUPTED, "interrupted")
+    assert interrupted.content == "The user stopped the turn before this tool was run."
+    assert interrupted.error == "interrupted"
     assert then.promotes == [Promoted(2, "stopped")]
 
 
@@ -178,16 +192,16 @@ def test_a_stop_interrupts_what_runs_before_it_writes() -> None:
 @pytest.mark.parametrize(
     ("log", "shown", "written"),
     [
-        ([], (), ["Aborted", "StepEnded", "TurnEnded"]),
-        ([], (text("Half"),), ["Aborted", "AssistantMessage", "StepEnded", "TurnEnded"]),
+        ([], (), ["Aborted", "StepEnded", "Noted", "TurnEnded"]),
+        ([], (text("Half"),), ["Aborted", "AssistantMessage", "StepEnded", "Noted", "TurnEnded"]),
         (
             [],
             (text("Half"), call("c9")),
-            ["Aborted", "AssistantMessage", "ToolCompleted", "StepEnded", "TurnEnded"],
+            ["Aborted", "AssistantMessage", "ToolCompleted", "StepEnded", "Noted", "TurnEnded"],
         ),
-        ([said(text("Whole."))], (), ["Aborted", "StepEnded", "TurnEnded"]),
+        ([said(text("Whole."))], (), ["Aborted", "StepEnded", "Noted", "TurnEnded"]),
         ([said(call())], (), ["Aborted", "ToolCompleted", "StepEnded", "TurnEnded"]),
-        ([said(call()), result()], (), ["Aborted", "StepEnded", "TurnEnded"]),
+        ([said(call()), result()], (), ["Aborted", "StepEnded", "Noted", "TurnEnded"]),
         (
             [said(call()), PERMISSION, WAITING],
             (),
@@ -203,7 +217,7 @@ def test_a_stop_interrupts_what_runs_before_it_writes() -> None:
             (),
             ["Aborted", "UserInputCompleted", "ToolCompleted", "StepEnded", "TurnEnded"],
         ),
-        ([said(text("Done.")), step_ended(1)], (), ["Aborted", "TurnEnded"]),
+        ([said(text("Done.")), step_ended(1)], (), ["Aborted", "Noted", "TurnEnded"]),
     ],
 )
 def test_a_stop_ends_the_turn_in_any_phase_and_leaves_nothing_open(
@@ -227,11 +241,94 @@ def test_what_was_shown_before_a_stop_is_kept_as_it_was() -> None:
     assert stopped.events[1] == said(*blocks, interrupted=True)
 
 
-def test_a_call_that_had_begun_when_it_was_stopped_has_an_unknown_outcome() -> None:
+@pytest.mark.parametrize(
+    ("found", "rest"),
+    [
+        (None, " while this tool ran. Whether it took effect is unknown: check before doing it again."),
+        (
+            InterruptedCall(has_ended=False),
+            " while this tool ran. It was told to end, but was still running then: it may still take effect.",
+        ),
+        (
+            InterruptedCall(has_ended=True),
+            " while this tool ran, which was ended. What it had done by then stays: check before doing it again.",
+        ),
+        (
+            InterruptedCall(has_ended=True, known="The command was killed."),
+            " while this tool ran, which was ended. What is known of it:\nThe command was killed.",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("cause", "by"),
+    [
+        ("stopped", "The user stopped the turn"),
+        ("suspended", "The session was suspended"),
+        ("not continued", "The session was resumed without this turn"),
+    ],
+)
+def test_a_call_that_had_begun_when_it_was_stopped_says_who_stopped_it_and_what_is_known(
+    found: InterruptedCall | None, rest: str, cause: StopCause, by: str
+) -> None:
     state = state_of(*begun(), said(call()), attempted())
-    completed = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})).events[1]
+    known = {"c1": found} if found is not None else {}
+    stop = Stop(stop_id="s", turn_id=TURN, cause=cause)
+    stopped = appended(state, deciding(inbox=put(stop), facts={"c1": HERE}, interrupted=known))
+    (completed,) = [body for body in stopped.events if isinstance(body, tool.ToolCompleted)]
+    assert (completed.content, completed.error, completed.success) == (by + rest, "interrupted", False)
+
+
+def test_a_call_that_a_crash_left_is_not_blamed_on_a_person() -> None:
+    state = state_of(*begun(), said(call()), attempted())
+    (completed,) = appended(state, deciding(facts={"c1": HERE})).events
     assert isinstance(completed, tool.ToolCompleted)
     assert completed.content == UNKNOWN_OUTCOME
+    given_up = deciding(claims_without_progress=Bounds().max_claims_without_progress + 1, facts={"c1": HERE})
+    poisoned = appended(state, given_up).events[0]
+    assert isinstance(poisoned, tool.ToolCompleted)
+    assert poisoned.content == UNKNOWN_OUTCOME
+
+
+def test_what_is_known_of_a_stopped_call_is_shown_to_the_model_in_part_if_it_is_long() -> None:
+    state = state_of(*begun(), said(call()), attempted())
+    known = {"c1": InterruptedCall(has_ended=True, known="x" * 500)}
+    inputs = deciding(inbox=put(stops()), facts={"c1": HERE}, interrupted=known, bounds=Bounds(max_tool_characters=100))
+    completed = appended(state, inputs).events[1]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert completed.content.endswith("x" * 500)
+    assert completed.preview is not None
+    assert len(completed.preview) < len(completed.content)
+
+
+@pytest.mark.parametrize("shown", [(), (text("Half a sen"),)])
+def test_after_a_stop_in_mid_reply_the_model_is_sent_what_it_said_and_that_the_user_stopped_it(
+    shown: tuple[message.Block, ...],
+) -> None:
+    state = state_of(*begun())
+    before = context(state)
+    stopped = after(state, appended(state, deciding(inbox=put(stops()), shown=shown)))
+    cut = [AssistantTurn("Half a sen")] if shown else []
+    told = (*before, *cut, UserText(STOPPED_LINE))
+    assert context(stopped) == told
+    started = after(stopped, appended(stopped, deciding(inbox=put(sends("Go on")))))
+    assert context(started) == (*told, UserText("Go on")), "what was sent stays the beginning"
+
+
+def test_a_stopped_call_tells_the_model_of_the_stop_once() -> None:
+    state = state_of(*begun(), said(call()), attempted())
+    stopped = after(state, appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})))
+    told = [found for found in context(stopped) if "The user stopped" in str(found)]
+    assert len(told) == 1
+
+
+def test_in_a_copilot_session_stopped_calls_are_closed_in_its_own_words_and_the_model_is_told_who_stopped() -> None:
+    started = msgspec.structs.replace(STARTED, conventions="copilot")
+    state = state_of(started, *begun()[1:], said(call()), attempted())
+    stopped = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE}))
+    completed = stopped.events[1]
+    assert isinstance(completed, tool.ToolCompleted)
+    assert completed.content == INTERRUPTED
+    assert message.Noted(text=STOPPED_LINE, reason="stopped") in stopped.events
 
 
 def test_a_message_behind_a_stop_waits_for_the_turns_end() -> None:

@@ -21,14 +21,15 @@ from holdfast.commands.errors import IsolationUnavailable
 from holdfast.commands.folder import CommandFolder
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import ToolCompleted
-from holdfast.models.scripted import Reply
+from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.session.permissions import judge, session_rule
 from holdfast.store.clock import SystemClock
 from holdfast.store.tasks import TaskEnding
 from holdfast.tools import shell
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.exec import Exec, exec_tool
-from tests.faults.world import bodies_of, call, comes_true, patience, runtime_on, scripted
+from holdfast.turns import cancelled_tools
+from tests.faults.world import bodies_of, call, comes_true, patience, runtime_on, scripted, told
 from tests.tools.conftest import end_supervisor
 from tests.tools.shells import SECRET, Session, decoded, file_says, sessions_in, task_in
 from tests.tools.using import asked, context, is_alive
@@ -806,6 +807,27 @@ async def test_a_stop_of_the_turn_ends_the_command_and_is_its_result(tmp_path: P
         await all_gone(family)
         (found,) = await bodies_of(session, ToolCompleted)
         assert (found.success, found.error) == (False, "interrupted")
+
+
+async def test_a_stop_of_the_turn_says_that_the_user_stopped_the_command_and_what_it_had_written(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 20)
+    command = "echo step 1 of 3; echo careful >&2; touch begun; exec tail -f /dev/null"
+    model = ScriptedModel(told(go=(call("exec", command=command),), became=(Reply(text="{last_tool_result}"),)))
+    async with runtime_on(tmp_path / "holdfast.db", model) as runtime, patience():
+        session = await runtime.session(working_directory=str(home), allow=("shell",))
+        sent = await session.send("Go")
+        await comes_true((home / "begun").exists)
+        await session.stop()
+        assert (await session.result_of(sent.message_id)).reason == "stopped"
+        (found,) = await bodies_of(session, ToolCompleted)
+        assert (found.success, found.error) == (False, "interrupted")
+        said, known, *written = found.content.splitlines()
+        assert said == "The user stopped the turn while this tool ran, which was ended. What is known of it:"
+        assert known == "The command was killed. It had written:"
+        assert sorted(written) == ["careful", "step 1 of 3"]
+        assert (await session.run("What became of it?")).text == found.content, "the model reads the same"
 
 
 async def test_a_blocked_sleep_is_an_error_that_nobody_is_asked_about(tmp_path: Path, home: Path) -> None:

@@ -94,11 +94,14 @@ class Sealed(Body, frozen=True, tag="holdfast.sealed"):
     cause: SealCause
 
 
+NoteReason = Literal["interrupted", "empty answer", "repeated call", "last round", "stopped"]
+
+
 class Noted(Body, frozen=True, tag="holdfast.noted"):
     """A user-role line for the model only: people did not write it and do not see it."""
 
     text: str
-    reason: Literal["interrupted", "empty answer", "repeated call", "last round"]
+    reason: NoteReason
 
 
 class Usage(Body, frozen=True, tag="assistant.usage"):

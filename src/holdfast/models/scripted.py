@@ -44,6 +44,7 @@ from holdfast.models.title_request import asks_for_title
 FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
 
 INTERRUPTED_NOTE = "Your reply was interrupted"
+STOPPED_NOTE = "The user stopped your work here"
 """How the runtime's note begins that follows an answer which a crash cut short."""
 
 TASK_NEWS = "<task-notification>"
@@ -262,6 +263,9 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
                 break  # The turn before this one had its answer.
             case AssistantTurn():
                 cut_follows = False
+            case UserText(text) if text.startswith(STOPPED_NOTE):
+                if user is not None and catch_all is not None:
+                    break  # The turn before this one is over.
             case UserText(text, images):
                 is_note = text.startswith(script.notes)
                 if user is None and not is_note:

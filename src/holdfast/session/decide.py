@@ -43,6 +43,7 @@ TITLE_CHARACTERS = 60
 _Id = TypeVar("_Id", bound=str)
 
 SEALED_LINE = "Your reply was interrupted; answer again."
+STOPPED_LINE = "The user stopped your work here, before this turn was finished."
 EMPTY_LINE = "You ended without a visible answer. Sum up for the user, in a line or two, what was done and found."
 LAST_ROUND_LINE = "This is the last round of this turn: sum up what was done, without calling tools."
 REPEATED_LINE = (
@@ -75,6 +76,15 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     allow_freeform: bool = True
 
 
+class InterruptedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose tool was told to end because its turn is being ended."""
+
+    has_ended: bool
+    """False: it does not heed that, or takes its time."""
+    known: str = ""
+    """What its tool said of how it ended, or gave back."""
+
+
 class Inputs(msgspec.Struct, kw_only=True):
     """What a decision is made on beside the state."""
 
@@ -86,6 +96,8 @@ class Inputs(msgspec.Struct, kw_only=True):
     """Blocks of the message in flight that were committed, and so may have been seen."""
     running: frozenset[str] = frozenset()
     facts: Mapping[ToolCallId, CallFacts] = {}
+    interrupted: Mapping[ToolCallId, InterruptedCall] = {}
+    """Calls that this holder interrupted, in order to end the turn."""
     claims_without_progress: int = 0
     eligible: bool = True
     readable: tuple[str, ...] = ()
@@ -309,11 +321,14 @@ def _ended_by(state: State, inputs: Inputs, current: Turn, cause: StopCause) -> 
     match cause:
         case "stopped":
             aborted = turn.Aborted(reason="user_initiated")
-            return end_early(state, inputs, current, "stopped", first=[aborted], why="Session aborted")
+            stopping = Ending(why="Session aborted", by="The user stopped the turn", note=STOPPED_LINE)
+            return end_early(state, inputs, current, "stopped", stopping, first=[aborted])
         case "suspended":
-            return end_early(state, inputs, current, "stopped", why="Session suspended")
+            suspending = Ending(why="Session suspended", by="The session was suspended")
+            return end_early(state, inputs, current, "stopped", suspending)
         case "not continued":
-            return end_early(state, inputs, current, "interrupted", why="The session was resumed without it")
+            resuming = Ending(why="The session was resumed without it", by="The session was resumed without this turn")
+            return end_early(state, inputs, current, "interrupted", resuming)
 
 
 def _for_another(state: State, inputs: Inputs) -> Action:
@@ -405,34 +420,47 @@ def _poisoned(state: State, inputs: Inputs, current: Turn) -> Append:
     return end_early(state, inputs, current, "error", last=[error])
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a turn that is ended early, and not by a crash."""
+
+    why: str = ""
+    """For whoever was asked something."""
+    by: str = ""
+    """For the model, of calls that are left without a result: the first half of a sentence. Empty: a crash."""
+    note: str = ""
+    """A line for the model, where no call tells it of the end."""
+
+
 def end_early(
     state: State,
     inputs: Inputs,
     current: Turn,
     reason: turn.EndReason,
+    ending: Ending = Ending(),  # noqa: B008
     *,
     first: Iterable[Body] = (),
     last: Iterable[Body] = (),
-    why: str = "",
 ) -> Append:
     """End a turn wherever it is: what was shown is kept, and everything open is closed. What ended it stands `first`,
-    or, where it is the outcome, `last`; `why` is told to whoever was asked something. What became of tasks meanwhile is
-    taken in, so that it is told next time and does not start a turn right behind the one that somebody stopped."""
-    ending = Append(drops_segments=True, ends_commands=True, events=list(first), promotes=_news_promotions(inputs))
+    or, where it is the outcome, `last`. What became of tasks meanwhile is taken in, so that it is told next time and
+    does not start a turn right behind the one that somebody stopped."""
+    written = Append(drops_segments=True, ends_commands=True, events=list(first), promotes=_news_promotions(inputs))
     if state.phase is Phase.CALLING_MODEL and inputs.shown:
-        ending.events.extend(cut_message(current.message_id, inputs.shown))
+        written.events.extend(cut_message(current.message_id, inputs.shown))
     for opened in state.requests.values():
-        ending.events.append(_cancelled(opened.request_id, opened.kind, opened.tool_call_id, why))
-        ending.closes.append(opened.request_id)
+        written.events.append(_cancelled(opened.request_id, opened.kind, opened.tool_call_id, ending.why))
+        written.closes.append(opened.request_id)
     reply = state.reply()
-    for call in reply.unfinished() if reply else ():
-        ending.events.append(_interrupted(state, call))
+    unfinished = reply.unfinished() if reply else []
+    written.events.extend(_interrupted(state, inputs, call, ending.by) for call in unfinished)
     if state.phase is not Phase.BETWEEN_STEPS:
-        ending.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
-    ending.events.extend(_news(inputs))
-    ending.events.extend(last)
-    ending.events.append(_turn_ended(inputs, current, reason))
-    return ending
+        written.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
+    written.events.extend(_news(inputs))
+    if ending.note and (not unfinished or state.conventions == "copilot"):
+        written.events.append(message.Noted(text=ending.note, reason="stopped"))
+    written.events.extend(last)
+    written.events.append(_turn_ended(inputs, current, reason))
+    return written
 
 
 def cut_message(message_id: MessageId, shown: Iterable[Block]) -> list[Body]:
@@ -459,10 +487,34 @@ def sealed(
     ]
 
 
-def _interrupted(state: State, call: Call) -> Body:
-    is_known = call.attempts == 0 or state.conventions == "copilot"
-    text = INTERRUPTED if is_known else UNKNOWN_OUTCOME
-    return _refusal(call.tool_call_id, text, "interrupted")
+def _interrupted(state: State, inputs: Inputs, call: Call, by: str) -> Body:
+    if state.conventions == "copilot":
+        text = INTERRUPTED
+    elif by:
+        text = _how_far_it_came(call, inputs.interrupted.get(call.tool_call_id), by)
+    else:
+        text = INTERRUPTED if call.attempts == 0 else UNKNOWN_OUTCOME
+    return tool.ToolCompleted(
+        tool_call_id=call.tool_call_id,
+        success=False,
+        content=text,
+        preview=preview(text, inputs.bounds.max_tool_characters, call.tool_call_id),
+        error="interrupted",
+    )
+
+
+def _how_far_it_came(call: Call, found: InterruptedCall | None, by: str) -> str:
+    if call.attempts == 0:
+        return f"{by} before this tool was run."
+    if found is None:
+        return f"{by} while this tool ran. Whether it took effect is unknown: check before doing it again."
+    if not found.has_ended:
+        return f"{by} while this tool ran. It was told to end, but was still running then: it may still take effect."
+    if not found.known:
+        return (
+            f"{by} while this tool ran, which was ended. What it had done by then stays: check before doing it again."
+        )
+    return f"{by} while this tool ran, which was ended. What is known of it:\n{found.known}"
 
 
 def _cancelled(request_id: RequestId, kind: RequestKind, tool_call_id: ToolCallId, why: str) -> Body:
@@ -720,7 +772,7 @@ def _repeated(state: State, inputs: Inputs, current: Turn) -> Action:
         "Say what you want done differently.",
         retryable=True,
     )
-    return end_early(state, inputs, current, "error", last=[error])
+    return end_early(state, inputs, current, "error", Ending(by="The turn was ended"), last=[error])
 
 
 # Small words

@@ -20,7 +20,7 @@ from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
-from holdfast.events.message import Image, ToolCallBlock
+from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
 from holdfast.events.session import ClientTool, Conventions, Mode, Provider
 
@@ -199,7 +199,7 @@ class Turn(msgspec.Struct):
     thinking: int | None = None
     failure: Failure | None = None
     failures_since_answer: int = 0
-    notes: list[Literal["interrupted", "empty answer", "repeated call", "last round"]] = []
+    notes: list[NoteReason] = []
     same_calls: dict[str, int] = {}
     no_worker_noted: bool = False
 

@@ -133,7 +133,7 @@ class CallCommand:
             raise ToolFailure(f"The command can't be run: {error}") from error
         except asyncio.CancelledError:
             if self._context.is_interrupted():
-                await asyncio.shield(self._kill())
+                await asyncio.shield(self._end())
             raise
 
     # Its start
@@ -203,9 +203,15 @@ class CallCommand:
                 if text := await watched.latest():
                     self._context.progress(text)
 
-    async def _kill(self) -> None:
+    async def _end(self) -> None:
+        """Kill it because its turn is ended, and leave word of how it ended and what it had written."""
         with contextlib.suppress(CommandsError):  # It had not started.
             await self.commands.kill(self.key, GRACE_SECONDS)
+            status = await self.commands.status(self.key)
+            if status is not None and status.outcome is not None:
+                written = await self.tail()
+                said = f"It had written:\n{written}" if written else "It had written nothing."
+                self._context.last_words = f"{_last_state(status.outcome)} {said}"
 
     # What became of it
 
@@ -314,6 +320,21 @@ def what_is_wrong(outcome: Outcome, ending: TaskEnding) -> str:
             return UNKNOWN_OUTCOME
         case "not_started":
             return f"The command can't be started: {outcome.detail}"
+
+
+def _last_state(outcome: Outcome) -> str:
+    """How a command stood when its turn was ended."""
+    match outcome.reason:
+        case "exited":
+            return f"The command had exited with code {outcome.exit_code}."
+        case "killed":
+            return "The command was killed."
+        case "time":
+            return "The command had been killed because its time was over."
+        case "lost":
+            return UNKNOWN_OUTCOME
+        case "not_started":
+            return "The command had not started."
 
 
 def _shell() -> str:

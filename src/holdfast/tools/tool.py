@@ -64,6 +64,8 @@ class ToolContext:
         self.is_interrupted = is_interrupted
         """Of a tool that is cancelled: whether the turn is ended, or only this process lets go of it, and another one
         goes on with what outlives a process."""
+        self.last_words = ""
+        """Left by a tool that is cancelled: what the model should know of how far it came."""
         self._report = report
         self._cancelled = threading.Event()
 

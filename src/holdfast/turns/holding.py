@@ -21,7 +21,7 @@ from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.observing.observer import Observer
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append
+from holdfast.session.decide import Append, InterruptedCall
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
 from holdfast.session.state import Phase, next_phase
 from holdfast.store.clock import Clock
@@ -87,6 +87,8 @@ class Holding:
         """The rules under which this session may read what its own commands wrote."""
         self.is_interrupting = False
         """What runs is being ended because the turn is, and not because this process lets go of the session."""
+        self.interrupted: dict[ToolCallId, Callable[[], InterruptedCall]] = {}
+        """For each call that was interrupted to end its turn: how far it has come."""
         self.state = folded.state
         self.is_partial = folded.is_partial
         """The state is only good for ending the turn: see `Folded`."""

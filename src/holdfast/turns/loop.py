@@ -119,6 +119,7 @@ class Loop:
                     self._takeover = None
                     if self.holding.state.turn is None:
                         self._is_spent = self.holding.is_partial
+                        self.holding.interrupted.clear()
                         self._claims = 0  # Whatever was wrong with that turn is not the fault of the next.
             case Interrupt():
                 self.holding.is_interrupting = True
@@ -180,6 +181,7 @@ class Loop:
             shown=holding.shown() if MODEL not in self._activities.running else (),
             running=self._activities.running,
             facts=self._facts,
+            interrupted={call: look() for call, look in holding.interrupted.items()},
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
             backgrounded=self._activities.running - holding.waited_for(),

@@ -7,6 +7,7 @@ crash leaves the outcome unknown, and the tool's own rule says what is to be don
 import asyncio
 import math
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from holdfast.events.task import TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
 from holdfast.observing.activity import begin_tool_call
-from holdfast.session.decide import Append, CallFacts, preview
+from holdfast.session.decide import Append, CallFacts, InterruptedCall, preview
 from holdfast.session.state import Call, Reply, State
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
 from holdfast.tasks.endings import shortened
@@ -161,6 +162,8 @@ async def _within_limit(holding: Holding, tool: Tool, arguments: Any, context: T
     except asyncio.CancelledError:
         context.cancel()
         holding.cancelled_tools.cancel(running)
+        if holding.is_interrupting:
+            holding.interrupted[context.tool_call_id] = partial(_interrupted_call, holding, running, context)
         raise
     if running.done() and not running.cancelled():
         return running.result()
@@ -175,6 +178,17 @@ def _limit(holding: Holding, tool: Tool) -> float | None:
     if tool.waits_by_itself:
         return None
     return min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
+
+
+def _interrupted_call(holding: Holding, running: "asyncio.Task[Outcome]", context: ToolContext) -> InterruptedCall:
+    """How far a call came whose turn is being ended, as far as its tool says by now."""
+    if not running.done():
+        return InterruptedCall(has_ended=False)
+    known = context.last_words if running.cancelled() else running.result().content
+    known = holding.redacted(codec.without_surrogates(known))
+    if codec.size_of(known) > holding.bounds.max_tool_result_bytes:
+        known = "What it gave back is too large to be kept."
+    return InterruptedCall(has_ended=True, known=known)
 
 
 class Outcome(msgspec.Struct, frozen=True):
