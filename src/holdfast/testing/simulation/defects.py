@@ -172,6 +172,16 @@ def _count_slots_late() -> None:
     _replace(Order, "_slots", lambda self, owner: (1, 0))
 
 
+def _forget_claims_not_given_back() -> None:
+    ended = Worker._ended
+
+    def forget(self: Worker, lease: Lease, task: asyncio.Task[None]) -> None:
+        self._held.pop(lease, None)
+        ended(self, lease, task)
+
+    _replace(Worker, "_ended", forget)
+
+
 # Accepting
 
 
@@ -367,6 +377,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("a session is taken from a holder that lives", _ignore_live_holder),
     Defect("a lease is trusted past its expiry", _trust_too_long),
     Defect("a claim whose outcome was not heard is forgotten", _forget_unheard_claims),
+    Defect("a claim that its task did not give back is forgotten", _forget_claims_not_given_back),
     Defect("trust is counted from the answer to a renewal", _trust_from_the_answer),
     Defect("progress never resets the count of claims", _never_reset_the_count),
     Defect("a lease is released before the cancelled tool has ended", _release_over_running_tools),
