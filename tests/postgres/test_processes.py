@@ -10,6 +10,7 @@ from holdfast.events.ids import Position
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Attachment, Committed, Unit
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.presence import client, decline_and_let_go, waiting
 from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, info, running, said, send, until_claimed
 from tests.postgres.others import Other
 
@@ -98,6 +99,46 @@ async def test_who_is_present_through_a_dead_process_is_gone_with_it(
     assert not await store.is_alive(token)
     assert await store.attachments(KEY) == ()
     assert await store.attach(Attachment(attachment_id="here", key=KEY, node="here"), ttl_seconds=60) == ()
+
+
+async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    other = await PostgresStore.open(postgres_url, node="there")
+    await waiting(store, client("a"))
+    await other.attach(client("b"), ttl_seconds=3600)
+    await decline_and_let_go(store, "a")
+    await execute(postgres_url, f"UPDATE holdfast.process SET alive_until = now() WHERE token = '{other.process}'")
+    assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
+    assert not await other.attached()
+    await other.close()
+
+
+async def test_a_dead_process_is_not_forgotten_before_every_session_of_its_clients_could_be_woken(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """A session whose row is locked is not waited for: the next look finds the process, and wakes the session."""
+    other = await PostgresStore.open(postgres_url, node="there")
+    await waiting(store, client("a"))
+    await other.attach(client("b"), ttl_seconds=3600)
+    await decline_and_let_go(store, "a")
+    await execute(postgres_url, f"UPDATE holdfast.process SET alive_until = now() WHERE token = '{other.process}'")
+    blocking = await asyncpg.connect(postgres_url)
+    async with blocking.transaction():
+        await blocking.execute("SELECT 1 FROM holdfast.session FOR UPDATE")
+        assert await store.claim(limit=MANY) == []
+    await blocking.close()
+    assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
+    await other.close()
+
+
+async def test_an_attachment_whose_time_is_over_wakes_a_session_where_another_client_declined(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    await waiting(store, client("a"), client("b"), declined="a")
+    await execute(postgres_url, "UPDATE holdfast.attachment SET expires_at = now() WHERE id LIKE '%/b'")
+    await store._liveness.show()
+    assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
 
 async def test_a_process_that_was_given_up_though_it_lives_starts_over(store: PostgresStore, postgres_url: str) -> None:

@@ -15,6 +15,7 @@ from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Block, TextBlock, ToolCallBlock
 from holdfast.events.task import NoticeKind
+from holdfast.session.permissions import NOBODY_COULD
 from holdfast.session.state import Phase
 from tests.session.world import BOUNDS, World
 
@@ -191,7 +192,7 @@ def test_a_model_that_never_stops_calling_tools_is_ended_after_the_last_round() 
 
 
 def test_the_world_is_wide_enough_to_mean_something() -> None:
-    log = [body for seed in range(60) for body in played(seed, 120).log]
+    log = [body for seed in range(150) for body in played(seed, 120).log]
     seen = {type(body) for body in log}
     assert set(PROGRESS) - seen == {session.Truncated}
     assert {body.reason for body in log if isinstance(body, turn.TurnEnded)} == {"completed", "stopped", "error"}
@@ -200,3 +201,4 @@ def test_the_world_is_wide_enough_to_mean_something() -> None:
     assert {"poisoned", "model_cut"} <= errors
     assert {body.notice.kind for body in log if isinstance(body, task.TaskNotified)} == set(get_args(NoticeKind))
     assert any(isinstance(body, turn.TurnStarted) and body.woken for body in log)
+    assert any(isinstance(body, request.PermissionCompleted) and body.decision == NOBODY_COULD for body in log)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.context import SystemText
-from holdfast.events.ids import Fence, MessageId, TaskId, ToolCallId
+from holdfast.events.ids import Fence, MessageId, RequestId, TaskId, ToolCallId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
@@ -36,6 +36,7 @@ from holdfast.session.decide import (
     Append,
     CallFacts,
     CallModel,
+    Deny,
     GoToBackground,
     Inputs,
     Interrupt,
@@ -48,6 +49,7 @@ from holdfast.session.decide import (
 )
 from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context
+from holdfast.session.permissions import NOBODY_COULD
 from holdfast.session.state import State, next_phase
 from tests.session.logs import STARTED, at
 
@@ -95,6 +97,9 @@ class World:
         """Calls whose commands run while the turn waits for them."""
         self.behind: list[TaskId] = []
         """Tasks that run."""
+        self.deciders: list[set[RequestId]] = [set() for _ in range(chance.randrange(1, 3))]
+        """One or two clients, with what each declined."""
+        self._denying: set[RequestId] = set()
         self.to_background: set[str] = set()
         """Running calls that were asked to end, and let their command go on."""
         self.contexts: list[Sent] = []
@@ -128,6 +133,8 @@ class World:
             self.stop()
         if self.happens(30):
             self.answer()
+        if self.state.requests and self.happens(20):
+            self.chance.choice(self.deciders).add(self.chance.choice(list(self.state.requests)))
         if self.happens(15):
             self.become_of_a_task()
         if self.happens(20) and self.in_front:
@@ -211,6 +218,7 @@ class World:
         """All that is in memory is gone. Another holder folds the log, from a snapshot if there was one."""
         self.running.clear()
         self.to_background.clear()
+        self._denying.clear()
         events = at(self.log)
         kept = self.chance.randrange(len(events) + 1)
         refolded = fold(events, restore(dump(fold(events[:kept]))))
@@ -236,6 +244,8 @@ class World:
             claims_without_progress=self._claims_now,
             eligible=self._eligible,
             backgrounded=frozenset(self.to_background),
+            deciders=tuple(map(frozenset, self.deciders)),
+            denying=frozenset(self._denying),
             takeover=self._takeover,
         )
 
@@ -264,6 +274,8 @@ class World:
             case GoToBackground(tool_call_id=tool_call_id):
                 assert tool_call_id in self.running - self.to_background, "asked twice, or not running"
                 self.to_background.add(tool_call_id)
+            case Deny(request_ids=request_ids):
+                self._deny(request_ids)
             case Pause():
                 assert self.running, "nothing would ever end this pause"
                 self._something_ends()
@@ -272,6 +284,16 @@ class World:
                 self._eligible = True
                 return not for_another
         return False
+
+    def _deny(self, request_ids: tuple[RequestId, ...]) -> None:
+        answered = {item.item.request_id for item in self.inbox if isinstance(item.item, Answer)}
+        for request_id in request_ids:
+            assert request_id not in self._denying, "denied twice"
+            assert request_id not in answered, "an answer that was accepted comes first"
+            assert self.state.requests[request_id].kind == "permission"
+            assert all(request_id in declined for declined in self.deciders)
+            self._denying.add(request_id)
+            self._put(Answer(request_id=request_id, answer_id="d", content=PermissionAnswer(decision=NOBODY_COULD)))
 
     def commit(self, written: Append) -> None:
         promoted = {found.sequence for found in written.promotes}

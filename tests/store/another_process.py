@@ -15,7 +15,7 @@ from holdfast.events.session import SessionInfo
 from holdfast.events.turn import Aborted
 from holdfast.store.errors import StoreError
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Committed, Key, Lease, Unit
+from holdfast.store.store import Attachment, Committed, Key, Lease, Unit
 
 
 def say(value: object) -> None:
@@ -40,6 +40,13 @@ class Told:
         lease = self._leases[-1]
         event = Event(Position(0), EventId("e"), 1, Aborted(reason="late"))
         return type(await self._store.commit(Unit(key=lease.key, fence=lease.fence, events=(event,)))).__name__
+
+    async def attach(self, session: str) -> object:
+        """Have a client that could decide permissions."""
+        key = Key(Owner("ann"), SessionId(session))
+        client = Attachment(attachment_id="there", key=key, node="there", capabilities=("permission",))
+        await self._store.attach(client, ttl_seconds=3600)
+        return self._store.process
 
     async def renew(self, ttl_seconds: str = "30") -> object:
         return await self._store.renew(ttl_seconds=float(ttl_seconds))

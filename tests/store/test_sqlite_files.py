@@ -31,6 +31,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.sweeper import SWEEP_EVERY
 from holdfast.store.store import Committed, Key, Unit
 from holdfast.store.turn_limits import TurnLimits
+from holdfast.testing.store_conformance.presence import client, decline_and_let_go, waiting
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
@@ -420,6 +421,27 @@ async def test_a_process_whose_liveness_file_was_removed_counts_as_dead_and_star
     assert await store.renew(ttl_seconds=30) is True
     await second.close()
     assert (await hold(store)).fence > claim.lease.fence
+
+
+async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
+    store: SqliteStore, other: Other
+) -> None:
+    await waiting(store, client("a"))
+    assert other.tell("attach first")
+    await decline_and_let_go(store, "a")
+    other.signal(signal.SIGKILL)
+    other.running.wait()
+    assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
+    assert [found.attachment_id for found in await store.attachments(KEY)] == ["a"]
+
+
+async def test_an_attachment_whose_time_is_over_wakes_a_session_where_another_client_declined(
+    store: SqliteStore, path: Path
+) -> None:
+    await waiting(store, client("a"), client("b"), declined="a")
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE attachment SET expires_at = 0 WHERE id LIKE '%/b'")
+    assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
 
 async def test_what_a_dead_process_left_is_buried(store: SqliteStore, other: Other, path: Path) -> None:

@@ -72,7 +72,7 @@ CHANGE_TRIES: Final = 20
 """How often a change is decided anew because something else was appended meanwhile."""
 
 MISSED_EVENTS: Final = 1_000
-"""How many events are folded at most before a change is decided anew."""
+"""How many events are read at a time before a change is decided anew."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -320,7 +320,8 @@ class Operations:
             if last is not None:
                 await self._take_granted(key, written)
                 return last
-            fold(await self.store.events_after(key, state.head, limit=MISSED_EVENTS), state)
+            while missed := await self.store.events_after(key, state.head, limit=MISSED_EVENTS):
+                fold(missed, state)
         raise Conflict("changed_meanwhile", "The session kept changing while this was written. Try again.")
 
     async def change_model(self, key: Key, model: str) -> None:
@@ -644,13 +645,19 @@ class Operations:
         *,
         tools: tuple[str, ...] = (),
         capabilities: tuple[str, ...] = (),
+        declined: tuple[RequestId, ...] = (),
         ttl_seconds: float = 60,
     ) -> tuple[Attachment, ...]:
-        """Say that a client is present, and what it can run and answer. To be repeated before the time is over.
-        The others that are."""
+        """Say that a client is present, what it can run and answer, and what it declined before. To be repeated before
+        the time is over. The others that are."""
         self._check_id("attachment", attachment_id)
         found = Attachment(
-            attachment_id=attachment_id, key=key, node=self._node, tools=tools, capabilities=capabilities
+            attachment_id=attachment_id,
+            key=key,
+            node=self._node,
+            tools=tools,
+            capabilities=capabilities,
+            declined=declined,
         )
         others = await self.store.attach(found, ttl_seconds=ttl_seconds)
         if isinstance(others, Clash):

@@ -5,7 +5,9 @@ connection or its process. What is asked of clients belongs to the session: it s
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -15,22 +17,29 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Key, RequestId
 from holdfast.events.inbox import Stop
 from holdfast.events.session import ClientTool, SessionResumed, SettingsChanged, ToolDelivered
+from holdfast.live.live import Changed
 from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.server.operations import Operations
+from holdfast.session.decide import declined_by_all
+from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import Call, OpenRequest, State
 from holdfast.store.clock import Clock
-from holdfast.store.store import Attachment, Store
+from holdfast.store.errors import StoreError
+from holdfast.store.store import Attachment, Store, declined_by_each
 
-A_YEAR_SECONDS = 365 * 86_400.0
+log = logging.getLogger(__name__)
+
+A_YEAR_SECONDS: Final = 365 * 86_400.0
 """A client whose connection this process watches needs no renewal: it goes with the connection, or the process."""
-
-ANSWERS_PERMISSIONS = "permission"
-"""The capability of a client that has somebody, or something, to decide permissions."""
 
 ANSWERS_QUESTIONS = "question"
 """The capability of a client that has somebody to answer what the model asks."""
 
-NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
+RESTORE_EVERY_SECONDS: Final = 5.0
+"""How often a process makes sure that the database has its clients: it may have given the process up, or lost them."""
+
+DECLINE_TRIES: Final = 3
+"""How often a decline is tried at most, each time after the client's attachment was found to be gone."""
 
 
 SettingsOf = Callable[[State], Awaitable[SettingsChanged]]
@@ -57,13 +66,27 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     event: SessionResumed
 
 
+class _Client:
+    """A client that is connected to this process, as its attachment is to say."""
+
+    def __init__(self, arrival: Arrival) -> None:
+        self.arrival = arrival
+        self.declined: set[RequestId] = set()
+
+
 class Presence:
-    """Over the same store as the operations."""
+    """The clients of one process, over the same store as the operations.
+
+    A process that is silent for too long is given up, and its attachments with it, though its clients are connected
+    still. So the process compares what it knows with what the database has, again and again, and attaches anew whoever
+    is missing there."""
 
     def __init__(self, operations: Operations, store: Store, clock: Clock) -> None:
         self._operations = operations
         self._store = store
         self._clock = clock
+        self._clients: dict[tuple[Key, str], _Client] = {}
+        self._restoring: asyncio.Task[None] | None = None
         self._resuming: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untidy: set[Key] = set()
         """Sessions with tools on offer whose client left in the middle of a call."""
@@ -145,13 +168,13 @@ class Presence:
     async def leave(self, key: Key, attachment_id: str) -> bool:
         """A client is gone: its tools go with it, unless it was the last. Then they stay on offer, and whoever comes
         back runs what was asked of them meanwhile. Whether it was the last."""
+        self._clients.pop((key, attachment_id), None)
         left = await self._store.detach(key, attachment_id)
         if not left:
             return left is not None
+        self._operations.live.publish(key, Changed())
         try:
             await self._keep_only(key, left)
-            for request in (await self._operations.state(key)).requests.values():
-                await self._deny_if_nobody_can(key, request)
         except NotFound:
             pass  # It was deleted meanwhile.
         except Conflict:
@@ -183,23 +206,68 @@ class Presence:
         """The client was never really there: what it asked for was refused."""
         await self.leave(key, attachment_id)
 
-    async def settle(self, key: Key, request_id: RequestId) -> bool:
-        """Look again whether anybody is left who could decide. Whether the request is open still."""
-        request = (await self._operations.state(key)).requests.get(request_id)
-        if request is not None:
-            await self._deny_if_nobody_can(key, request)
-        return request is not None
-
     async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
-        """Nobody at this client can decide. Once no other client is left that could, the request is denied; until
-        then it stays as it is. Whether the request was open."""
+        """Nobody at this client can decide. If no other client is left that could, the request is denied when this
+        returns; otherwise it stays as it is, and the session's holder looks again whenever a client ends. Whether the
+        request was open."""
         state = await self._operations.state(key)
-        request = state.requests.get(request_id)
-        if request is None:
+        if request_id not in state.requests:
             return False
-        await self._store.decline(key, attachment_id, request_id)
-        await self._deny_if_nobody_can(key, request)
+        client = self._clients.get((key, attachment_id))
+        if client is not None:
+            client.declined = {*(client.declined & state.requests.keys()), request_id}
+        for _ in range(DECLINE_TRIES):
+            if await self._store.decline(key, attachment_id, request_id):
+                break
+            if client is None or self._clients.get((key, attachment_id)) is not client:
+                break  # It has left.
+            await self._restore(key, client)
+        self._operations.live.publish(key, Changed())
+        deciders = declined_by_each(await self._store.attachments(key), ANSWERS_PERMISSIONS)
+        if state.requests[request_id].kind == "permission" and request_id in declined_by_all(deciders):
+            with suppress(OperationError):  # It was answered meanwhile, or the turn is over.
+                await self._operations.decide_permission(key, request_id, NOBODY_COULD)
         return True
+
+    # Attachments that the database lost
+
+    async def close(self) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.gather(self._restoring, return_exceptions=True)
+
+    async def restore(self) -> None:
+        """Attach the clients that are connected to this process, and that the database does not have."""
+        known = dict(self._clients)
+        noted = await self._store.attached()
+        for place, client in known.items():
+            if place not in noted and self._clients.get(place) is client:
+                with suppress(OperationError):  # The session was deleted.
+                    await self._restore(place[0], client)
+
+    async def _restore(self, key: Key, client: _Client) -> None:
+        """A tool that another client has brought meanwhile is that one's now. A client that leaves in between is
+        detached again."""
+        arrival = client.arrival
+        taken = {name for found in await self._others(key, arrival.attachment_id) for name in found.tools}
+        left = tuple(found for found in arrival.tools if found.name not in taken)
+        client.arrival = msgspec.structs.replace(arrival, tools=left)
+        log.warning("client %s of session %s was not noted any more, and is again", arrival.attachment_id, key.session)
+        await self._note(key, client)
+        if self._clients.get((key, arrival.attachment_id)) is not client:
+            await self._store.detach(key, arrival.attachment_id)
+        else:
+            await self.offer(key, client.arrival)
+
+    async def _keep_restoring(self) -> None:
+        while self._clients:
+            await self._clock.sleep(RESTORE_EVERY_SECONDS)
+            try:
+                await self.restore()
+            except StoreError as error:
+                log.warning("could not look whether all clients are noted: %s", error.message)
+            except Exception:
+                log.exception("could not look whether all clients are noted")
 
     async def deliverable(self, key: Key, tools: Sequence[ClientTool]) -> tuple[tuple[OpenRequest, Call], ...]:
         """The pending calls of these tools, and questions, that may be given to a client once more: those that nobody
@@ -229,28 +297,29 @@ class Presence:
         return bool(process) and await self._store.is_alive(process)
 
     async def _attach(self, key: Key, arrival: Arrival) -> tuple[Attachment, ...]:
+        """From now on the client is kept attached until it leaves."""
+        place = (key, arrival.attachment_id)
+        before, client = self._clients.get(place), _Client(arrival)
+        if before is not None:
+            client.declined = before.declined
+        others = await self._note(key, client)
+        self._clients[place] = client
+        if self._restoring is None or self._restoring.done():
+            self._restoring = asyncio.create_task(self._keep_restoring(), name="holdfast-presence")
+        return others
+
+    async def _note(self, key: Key, client: _Client) -> tuple[Attachment, ...]:
         return await self._operations.attach(
             key,
-            arrival.attachment_id,
-            tools=tuple(found.name for found in arrival.tools),
-            capabilities=arrival.capabilities,
+            client.arrival.attachment_id,
+            tools=tuple(found.name for found in client.arrival.tools),
+            capabilities=client.arrival.capabilities,
+            declined=tuple(sorted(client.declined)),
             ttl_seconds=A_YEAR_SECONDS,
         )
 
     async def _others(self, key: Key, attachment_id: str) -> tuple[Attachment, ...]:
         return tuple(found for found in await self._store.attachments(key) if found.attachment_id != attachment_id)
-
-    async def _deny_if_nobody_can(self, key: Key, request: OpenRequest) -> None:
-        if request.kind != "permission":
-            return
-        present = [found for found in await self._store.attachments(key) if ANSWERS_PERMISSIONS in found.capabilities]
-        if not any(request.request_id in found.declined for found in present):
-            return
-        if all(request.request_id in found.declined for found in present):
-            try:
-                await self._operations.decide_permission(key, request.request_id, NOBODY_COULD)
-            except OperationError:
-                pass  # Somebody answered meanwhile, or the turn is over.
 
 
 def _offering(state: State, tools: tuple[ClientTool, ...]) -> list[Body]:

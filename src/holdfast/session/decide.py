@@ -5,7 +5,7 @@ know that there was a crash. What came into the inbox is looked at first (answer
 asks for.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ from holdfast.events.request import PermissionAsk, RequestKind
 from holdfast.events.task import TaskNotice
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import INTERRUPTED, NO_WORKER
-from holdfast.session.permissions import judge, session_rule
+from holdfast.session.permissions import NOBODY_COULD, judge, session_rule
 from holdfast.session.state import Call, Phase, Reply, State, Turn, same_call_key
 
 MODEL = "model"
@@ -104,6 +104,10 @@ class Inputs(msgspec.Struct, kw_only=True):
     """Rules for what a session may read wherever it lies: the output of its own commands."""
     backgrounded: frozenset[str] = frozenset()
     """Running calls that were asked to go on in the background, or can't be any more; each is asked once."""
+    deciders: tuple[frozenset[RequestId], ...] = ()
+    """For each present client that can decide permissions, the requests that it declined."""
+    denying: frozenset[RequestId] = frozenset()
+    """Requests whose denial this holder has put."""
     takeover: tuple[Fence, str] | None = None
     """This holder has just claimed the session (its fence and node) and has not written yet."""
 
@@ -153,6 +157,12 @@ class GoToBackground(msgspec.Struct, frozen=True):
     tool_call_id: ToolCallId
 
 
+class Deny(msgspec.Struct, frozen=True):
+    """Put the denial of these permissions, as an answer that loses against any that was accepted before."""
+
+    request_ids: tuple[RequestId, ...]
+
+
 class Interrupt(msgspec.Struct, frozen=True):
     """End whatever runs, at once."""
 
@@ -169,7 +179,7 @@ class Release(msgspec.Struct, frozen=True):
     for_newer: bool = False
 
 
-Action = Append | CallModel | RunTools | GoToBackground | Interrupt | Pause | Release
+Action = Append | CallModel | RunTools | GoToBackground | Deny | Interrupt | Pause | Release
 
 
 def decide(state: State, inputs: Inputs) -> Action:
@@ -194,6 +204,8 @@ def _decide(state: State, inputs: Inputs) -> Action:
         return moved
     if not inputs.eligible:
         return _for_another(state, inputs)
+    if declined := _declined(state, inputs):
+        return Deny(declined)
     if state.turn is None:
         return _start_turn(state, inputs)
     if inputs.claims_without_progress > inputs.bounds.max_claims_without_progress:
@@ -244,7 +256,7 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                     rules=rules,
                 )
             )
-            if decision == "denied-no-approval-rule-and-could-not-request-from-user":
+            if decision == NOBODY_COULD:
                 found.events.append(_refusal(opened.tool_call_id, DENIED, "denied"))
             elif decision not in ("approved", "approved-for-session"):
                 text = f"{REJECTED} {feedback}".strip()
@@ -315,6 +327,22 @@ def _to_background(state: State, inputs: Inputs) -> Append | GoToBackground | No
         if call.tool_call_id in inputs.running - inputs.backgrounded:
             return GoToBackground(call.tool_call_id)
     return None
+
+
+def declined_by_all(deciders: Sequence[frozenset[RequestId]]) -> frozenset[RequestId]:
+    """The requests that every present client able to decide permissions has declined; none without such a client."""
+    return frozenset.intersection(*deciders) if deciders else frozenset()
+
+
+def _declined(state: State, inputs: Inputs) -> tuple[RequestId, ...]:
+    """The open permissions among them. With no client present that can decide, a permission waits: the next client that
+    comes may."""
+    declined = declined_by_all(inputs.deciders) - inputs.denying
+    return tuple(
+        opened.request_id
+        for opened in state.requests.values()
+        if opened.kind == "permission" and opened.request_id in declined
+    )
 
 
 def _ended_by(state: State, inputs: Inputs, current: Turn, cause: StopCause) -> Append:

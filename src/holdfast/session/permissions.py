@@ -14,6 +14,12 @@ from holdfast.events.request import PermissionAsk
 
 Verdict = Literal["allow", "ask", "deny"]
 
+ANSWERS_PERMISSIONS: Final = "permission"
+"""The capability of a client that has somebody, or something, to decide permissions."""
+
+NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
+"""The decision on a permission that no client could decide."""
+
 EVERY_CALL: Final = "*"
 """The rule that allows whatever is asked."""
 

@@ -308,6 +308,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that it was shown and nobody there could answer."""
 
 
+def declined_by_each(present: Sequence[Attachment], capability: str) -> tuple[frozenset[RequestId], ...]:
+    """For each client that has the capability, the requests that it declined."""
+    return tuple(frozenset(found.declined) for found in present if capability in found.capabilities)
+
+
 class Clash(msgspec.Struct, frozen=True):
     """Another attachment runs this tool."""
 
@@ -477,12 +482,16 @@ class Store(Protocol):
     # Presence
 
     async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> "tuple[Attachment, ...] | Clash":
-        """Note a client, or renew it. The others that are there; or the tool that one of them has already, and then
-        nothing was noted."""
+        """Note a client of this process, or renew it. The others that are there; or the tool that one of them has
+        already, and then nothing was noted. What it `declined` is noted with it, unless it is known.
+
+        Where any client has declined something, this, and whatever else changes which clients are there, wakes the
+        session in the same transaction: its holder looks again who could answer."""
         ...
 
-    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
-        """Nobody at this client can answer the request."""
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        """Nobody at this client can answer the request. It wakes the session. False: the client is not noted (any
+        more), and nothing is."""
         ...
 
     async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
@@ -490,6 +499,10 @@ class Store(Protocol):
         ...
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        """The attachments of this process, as the database has them: it may have lost some, or given them up."""
+        ...
 
     # What people granted beyond one session
 

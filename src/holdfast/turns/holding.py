@@ -15,14 +15,15 @@ import msgspec
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Position, ToolCallId, TurnId
-from holdfast.events.inbox import InboxItem, Message, Stop
+from holdfast.events.ids import EventId, Key, MessageId, Position, RequestId, ToolCallId, TurnId
+from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.observing.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append, InterruptedCall
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
+from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import Phase, next_phase
 from holdfast.store.clock import Clock
 from holdfast.store.store import (
@@ -39,6 +40,7 @@ from holdfast.store.store import (
     Status,
     Store,
     Unit,
+    declined_by_each,
 )
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
@@ -103,6 +105,12 @@ class Holding:
         self.cancelled_tools = CancelledTools(bounds.cancelled_tool_seconds, set() if orphans is None else orphans)
         self.has_spoken = asyncio.Event()
         """Something of an answer was shown, or will not be."""
+        self.deciders: tuple[frozenset[RequestId], ...] = ()
+        """For each present client that can decide permissions, the requests that it declined. Read while a permission
+        is open, and again with the inbox: whatever changes it raises the tail."""
+        self._deciders_stale = True
+        self.denying: frozenset[RequestId] = frozenset()
+        """Requests whose denial was put here."""
         self._row_says = (folded.row.status, folded.row.turn_id)
         self._tail_seen = folded.row.inbox_tail
         self._inbox_stale = False
@@ -173,14 +181,32 @@ class Holding:
         """Read the inbox again if anything may have changed in it. The loop and the model call both do: whoever comes
         second waits for the first, or it would decide on what was there before."""
         async with self._refreshing:
-            if not self._inbox_stale:
-                return
-            self._inbox_stale = False
-            try:
-                await self._read_inbox()
-            except BaseException:
-                self._inbox_stale = True
-                raise
+            if self._inbox_stale:
+                self._inbox_stale, self._deciders_stale = False, True
+                try:
+                    await self._read_inbox()
+                except BaseException:
+                    self._inbox_stale = True
+                    raise
+            if self._deciders_stale and any(found.kind == "permission" for found in self.state.requests.values()):
+                await self._read_deciders()
+
+    async def _read_deciders(self) -> None:
+        """After the tail was read: a change that this read misses has raised it, and is not released over."""
+        await self.until_claimed()
+        self.deciders = declined_by_each(await self.store.attachments(self.key), ANSWERS_PERMISSIONS)
+        self._deciders_stale = False
+
+    async def deny(self, request_ids: Iterable[RequestId]) -> None:
+        """Put the denial of permissions that every present client declined. It is an answer like any other: whatever
+        was accepted before it counts. A crash after it leaves it to the next holder to take in."""
+        for request_id in request_ids:
+            self.denying |= {request_id}
+            content = PermissionAnswer(decision=NOBODY_COULD)
+            denial = Answer(request_id=request_id, answer_id=f"declined:{request_id}", content=content)
+            item_key, limit = f"answer:{request_id}", self.bounds.max_waiting_messages
+            await self.store.put(self.key, denial, item_key=item_key, queue_limit=limit)
+        self.wake()
 
     async def _read_inbox(self) -> None:
         await self.until_claimed()

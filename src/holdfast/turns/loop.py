@@ -19,6 +19,7 @@ from holdfast.session.decide import (
     Append,
     CallFacts,
     CallModel,
+    Deny,
     GoToBackground,
     Inputs,
     Interrupt,
@@ -129,6 +130,8 @@ class Loop:
                 self.holding.is_interrupting = False
             case GoToBackground(tool_call_id=tool_call_id):
                 self.holding.to_background[tool_call_id].set()
+            case Deny(request_ids=request_ids):
+                await self.holding.deny(request_ids)
             case Pause():
                 await self.holding.woken.wait()
             case Release(for_another=True):
@@ -186,6 +189,8 @@ class Loop:
             eligible=self._claim.eligible,
             backgrounded=self._activities.running - holding.waited_for(),
             readable=holding.readable,
+            deciders=holding.deciders,
+            denying=holding.denying,
             takeover=self._takeover,
         )
 

@@ -33,8 +33,6 @@ OnLastDisconnect = Literal["keep", "close"]
 
 Lifecycle = Literal["created", "updated", "deleted", "foreground", "background"]
 
-LOOK_AGAIN_SECONDS: Final = 2.0
-
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -85,11 +83,9 @@ class Service:
         self.connections: set[Connection] = set()
         self.hubs: dict[Key, Hub] = {}
         self.foreground: SessionId | None = None
-        self._settling: dict[tuple[Key, RequestId], asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        for task in self._settling.values():
-            task.cancel()
+        await self.presence.close()
         await self.commands.close()
         for hub in list(self.hubs.values()):
             await hub.stop()
@@ -208,19 +204,8 @@ class Service:
         return metrics, 0
 
     async def decline(self, found: Attached, request_id: RequestId) -> bool:
-        """Nobody at this client can decide. While others might, it is looked at again now and then: their process may
-        end without a word. Whether the request was open."""
-        was_open = await self.presence.decline(found.key, found.member.attachment_id, request_id)
-        place = (found.key, request_id)
-        if was_open and place not in self._settling:
-            task = self._settling[place] = asyncio.create_task(self._settle(*place))
-            task.add_done_callback(lambda _: self._settling.pop(place, None))
-        return was_open
-
-    async def _settle(self, key: Key, request_id: RequestId) -> None:
-        with contextlib.suppress(OperationError):  # The session was deleted.
-            while await self.presence.settle(key, request_id):
-                await self.clock.sleep(LOOK_AGAIN_SECONDS)
+        """Nobody at this client can decide. Whether the request was open."""
+        return await self.presence.decline(found.key, found.member.attachment_id, request_id)
 
     async def _announce_update(self, key: Key) -> None:
         with contextlib.suppress(OperationError):

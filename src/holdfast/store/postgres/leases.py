@@ -7,12 +7,13 @@ Whether a time is over is said by the database's clock alone, which is the same 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.events.ids import Fence, Owner, SessionId
 from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
+from holdfast.store.postgres.attachment_rows import AttachmentRows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.order import MAX_KINDS, Here, Order
-from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
+from holdfast.store.store import Claim, Key, Lease, ReleaseKind
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.turn_limits import TurnLimits
 
@@ -55,6 +56,7 @@ class Leases:
         self.fence_step = fence_step
         self._inbox_version = inbox_version
         self._order = Order(limits)
+        self.attachments = AttachmentRows(token=token, now_ms=now_ms)
         self._in_vain = False
         """The last claim was given nothing: what waits then waits for a slot, or is being changed."""
         self._unplaced_at = 0
@@ -77,9 +79,10 @@ class Leases:
         return False, "process"
 
     async def show_life(self, db: Link) -> tuple[None, str]:
-        """Say that this process is there, whether it holds anything or not."""
+        """Say that this process is there, whether it holds anything or not; and end what is not there any longer."""
         if await db.run("show_life", self._me, ALIVE_SECONDS) == 0:
             await self.register(db, ttl_seconds=0)
+        await self.attachments.end(db)
         return None, "process"
 
     async def leave(self, db: Link) -> tuple[None, str]:
@@ -94,7 +97,7 @@ class Leases:
 
     async def _bury(self, db: Link, tokens: Sequence[str]) -> None:
         await db.run("free_leases", tokens)
-        await db.run("forget_their_attachments", tokens)
+        await self.attachments.end(db, tokens)
         await db.run("forget_processes", tokens)
 
     # Claiming
@@ -188,64 +191,6 @@ class Leases:
         """Behind all others of its owner, whatever the clock says."""
         ((last,),) = await db.rows("last_in_line", owner)
         return now if last is None else max(now, last + 1)
-
-    # Attachments
-
-    async def attach(
-        self, db: Link, attachment: Attachment, ttl_seconds: float
-    ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
-        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here. The
-        lock on the session's row keeps two that come together from both having the same tool."""
-        key = attachment.key
-        is_there = await db.row("lock_session", key.owner, key.session) is not None
-        everyone = await self._all_attachments(db, key)
-        absent = [found.attachment_id for found, is_there in everyone if not is_there]
-        if absent:
-            await db.run("detach", key.owner, key.session, absent)
-        others = [found for found, is_there in everyone if is_there and found.attachment_id != attachment.attachment_id]
-        taken = {name for other in others for name in other.tools}
-        for name in attachment.tools:
-            if name in taken:
-                return Clash(name), None
-        if not is_there:
-            return tuple(others), None
-        of = (key.owner, key.session, attachment.attachment_id, self._me, attachment.node)
-        await db.run("attach", *of, list(attachment.tools), list(attachment.capabilities), ttl_seconds)
-        return tuple(others), "attachment"
-
-    async def detach(self, db: Link, key: Key, attachment_id: str) -> tuple[tuple[Attachment, ...] | None, str | None]:
-        """Of those who leave together one is the last: they take turns at the session's row."""
-        await db.row("lock_session", key.owner, key.session)
-        if await db.run("detach", key.owner, key.session, [attachment_id]) == 0:
-            return None, None
-        return await self.attachments(db, key), "attachment"
-
-    async def decline(self, db: Link, key: Key, attachment_id: str, request_id: RequestId) -> tuple[None, str | None]:
-        noted = await db.run("decline", key.owner, key.session, attachment_id, request_id) == 1
-        return None, "attachment" if noted else None
-
-    async def attachments(self, db: Link, key: Key) -> tuple[Attachment, ...]:
-        return tuple(found for found, is_there in await self._all_attachments(db, key) if is_there)
-
-    async def _all_attachments(self, db: Link, key: Key) -> list[tuple[Attachment, bool]]:
-        """Each with whether it is still there: its time is not over, and its process lives."""
-        return [
-            (
-                Attachment(
-                    attachment_id=id,
-                    key=key,
-                    node=node,
-                    tools=tuple(tools),
-                    capabilities=tuple(capabilities),
-                    process=process,
-                    declined=tuple(declined),
-                ),
-                is_there,
-            )
-            for id, process, node, tools, capabilities, declined, is_there in await db.rows(
-                "attachments", key.owner, key.session, self._me
-            )
-        ]
 
 
 async def grant(db: Link, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:

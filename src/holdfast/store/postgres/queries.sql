@@ -270,14 +270,11 @@ UPDATE holdfast.session SET lease_holder = NULL WHERE lease_holder = $1;
 UPDATE holdfast.process SET alive_until = clock_timestamp(), leases_until = clock_timestamp() WHERE token = $1;
 
 -- name: forget_processes
--- Those that hold nothing any more.
+-- Those that hold nothing any more, and whose clients' attachments could all be ended. The others stay, as dead ones, for
+-- the next that looks.
 DELETE FROM holdfast.process
- WHERE token = ANY ($1::text[]) AND NOT EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token);
-
--- name: forget_their_attachments
-DELETE FROM holdfast.attachment
- WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.attachment
-                          WHERE process = ANY ($1::text[]) FOR UPDATE SKIP LOCKED));
+ WHERE token = ANY ($1::text[]) AND NOT EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token)
+   AND NOT EXISTS (SELECT 1 FROM holdfast.attachment WHERE attachment.process = token);
 
 -- Claiming
 
@@ -503,8 +500,9 @@ UPDATE holdfast.session
 -- Presence
 
 -- name: attach
+-- The row's id begins with the process: the same id at two processes is two attachments.
 INSERT INTO holdfast.attachment (owner, session, id, process, node, tools, capabilities, declined, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6::text[], $7::text[], '{}', clock_timestamp() + $8 * interval '1 second')
+VALUES ($1, $2, $3, $4, $5, $6::text[], $7::text[], $8::text[], clock_timestamp() + $9 * interval '1 second')
 ON CONFLICT (owner, session, id) DO UPDATE
    SET process = excluded.process, node = excluded.node, tools = excluded.tools,
        capabilities = excluded.capabilities, expires_at = excluded.expires_at;
@@ -513,14 +511,55 @@ ON CONFLICT (owner, session, id) DO UPDATE
 DELETE FROM holdfast.attachment WHERE owner = $1 AND session = $2 AND id = ANY ($3::text[]);
 
 -- name: decline
-UPDATE holdfast.attachment SET declined = array_append(declined, $4::text)
- WHERE owner = $1 AND session = $2 AND id = $3 AND NOT $4::text = ANY (declined);
+UPDATE holdfast.attachment
+   SET declined = CASE WHEN $4::text = ANY (declined) THEN declined ELSE array_append(declined, $4::text) END
+ WHERE owner = $1 AND session = $2 AND id = $3;
+
+-- name: wake_declined
+-- Whoever holds the session sees that the tail is another, and looks again who could answer.
+UPDATE holdfast.session
+   SET inbox_tail = inbox_tail + 1,
+       runnable_since = CASE WHEN runnable THEN runnable_since ELSE $3 END,
+       runnable = true
+ WHERE owner = $1 AND id = $2 AND turn_id IS NOT NULL AND deleted_at IS NULL
+   AND EXISTS (SELECT 1 FROM holdfast.attachment
+                WHERE attachment.owner = $1 AND attachment.session = $2 AND declined <> '{}');
 
 -- name: attachments
 SELECT id, process, node, tools, capabilities, declined,
        expires_at > clock_timestamp() AND (process = $3::text OR EXISTS (
          SELECT 1 FROM holdfast.process WHERE token = attachment.process AND alive_until > clock_timestamp()))
   FROM holdfast.attachment WHERE owner = $1 AND session = $2 ORDER BY id;
+
+-- name: attached
+SELECT owner, session, id FROM holdfast.attachment WHERE process = $1 AND expires_at > clock_timestamp();
+
+-- name: end_attachments
+-- Those whose time is over, and those of processes that are dead. Their sessions are woken where another client that is
+-- left has declined something. A session that somebody else has locked is passed over: it is never waited for here.
+WITH ending AS (
+  SELECT owner, session, id FROM holdfast.attachment
+   WHERE process = ANY ($1::text[]) OR expires_at <= clock_timestamp()
+), locked AS MATERIALIZED (
+  SELECT owner, id FROM holdfast.session
+   WHERE (owner, id) IN (SELECT owner, session FROM ending) ORDER BY owner, id FOR UPDATE SKIP LOCKED
+), ended AS (
+  DELETE FROM holdfast.attachment USING ending, locked
+   WHERE attachment.owner = ending.owner AND attachment.session = ending.session AND attachment.id = ending.id
+     AND locked.owner = ending.owner AND locked.id = ending.session
+  RETURNING attachment.owner, attachment.session, attachment.id
+)
+UPDATE holdfast.session
+   SET inbox_tail = inbox_tail + 1,
+       runnable_since = CASE WHEN runnable THEN runnable_since ELSE $2 END,
+       runnable = true
+  FROM (SELECT DISTINCT owner, session FROM ended) AS left_by
+ WHERE session.owner = left_by.owner AND session.id = left_by.session AND turn_id IS NOT NULL AND deleted_at IS NULL
+   AND EXISTS (SELECT 1 FROM holdfast.attachment
+                WHERE attachment.owner = session.owner AND attachment.session = session.id AND declined <> '{}'
+                  AND NOT EXISTS (SELECT 1 FROM ended
+                                   WHERE ended.owner = attachment.owner AND ended.session = attachment.session
+                                     AND ended.id = attachment.id));
 
 -- name: grant
 INSERT INTO holdfast.granted (owner, place, rule) SELECT $1, $2, rule FROM unnest($3::text[]) AS rule

@@ -354,18 +354,25 @@ class PostgresStore:
     # Presence
 
     async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
-        return await self._write("attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), is_synced=False)
+        return await self._write(
+            "attach", lambda db: self._leases.attachments.attach(db, attachment, ttl_seconds), is_synced=False
+        )
 
     async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
-        return await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), is_synced=False)
+        return await self._write(
+            "detach", lambda db: self._leases.attachments.detach(db, key, attachment_id), is_synced=False
+        )
 
-    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
-        await self._write(
-            "decline", lambda db: self._leases.decline(db, key, attachment_id, request_id), is_synced=False
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        return await self._write(
+            "decline", lambda db: self._leases.attachments.decline(db, key, attachment_id, request_id), is_synced=False
         )
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]:
-        return await self._read(lambda db: self._leases.attachments(db, key))
+        return await self._read(lambda db: self._leases.attachments.attachments(db, key))
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        return await self._read(self._leases.attachments.attached)
 
     # What people granted beyond one session
 

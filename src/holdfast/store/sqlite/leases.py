@@ -9,13 +9,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.events.ids import Fence, Owner, RequestId, SessionId
+from holdfast.events.ids import Fence, Owner, SessionId
 from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
+from holdfast.store.sqlite.attachment_rows import AttachmentRows
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.order import Here, Order
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, ReleaseKind
+from holdfast.store.store import Claim, Key, Lease, ReleaseKind
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.turn_limits import TurnLimits
 
@@ -54,6 +55,7 @@ class Leases:
         self.fence_step = fence_step
         self._inbox_version = inbox_version
         self._boot = boot_id()
+        self.attachments = AttachmentRows(liveness, now_ms=now_ms)
         self._left_some = False
         """The last claim left sessions that nobody holds: they wait for a slot, or for another process."""
 
@@ -76,6 +78,7 @@ class Leases:
 
     def leave(self, db: sqlite3.Connection) -> tuple[None, str]:
         """A clean end: what this process held can be claimed at once."""
+        self.attachments.end_of(db, self._me)
         db.execute(SQL["free_leases"], (self._me,))
         db.execute(SQL["forget_process"], (self._me,))
         return None, "process"
@@ -91,7 +94,11 @@ class Leases:
 
     def has_nothing_to_claim(self, db: sqlite3.Connection, without: str) -> tuple[bool, list[Claim]]:
         """Most looks find nothing, and cost no transaction."""
-        if self._gone(db) or db.execute(SQL["is_due"], (self._now_ms(),)).fetchone() is not None:
+        if (
+            self._gone(db)
+            or self.attachments.has_expired(db)
+            or db.execute(SQL["is_due"], (self._now_ms(),)).fetchone() is not None
+        ):
             return False, []
         if db.execute(SQL["is_left"], (self._inbox_version, self._node)).fetchone() is not None:
             return False, []
@@ -105,8 +112,10 @@ class Leases:
         for token, is_dead in self._gone(db):
             db.execute(SQL["free_leases"], (token,))
             if is_dead:
+                self.attachments.end_of(db, token)
                 db.execute(SQL["forget_process"], (token,))
                 self._liveness.bury(token)
+        self.attachments.end_expired(db)
         if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
             return [], None
         db.execute(SQL["wake_due"], (self._now_ms(),))
@@ -178,63 +187,6 @@ class Leases:
         """Processes whose leases are free, each with whether it has ended (or only stopped renewing)."""
         looked = [(token, self._liveness.is_dead(token), renewed, holds) for token, renewed, holds in self._others(db)]
         return [(token, is_dead) for token, is_dead, renewed, holds in looked if is_dead or (holds and not renewed)]
-
-    # Attachments
-
-    def attach(
-        self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float
-    ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
-        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here."""
-        key = attachment.key
-        others: list[Attachment] = []
-        for found, is_there in self._all_attachments(db, key):
-            if not is_there:
-                db.execute(SQL["detach"], (key.owner, key.session, found.attachment_id))
-            elif found.attachment_id != attachment.attachment_id:
-                others.append(found)
-        taken = {name for other in others for name in other.tools}
-        for name in attachment.tools:
-            if name in taken:
-                return Clash(name), None
-        of = (key.owner, key.session, attachment.attachment_id, self._me, attachment.node)
-        can = (json.dumps(attachment.tools), json.dumps(attachment.capabilities))
-        db.execute(SQL["attach"], (*of, *can, self._boot, _until(ttl_seconds)))
-        return tuple(others), "attachment"
-
-    def detach(
-        self, db: sqlite3.Connection, key: Key, attachment_id: str
-    ) -> tuple[tuple[Attachment, ...] | None, str | None]:
-        if db.execute(SQL["detach"], (key.owner, key.session, attachment_id)).rowcount == 0:
-            return None, None
-        return self.attachments(db, key), "attachment"
-
-    def decline(
-        self, db: sqlite3.Connection, key: Key, attachment_id: str, request_id: RequestId
-    ) -> tuple[None, str | None]:
-        noted = db.execute(SQL["decline"], (key.owner, key.session, attachment_id, request_id)).rowcount == 1
-        return None, "attachment" if noted else None
-
-    def attachments(self, db: sqlite3.Connection, key: Key) -> tuple[Attachment, ...]:
-        return tuple(found for found, is_there in self._all_attachments(db, key) if is_there)
-
-    def _all_attachments(self, db: sqlite3.Connection, key: Key) -> list[tuple[Attachment, bool]]:
-        """Each with whether it is still there: its time is not over, and its process lives."""
-        rows = db.execute(SQL["attachments"], (key.owner, key.session, self._boot, boottime_ms())).fetchall()
-        return [
-            (
-                Attachment(
-                    attachment_id=id,
-                    key=key,
-                    node=node,
-                    tools=tuple(json.loads(tools)),
-                    capabilities=tuple(json.loads(capabilities)),
-                    process=process,
-                    declined=tuple(json.loads(declined)),
-                ),
-                bool(in_time) and (process == self._me or not self._liveness.is_dead(process)),
-            )
-            for id, process, node, tools, capabilities, declined, in_time in rows
-        ]
 
 
 def grant(db: sqlite3.Connection, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:

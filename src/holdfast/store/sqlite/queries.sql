@@ -328,8 +328,9 @@ UPDATE session
  WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL;
 
 -- name: attach
+-- The row's id begins with the process: the same id at two processes is two attachments.
 INSERT INTO attachment (owner, session, id, process, node, tools, capabilities, declined, boot_id, expires_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, '[]', ?8, ?9
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
  WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
 ON CONFLICT (owner, session, id) DO UPDATE
    SET process = excluded.process, node = excluded.node, tools = excluded.tools,
@@ -339,13 +340,39 @@ ON CONFLICT (owner, session, id) DO UPDATE
 DELETE FROM attachment WHERE owner = ?1 AND session = ?2 AND id = ?3;
 
 -- name: decline
-UPDATE attachment SET declined = json_insert(declined, '$[#]', ?4)
- WHERE owner = ?1 AND session = ?2 AND id = ?3
-   AND NOT EXISTS (SELECT 1 FROM json_each(declined) WHERE value = ?4);
+UPDATE attachment
+   SET declined = CASE WHEN EXISTS (SELECT 1 FROM json_each(declined) WHERE value = ?4) THEN declined
+                       ELSE json_insert(declined, '$[#]', ?4) END
+ WHERE owner = ?1 AND session = ?2 AND id = ?3;
+
+-- name: wake_declined
+-- Whoever holds the session sees that the tail is another, and looks again who could answer.
+UPDATE session
+   SET inbox_tail = inbox_tail + 1,
+       runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?3 END,
+       runnable = 1
+ WHERE owner = ?1 AND id = ?2 AND turn_id IS NOT NULL AND deleted_at IS NULL
+   AND EXISTS (SELECT 1 FROM attachment
+                WHERE attachment.owner = ?1 AND attachment.session = ?2 AND declined <> '[]');
 
 -- name: attachments
 SELECT id, process, node, tools, capabilities, declined, boot_id = ?3 AND expires_at > ?4 FROM attachment
  WHERE owner = ?1 AND session = ?2 ORDER BY id;
+
+-- name: attached
+SELECT owner, session, id FROM attachment WHERE process = ?1 AND boot_id = ?2 AND expires_at > ?3;
+
+-- name: attachments_of
+SELECT DISTINCT owner, session FROM attachment WHERE process = ?1;
+
+-- name: end_attachments_of
+DELETE FROM attachment WHERE process = ?1;
+
+-- name: expired_attachments
+SELECT DISTINCT owner, session FROM attachment WHERE boot_id <> ?1 OR expires_at <= ?2;
+
+-- name: end_expired_attachments
+DELETE FROM attachment WHERE boot_id <> ?1 OR expires_at <= ?2;
 
 -- name: grant
 INSERT INTO granted (owner, place, rule) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;

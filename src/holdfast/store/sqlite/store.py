@@ -328,19 +328,33 @@ class SqliteStore:
 
     async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
         return await self._write(
-            "attach", lambda db: self._leases.attach(db, attachment, ttl_seconds), needs_sync=False
+            "attach",
+            lambda db: self._leases.attachments.attach(db, attachment, ttl_seconds),
+            needs_sync=False,
+            changes=attachment.key,
         )
 
     async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
-        return await self._write("detach", lambda db: self._leases.detach(db, key, attachment_id), needs_sync=False)
+        return await self._write(
+            "detach",
+            lambda db: self._leases.attachments.detach(db, key, attachment_id),
+            needs_sync=False,
+            changes=key,
+        )
 
-    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
-        await self._write(
-            "decline", lambda db: self._leases.decline(db, key, attachment_id, request_id), needs_sync=False
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        return await self._write(
+            "decline",
+            lambda db: self._leases.attachments.decline(db, key, attachment_id, request_id),
+            needs_sync=False,
+            changes=key,
         )
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]:
-        return await self._read(lambda db: self._leases.attachments(db, key))
+        return await self._read(lambda db: self._leases.attachments.attachments(db, key))
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        return await self._read(self._leases.attachments.attached)
 
     # What people granted beyond one session
 
@@ -522,8 +536,8 @@ class SqliteStore:
         self, db: sqlite3.Connection, limit: int, without: str, fold_version: int | None
     ) -> tuple[list[Claim], str | None]:
         claims, detail = self._leases.claim(db, limit, without)
-        for claim in claims:
-            self._units.forget(claim.lease.key)
+        for key in (*(claim.lease.key for claim in claims), *self._leases.attachments.take_woken()):
+            self._units.forget(key)
         if fold_version is None:
             return claims, detail
         return [rows.loaded_along(db, claim, fold_version) for claim in claims], detail

@@ -8,7 +8,8 @@ from typing import Any
 from holdfast.events.ids import Key, RequestId
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.server.errors import OperationError
-from holdfast.server.presence import ANSWERS_PERMISSIONS, Arrival
+from holdfast.server.presence import Arrival
+from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import State
 from holdfast.store.errors import StoreUnavailable
 from holdfast.testing.simulation.machines import Fleet, Process

@@ -14,6 +14,7 @@ from holdfast.testing.store_conformance.leases import LeaseConformance
 from holdfast.testing.store_conformance.loads import LoadConformance
 from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.placement import PlacementConformance
+from holdfast.testing.store_conformance.presence import PresenceConformance
 from holdfast.testing.store_conformance.reading import ReadingConformance
 from holdfast.testing.store_conformance.serving import ServingConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
@@ -30,6 +31,7 @@ class StoreConformance(
     LeaseConformance,
     PlacementConformance,
     LoadConformance,
+    PresenceConformance,
     ReadingConformance,
     EntrustingConformance,
     TaskConformance,

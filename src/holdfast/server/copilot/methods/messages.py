@@ -16,7 +16,7 @@ from holdfast.server.copilot.hub import Over, TurnEnd, Watched
 from holdfast.server.copilot.projection import WireEvent, iso
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Sent
-from holdfast.server.presence import ANSWERS_PERMISSIONS
+from holdfast.session.permissions import ANSWERS_PERMISSIONS
 
 MODES = {None: "enqueue", "enqueue": "enqueue", "immediate": "steer"}
 

@@ -19,7 +19,8 @@ from holdfast.server.copilot.projection import Projection, WireEvent, iso, still
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
-from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
+from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
+from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import Call as ToolCall
 from holdfast.session.state import OpenRequest, State
 from holdfast.store.log_pages import whole_log

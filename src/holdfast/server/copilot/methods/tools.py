@@ -9,7 +9,8 @@ from holdfast.events.context import ToolSpec
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
-from holdfast.server.presence import ANSWERS_PERMISSIONS, ANSWERS_QUESTIONS, Arrival
+from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
+from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import State
 from holdfast.tools.built_in import BUILT_IN, COPILOT_TOOLS
 from holdfast.tools.registry import Registry

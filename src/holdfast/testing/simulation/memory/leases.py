@@ -80,6 +80,7 @@ class Leases:
         self, *, limit: int, without_models: Collection[str], fold_version: int | None, now: int
     ) -> tuple[list[Claim], str | None]:
         self.bury()
+        self._end_attachments(now)
         if not self._is_alive():
             return [], None
         self._wake_left(now)
@@ -171,36 +172,42 @@ class Leases:
 
     # Presence
 
-    def attach(self, attachment: Attachment, ttl_seconds: float) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
+    def attach(
+        self, attachment: Attachment, ttl_seconds: float, now: int
+    ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
         session = self._db.live(attachment.key)
         if session is None:
             return (), None
-        here = {found.attachment_id: found for found in self.attachments(attachment.key)}
-        others = tuple(found for id, found in sorted(here.items()) if id != attachment.attachment_id)
+        here = {(found.process, found.attachment_id): found for found in self.attachments(attachment.key)}
+        others = tuple(found for id, found in sorted(here.items()) if id != (self._me, attachment.attachment_id))
         taken = {name for other in others for name in other.tools}
         for name in attachment.tools:
             if name in taken:
                 return Clash(name), None
-        before = session.attachments.get(attachment.attachment_id)
-        declined = before.attachment.declined if before and attachment.attachment_id in here else ()
+        before = here.get((self._me, attachment.attachment_id))
         session.attachments = {id: session.attachments[id] for id in here}
-        noted = replace(attachment, process=self._me, declined=declined)
-        session.attachments[attachment.attachment_id] = AttachmentRecord(noted, self._db.now() + ttl_seconds)
+        noted = replace(attachment, process=self._me, declined=before.declined if before else attachment.declined)
+        record = AttachmentRecord(noted, self._db.now() + ttl_seconds)
+        session.attachments[self._me, attachment.attachment_id] = record
+        self._wake_declined(session, now)
         return others, "attachment"
 
-    def detach(self, key: Key, attachment_id: str) -> tuple[tuple[Attachment, ...] | None, str | None]:
+    def detach(self, key: Key, attachment_id: str, now: int) -> tuple[tuple[Attachment, ...] | None, str | None]:
         session = self._db.live(key)
-        if session is None or session.attachments.pop(attachment_id, None) is None:
+        if session is None or session.attachments.pop((self._me, attachment_id), None) is None:
             return None, None
+        self._wake_declined(session, now)
         return self.attachments(key), "attachment"
 
-    def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> tuple[None, str | None]:
+    def decline(self, key: Key, attachment_id: str, request_id: RequestId, now: int) -> tuple[bool, str | None]:
         session = self._db.live(key)
-        found = session.attachments.get(attachment_id) if session else None
-        if found is None or request_id in found.attachment.declined:
-            return None, None
-        found.attachment = replace(found.attachment, declined=(*found.attachment.declined, request_id))
-        return None, "attachment"
+        found = session.attachments.get((self._me, attachment_id)) if session else None
+        if session is None or found is None:
+            return False, None
+        declined = dict.fromkeys((*found.attachment.declined, request_id))
+        found.attachment = replace(found.attachment, declined=tuple(declined))
+        self._wake_declined(session, now)
+        return True, "attachment"
 
     def attachments(self, key: Key) -> tuple[Attachment, ...]:
         session = self._db.live(key)
@@ -210,6 +217,30 @@ class Leases:
             for _, record in sorted(found)
             if record.expires_at > self._db.now() and not self._db.is_dead(record.attachment.process)
         )
+
+    def attached(self) -> frozenset[tuple[Key, str]]:
+        return frozenset(
+            (key, found.attachment_id)
+            for key in self._db.sessions
+            for found in self.attachments(key)
+            if found.process == self._me
+        )
+
+    def _end_attachments(self, now: int) -> None:
+        """Those whose time is over, and those of the dead."""
+        for session in self._db.sessions.values():
+            here = {(found.process, found.attachment_id) for found in self.attachments(session.key)}
+            if len(here) < len(session.attachments):
+                session.attachments = {id: session.attachments[id] for id in sorted(here)}
+                self._wake_declined(session, now)
+
+    def _wake_declined(self, session: SessionRecord, now: int) -> None:
+        """Have the holder look again who could answer, where a client has declined something."""
+        if session.turn_id is None or not any(found.attachment.declined for found in session.attachments.values()):
+            return
+        session.tail += 1
+        session.runnable_since = session.runnable_since if session.is_runnable else now
+        session.is_runnable = True
 
 
 def _is_stopped(session: SessionRecord) -> bool:

@@ -311,16 +311,19 @@ class MemoryStore:
     # Presence
 
     async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
-        return await self._write("attach", lambda: self._leases.attach(attachment, ttl_seconds))
+        return await self._write("attach", lambda: self._leases.attach(attachment, ttl_seconds, self._now()))
 
     async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
-        return await self._write("detach", lambda: self._leases.detach(key, attachment_id))
+        return await self._write("detach", lambda: self._leases.detach(key, attachment_id, self._now()))
 
-    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> None:
-        await self._write("decline", lambda: self._leases.decline(key, attachment_id, request_id))
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        return await self._write("decline", lambda: self._leases.decline(key, attachment_id, request_id, self._now()))
 
     async def attachments(self, key: Key) -> tuple[Attachment, ...]:
         return await self._read("attachments", lambda: self._leases.attachments(key))
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        return await self._read("attached", self._leases.attached)
 
     # What people granted beyond one session
 

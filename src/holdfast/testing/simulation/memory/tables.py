@@ -72,7 +72,8 @@ class SessionRecord:
         self.requests: dict[RequestId, RequestRow] = {}
         self.closed: set[RequestId] = set()
         self.snapshot: Snapshot | None = None
-        self.attachments: dict[str, AttachmentRecord] = {}
+        self.attachments: dict[tuple[str, str], AttachmentRecord] = {}
+        """By process and id: the same id at two processes is two attachments."""
         self.secret: tuple[str, bytes] | None = None
         self.seen = Position(0)
         self.is_pinned = False

@@ -1,0 +1,261 @@
+"""A permission that every present client has declined is denied by whoever holds the session, on both databases, and
+however the last client that could have decided comes to be gone. No surface looks again in any of these."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.app import Runtime, Session
+from holdfast.events.ids import Key, RequestId, SessionId
+from holdfast.events.request import PermissionCompleted, PermissionRequested
+from holdfast.events.session import ClientTool, SettingsChanged
+from holdfast.events.turn import TurnEnded
+from holdfast.models.scripted import Reply
+from holdfast.server.presence import RESTORE_EVERY_SECONDS, Arrival, Presence
+from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
+from holdfast.session.state import State
+from holdfast.store.clock import Clock
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.clock import ManualClock
+from tests.faults.world import bodies_of, call, note_beside, runtime_on, scripted, until
+
+pytestmark = pytest.mark.anyio
+
+SESSION = SessionId("s")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "test.db"
+    if request.param == "postgresql":
+        note_beside(path).write_text(request.getfixturevalue("postgres_url"))
+    return path
+
+
+class Place:
+    """A process without a worker, and its clients."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.store = runtime.store
+        self.operations = runtime.operations
+        self.presence = Presence(runtime.operations, runtime.store, runtime.clock)
+        self.key = Key(runtime.owner, SESSION)
+
+    async def arrive(self, name: str, *tools: str) -> None:
+        await self.presence.arrive(self.key, arrival(name, *tools))
+
+    async def resume(self, name: str, *tools: str) -> None:
+        async def nothing_else(state: State) -> SettingsChanged:
+            return SettingsChanged()
+
+        arriving = arrival(name, *tools)
+        await self.presence.resume(self.key, arriving, continue_pending_work=True, settings=nothing_else)
+
+    async def decline(self, name: str, request_id: RequestId) -> None:
+        assert await self.presence.decline(self.key, name, request_id)
+
+    async def present(self) -> set[str]:
+        return {found.attachment_id for found in await self.store.attachments(self.key)}
+
+    async def tools(self) -> set[str]:
+        return {found.name for found in (await self.operations.state(self.key)).client_tools}
+
+
+def arrival(name: str, *tools: str) -> Arrival:
+    brought = tuple(ClientTool(name=found, description="Does it", parameters={"type": "object"}) for found in tools)
+    return Arrival(attachment_id=name, tools=brought, capabilities=(ANSWERS_PERMISSIONS,))
+
+
+@asynccontextmanager
+async def place(database: Path, clock: Clock | None = None) -> AsyncIterator[Place]:
+    async with runtime_on(database, work=False, clock=clock) as runtime:
+        found = Place(runtime)
+        try:
+            yield found
+        finally:
+            await found.presence.close()
+
+
+@asynccontextmanager
+async def asking(database: Path) -> AsyncIterator[tuple[Session, RequestId]]:
+    """A worker, and a session of it that waits for a permission."""
+    model = scripted(call("create", path=str(database.parent / "x"), file_text="x"), Reply(text="Over."))
+    async with runtime_on(database, model) as worker:
+        session = await worker.session(SESSION, working_directory=str(database.parent), conventions="copilot")
+        await session.send("Write it")
+        asked = await until(session, lambda body: isinstance(body, PermissionRequested))
+        assert isinstance(asked.body, PermissionRequested)
+        yield session, asked.body.request_id
+
+
+async def is_denied(session: Session) -> None:
+    """Until the turn went on without the permission."""
+    await until(session, lambda body: isinstance(body, TurnEnded))
+    (completed,) = await bodies_of(session, PermissionCompleted)
+    assert completed.decision == NOBODY_COULD
+
+
+async def give_up(database: Path, given_up: Place, by: Place) -> None:
+    """Have one process declare another dead, though it lives: it was silent for too long, or its file was removed."""
+    token = given_up.store.process
+    if isinstance(given_up.store, SqliteStore):
+        (database.parent / "test.db.live" / token).unlink()
+    else:
+        await expire(database, token)
+    for claim in await by.store.claim(limit=1):
+        await by.store.release(claim.lease, seen_tail=0, how="handed_over")  # It is for the worker.
+    assert not await by.store.is_alive(token)
+
+
+async def expire(database: Path, token: str) -> None:
+    """As if the process had been silent for so long."""
+    db = await asyncpg.connect(note_beside(database).read_text())
+    try:
+        await db.execute(
+            "UPDATE holdfast.process SET alive_until = now(), leases_until = now() WHERE token = $1", token
+        )
+    finally:
+        await db.close()
+
+
+async def show_life(given_up: Place) -> None:
+    """What the process does again and again."""
+    await given_up.store.renew(ttl_seconds=30)
+
+
+# Who could decide
+
+
+async def test_what_the_only_client_declines_is_denied(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here:
+        await here.arrive("one")
+        await here.decline("one", request_id)
+        await is_denied(session)
+
+
+async def test_what_all_but_one_client_declined_is_denied_when_that_one_leaves(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
+        await here.arrive("one")
+        await there.arrive("two")
+        await here.decline("one", request_id)
+        await there.presence.leave(there.key, "two")
+        await is_denied(session)
+
+
+async def test_what_all_but_one_client_declined_is_denied_when_the_process_of_that_one_ends(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here:
+        await here.arrive("one")
+        async with place(database) as there:
+            await there.arrive("two")
+            await here.decline("one", request_id)
+        await is_denied(session)
+
+
+async def test_what_all_but_one_client_declined_is_denied_when_that_one_can_decide_no_longer(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
+        await here.arrive("one")
+        await there.arrive("two")
+        await here.decline("one", request_id)
+        await there.presence.replace_tools(there.key, Arrival(attachment_id="two"))
+        await is_denied(session)
+
+
+async def test_a_client_of_the_same_id_at_a_process_that_ends_takes_no_other_client_with_it(database: Path) -> None:
+    """Both came under one id, the second one's process is gone before the first one declines."""
+    async with asking(database) as (session, request_id), place(database) as here:
+        await here.arrive("one")
+        async with place(database) as there:
+            await there.arrive("one")
+        await here.decline("one", request_id)
+        await is_denied(session)
+
+
+async def test_what_a_client_declines_whose_process_was_given_up_is_denied(database: Path) -> None:
+    """The process lives and the client is connected, but the database has no attachment to note the decline with."""
+    async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
+        await here.arrive("one")
+        await give_up(database, here, by=there)
+        await show_life(here)
+        await here.decline("one", request_id)
+        await is_denied(session)
+
+
+async def test_a_permission_waits_while_a_client_that_could_decide_is_there(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
+        await here.arrive("one")
+        await there.arrive("two")
+        await here.decline("one", request_id)
+        await there.operations.decide_permission(there.key, request_id, "denied-interactively-by-user")
+        await until(session, lambda body: isinstance(body, TurnEnded))
+        (completed,) = await bodies_of(session, PermissionCompleted)
+        assert completed.decision == "denied-interactively-by-user"
+
+
+# Clients of a process that was given up though it lives
+
+
+async def test_the_clients_of_a_process_that_was_given_up_are_attached_again(database: Path) -> None:
+    clock = ManualClock()
+    async with place(database, clock) as here, place(database) as there:
+        await here.runtime.session(SESSION, conventions="copilot")
+        await here.resume("one", "ta")
+        await there.resume("two", "tb")
+        await give_up(database, here, by=there)
+        assert await there.present() == {"two"}
+        await there.resume("three")
+        assert await there.tools() == {"tb"}, "what nobody runs is not offered"
+        await show_life(here)
+        await until_restored(clock, here)
+        assert await there.present() == {"one", "two", "three"}
+        assert await there.tools() == {"ta", "tb"}
+
+
+async def test_a_client_that_is_attached_again_has_declined_what_it_had(database: Path) -> None:
+    async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
+        await here.arrive("one")
+        await there.arrive("two")
+        await here.decline("one", request_id)
+        await give_up(database, here, by=there)
+        await show_life(here)
+        await here.presence.restore()
+        (restored,) = [found for found in await there.store.attachments(there.key) if found.attachment_id == "one"]
+        assert restored.declined == (request_id,)
+        await there.decline("two", request_id)
+        await is_denied(session)
+
+
+async def test_a_tool_that_another_client_brought_meanwhile_stays_that_ones(database: Path) -> None:
+    async with place(database) as here, place(database) as there:
+        await here.runtime.session(SESSION, conventions="copilot")
+        await here.resume("one", "ta", "tb")
+        await give_up(database, here, by=there)
+        await there.resume("two", "ta")
+        await show_life(here)
+        await here.presence.restore()
+        found = {each.attachment_id: each.tools for each in await there.store.attachments(there.key)}
+        assert found == {"one": ("tb",), "two": ("ta",)}
+        assert await there.tools() == {"ta", "tb"}
+
+
+async def test_a_client_that_has_left_is_not_attached_again(database: Path) -> None:
+    async with place(database) as here, place(database) as there:
+        await here.runtime.session(SESSION, conventions="copilot")
+        await here.resume("one", "ta")
+        await here.resume("two")
+        await here.presence.leave(here.key, "one")
+        await give_up(database, here, by=there)
+        await show_life(here)
+        await here.presence.restore()
+        assert await there.present() == {"two"}
+
+
+async def until_restored(clock: ManualClock, here: Place) -> None:
+    """Let the time pass after which a process looks for its clients."""
+    async with asyncio.timeout(30):
+        while "ta" not in await here.tools():
+            await clock.advance(RESTORE_EVERY_SECONDS)
