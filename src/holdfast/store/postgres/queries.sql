@@ -30,7 +30,8 @@ WITH given AS (
                            THEN $15::bigint ELSE updated_at END
     FROM locked
    WHERE session.owner = locked.owner AND session.id = locked.session AND deleted_at IS NULL
-     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $14::text))
+     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $14::text
+                                   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $14::text)))
      AND (locked.supposes IS NULL OR head = locked.supposes)
   RETURNING locked.number, session.owner, session.id, head, inbox_tail, locked.events, locked.drops
 ){parts}
@@ -83,7 +84,10 @@ ON CONFLICT (owner, session) DO UPDATE
 
 -- name: units_sessions
 -- As they are now, to say why a unit was refused.
-SELECT given.number, fence, lease_holder IS NOT DISTINCT FROM $3::text, head, deleted_at IS NOT NULL
+SELECT given.number, fence,
+       lease_holder IS NOT DISTINCT FROM $3::text
+         AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $3::text) IS TRUE,
+       head, deleted_at IS NOT NULL
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
   CROSS JOIN LATERAL (
     SELECT fence, lease_holder, head, deleted_at FROM holdfast.session
@@ -221,18 +225,24 @@ UPDATE holdfast.inbox SET sequence = given.sequence, place = given.place
 
 -- name: register
 INSERT INTO holdfast.process
-       (token, node, alive_until, leases_until, renewed_at, role, version, started_at, max_sessions)
+       (token, node, alive_until, leases_until, renewed_at, role, version, started_at, max_sessions, timeline)
 VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second', clock_timestamp() + $4 * interval '1 second',
-        clock_timestamp(), $5, $6, $7, $8)
+        clock_timestamp(), $5, $6, $7, $8, holdfast.timeline())
 ON CONFLICT (token) DO UPDATE
-   SET alive_until = excluded.alive_until, leases_until = excluded.leases_until, renewed_at = excluded.renewed_at;
+   SET alive_until = excluded.alive_until, leases_until = excluded.leases_until, renewed_at = excluded.renewed_at,
+       timeline = excluded.timeline;
+
+-- name: is_same_timeline
+-- A fragment: no standby has taken over since this process registered. One that did may have lost what the process wrote:
+-- all that it holds is then ahead of the log, and its leases are over, whoever they are of by the rows.
+timeline = holdfast.timeline();
 
 -- name: renew
 UPDATE holdfast.process
    SET leases_until = clock_timestamp() + $2 * interval '1 second',
        alive_until = greatest(alive_until, clock_timestamp() + $2 * interval '1 second'),
        renewed_at = clock_timestamp()
- WHERE token = $1 AND leases_until > clock_timestamp();
+ WHERE token = $1 AND leases_until > clock_timestamp() AND {is_same_timeline};
 
 -- name: show_life
 UPDATE holdfast.process
@@ -244,7 +254,8 @@ SELECT 1 FROM holdfast.process WHERE token = $1 AND alive_until > clock_timestam
 
 -- name: may_claim
 -- The lock keeps others from declaring this process dead until what it claims is committed; renewals don't wait for it.
-SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() FOR KEY SHARE SKIP LOCKED;
+SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() AND {is_same_timeline}
+   FOR KEY SHARE SKIP LOCKED;
 
 -- name: gone
 -- Processes whose leases are free: they ended, or stopped renewing what they hold. Whoever is at one of them already is
@@ -487,7 +498,8 @@ UPDATE holdfast.session
    SET lease_holder = NULL, claims = 0, runnable = false, runnable_since = NULL, noted_at = NULL,
        needs_inbox = $6,
        status = CASE WHEN status = 'queued' AND turn_id IS NULL THEN 'idle' ELSE status END
- WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND inbox_tail = $5 AND deleted_at IS NULL;
+ WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND inbox_tail = $5 AND deleted_at IS NULL
+   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $4);
 
 -- name: hand_over
 UPDATE holdfast.session
@@ -495,7 +507,8 @@ UPDATE holdfast.session
        claims = CASE WHEN $5::text = 'failed' THEN claims ELSE 0 END,
        noted_at = CASE WHEN $5::text = 'for_another' THEN $6 ELSE noted_at END,
        runnable_since = CASE WHEN $5::text = 'gave_way' THEN $7::bigint ELSE runnable_since END
- WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL;
+ WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL
+   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $4);
 
 -- Presence
 

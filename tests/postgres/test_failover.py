@@ -1,0 +1,77 @@
+"""A standby takes over. Writes that the primary had acknowledged may be lost with it, and a process that held a session
+is ahead of the log then: so every lease is over, whatever the rows say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.store.errors import StoreError
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.store import Committed, FenceMissed, Lease, Unit
+from holdfast.testing.cluster.relay import Relay
+from holdfast.testing.cluster.replicas import Replicas
+from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, said, send
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def replicated() -> AsyncIterator[tuple[Replicas, Relay, PostgresStore]]:
+    """A store that reaches whichever server is the primary."""
+    replicas = Replicas()
+    try:
+        replicas.start()
+        await replicas.add_standby()
+        async with Relay(replicas.primary.socket) as relay:
+            store = await PostgresStore.open(f"postgresql://postgres@127.0.0.1:{relay.port}/postgres", node="here")
+            yield replicas, relay, store
+            await store.close()
+    finally:
+        replicas.remove()
+
+
+async def until_answered(store: PostgresStore, lease: Lease, text: str) -> object:
+    """The outcome of a write, once the database is reached again."""
+    while True:
+        try:
+            return await store.commit(Unit(key=KEY, fence=lease.fence, events=(said(text),)))
+        except StoreError:
+            await asyncio.sleep(0.05)
+
+
+async def head_of(store: PostgresStore) -> int:
+    row = await store.row(KEY)
+    assert row is not None
+    return row.head
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["nothing is lost", "the last writes are lost"])
+async def test_a_holder_from_before_a_failover_writes_nothing_and_its_session_is_claimed_anew(loses: bool) -> None:
+    async with asyncio.timeout(120), replicated() as (replicas, relay, store):
+        await create(store)
+        await send(store, "m")
+        lease = await hold(store)
+        failing = asyncio.create_task(replicas.fail_over(loses=loses))
+        written = 0
+        while not failing.done():
+            try:
+                assert isinstance(
+                    await store.commit(Unit(key=KEY, fence=lease.fence, events=(said(str(written)),))), Committed
+                )
+                written += 1
+            except StoreError:
+                await asyncio.sleep(0.05)
+        window = await failing
+        relay.lead_to(replicas.primary.socket)
+        assert isinstance(await until_answered(store, lease, "late"), FenceMissed)
+        kept = await head_of(store)
+        assert kept < 1 + written if window is not None else kept >= 1 + written
+        assert not await store.release(lease, seen_tail=1, how="done"), "it is not this one's to say that it is done"
+        assert await store.claim(limit=MANY) == [], "not before it has begun again, as a new process would"
+        assert not await store.renew(ttl_seconds=60)
+        (claim,) = await store.claim(limit=MANY)
+        assert claim.lease.fence != lease.fence
+        assert isinstance(await until_answered(store, claim.lease, "anew"), Committed)
+        assert await head_of(store) == kept + 1
