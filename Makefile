@@ -66,7 +66,7 @@ power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget w
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --cuts 200
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --control
 
-chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers) and look for what was lost
+chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers, servers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200
 
 bench: $(TEST_READY) ## Measure against the bars that the README states

@@ -18,6 +18,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str
     attempt: int
     node: str
+    at: float = 0
+    """When it took place, by `time.time`."""
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import os
 import runpy
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,7 @@ def counted_tools(environ: Mapping[str, str]) -> tuple[Tool, ...]:
             tool_call_id=context.tool_call_id,
             attempt=context.attempt,
             node=name,
+            at=time.time(),
         )
         note_effect(folder, made)
         return f"{what} is done"

@@ -1,8 +1,11 @@
 """Clients that talk to a cluster while it is being broken: each has a session of its own, sends everything twice, to
-two nodes at once, under the same id, reads along at either of them, and keeps what it was told and shown."""
+two nodes at once, under the same id, reads along at either of them, and keeps what it was told and shown.
+
+When the database has lost transactions, a client forgets what it heard since, and begins again from before that."""
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -14,7 +17,7 @@ from holdfast.client import Refused
 from holdfast.client.server import Server
 from holdfast.client.session import Session
 from holdfast.events.event import Event
-from holdfast.events.ids import RequestId, TurnId
+from holdfast.events.ids import Key, RequestId, TurnId
 from holdfast.events.message import AssistantMessage, UserMessage
 from holdfast.events.request import PermissionRequested
 from holdfast.events.turn import TurnEnded
@@ -51,6 +54,7 @@ class Sent(msgspec.Struct, frozen=True):
 
     message_id: str
     text: str
+    at: float
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -59,70 +63,142 @@ class Decided(msgspec.Struct, frozen=True):
     request_id: str
     approves: bool
     is_accepted: bool
+    at: float
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A line of a client's journal, and where it would read on from after it."""
+
+    at: float
+    entry: AnyEntry
+    cursor: str
 
 
 class Talker:
-    """One client. `doors` are the nodes, and `tally` counts what is done."""
+    """One client. `doors` are the nodes, as its owner enters them, and `tally` counts what is done."""
 
-    def __init__(self, name: str, doors: Sequence[Server], chance: random.Random, tally: Counter[str]) -> None:
-        self.name = name
-        self.sent: list[Sent] = []
-        self.decided: list[Decided] = []
-        self.journal: list[AnyEntry] = []
+    def __init__(
+        self,
+        key: Key,
+        doors: Sequence[Server],
+        chance: random.Random,
+        tally: Counter[str],
+        *,
+        directory: str | None = None,
+    ) -> None:
+        self.key = key
+        self.name = key.session
+        self.turns = 0
+        """How many of its turns have ended."""
+        self._sent: dict[str, Sent] = {}
+        self._decided: dict[tuple[str, bool], Decided] = {}
+        self._noted: list[Noted] = []
+        self._turn_ids: dict[str, tuple[float, TurnId]] = {}
         self._doors = doors
         self._chance = chance
         self._tally = tally
-        self._cursor = "0"
+        self._directory = directory
         self._numbers = 0
+        self._saying: asyncio.Task[None] | None = None
+        self._begins_again = False
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        return tuple(self._sent.values())
+
+    @property
+    def decided(self) -> tuple[Decided, ...]:
+        return tuple(self._decided.values())
+
+    @property
+    def journal(self) -> tuple[AnyEntry, ...]:
+        return tuple(noted.entry for noted in self._noted)
 
     async def begin(self) -> None:
-        await self._twice(lambda door: door.session(self.name))
+        await self._twice(lambda door: door.session(self.name, working_directory=self._directory))
 
     async def say_something(self) -> None:
         """One message, and its turn to the end."""
         self._numbers += 1
         text = self._chance.choice(TEXTS)
         message_id = f"{self.name}-{self._numbers}"
+        while True:
+            self._saying = asyncio.create_task(self._say(message_id, text))
+            try:
+                await self._saying
+            except asyncio.CancelledError:
+                if not self._begins_again:
+                    raise
+            else:
+                return
+
+    def forget(self, since: float) -> None:
+        """The database lost what was written since then."""
+        self._noted = [noted for noted in self._noted if noted.at < since]
+        self._decided = {name: decided for name, decided in self._decided.items() if decided.at < since}
+        self._turn_ids = {name: found for name, found in self._turn_ids.items() if found[0] < since}
+        self._begins_again = True
+        if self._saying is not None:
+            self._saying.cancel()
+
+    async def _say(self, message_id: str, text: str) -> None:
+        if self._begins_again:
+            self._begins_again = False
+            await self.begin()
         await self._twice(lambda door: self._at(door).send(text, message_id=message_id))
-        self.sent.append(Sent(message_id, text))
-        self.journal.append(Acknowledged(process=0, step=f"send {message_id}"))
+        self._sent[message_id] = Sent(message_id, text, time.time())
+        self._note(Acknowledged(process=0, step=f"send {message_id}"))
         self._tally["messages"] += 1
         await self._follow(message_id, stops="stop" in text)
+        self.turns += 1
+
+    def _note(self, entry: AnyEntry, cursor: str | None = None) -> None:
+        self._noted.append(Noted(time.time(), entry, self._cursor if cursor is None else cursor))
+
+    @property
+    def _cursor(self) -> str:
+        return self._noted[-1].cursor if self._noted else "0"
 
     # Reading
 
     async def _follow(self, message_id: str, *, stops: bool) -> None:
-        turn_id: TurnId | None = None
-        stream = self._at(self._chance.choice(self._doors)).stream(self._cursor, patience_seconds=PATIENCE_SECONDS)
+        session = self._at(self._chance.choice(self._doors))
+        stream = session.stream(self._cursor, patience_seconds=PATIENCE_SECONDS)
         async with asyncio.TaskGroup() as asking, aclosing(stream.follow()) as readings:
+            for request in await session.requests():  # Of a turn that this client knew before it began again.
+                asking.create_task(self._decide(RequestId(request.id)))
             async for reading in readings:
                 if isinstance(reading, Delta):
-                    self._note_shown(reading)
+                    self._note_shown(reading, stream.cursor)
                     if stops:
                         stops = False
                         asking.create_task(self._stop(message_id))
                 if not isinstance(reading, Event):
                     continue
-                self._note_read(reading)
+                self._note_read(reading, stream.cursor)
                 match reading.body:
                     case UserMessage(message_id=found, turn_id=its_turn) if found == message_id:
-                        turn_id = its_turn
+                        self._turn_ids[message_id] = time.time(), its_turn
                     case PermissionRequested(request_id=request_id):
                         asking.create_task(self._decide(request_id))
-                    case TurnEnded(turn_id=ended, reason=reason) if ended == turn_id:
+                    case TurnEnded(turn_id=ended, reason=reason) if ended == self._turn_of(message_id):
                         self._tally[f"turns {reason}"] += 1
                         break
                     case _:
                         pass
-        self._cursor = stream.cursor
 
-    def _note_shown(self, delta: Delta) -> None:
+    def _turn_of(self, message_id: str) -> TurnId | None:
+        _, turn_id = self._turn_ids.get(message_id, (0.0, None))
+        return turn_id
+
+    def _note_shown(self, delta: Delta, cursor: str) -> None:
         place = (delta.message_id, delta.block, delta.offset)
-        self.journal.append(Shown(process=0, message_id=place[0], block=place[1], offset=place[2], text=delta.text))
+        shown = Shown(process=0, message_id=place[0], block=place[1], offset=place[2], text=delta.text)
+        self._note(shown, cursor)
 
-    def _note_read(self, event: Event) -> None:
+    def _note_read(self, event: Event, cursor: str) -> None:
         closes = isinstance(event.body, AssistantMessage)
-        self.journal.append(Read(process=0, position=event.position, event_id=event.id, closes=closes))
+        self._note(Read(process=0, position=event.position, event_id=event.id, closes=closes), cursor)
 
     # Asking
 
@@ -130,7 +206,7 @@ class Talker:
         stop_id = f"stop-{message_id}"
         outcomes = await self._twice(lambda door: self._at(door).stop(stop_id=stop_id, keep_queued=True))
         said = Acknowledged(process=0, step=f"stop {stop_id}", outcome=str(outcomes[0].outcome))
-        self.journal.append(said)
+        self._note(said)
         self._tally["stops"] += 1
 
     async def _decide(self, request_id: RequestId) -> None:
@@ -138,13 +214,14 @@ class Talker:
 
         async def approve(door: Server, number: int) -> None:
             session, answer_id = self._at(door), f"{request_id}-{number}"[-64:]
-            ask = session.approve if number == 0 else session.deny
+            ask, approves = (session.approve, True) if number == 0 else (session.deny, False)
             try:
                 await ask(request_id, answer_id=answer_id)
             except Refused:
-                self.decided.append(Decided(request_id, number == 0, False))
+                is_accepted = False
             else:
-                self.decided.append(Decided(request_id, number == 0, True))
+                is_accepted = True
+            self._decided[request_id, approves] = Decided(request_id, approves, is_accepted, time.time())
 
         await asyncio.gather(*(approve(door, number) for number, door in enumerate(self._doors)))
         self._tally["answers"] += 1

@@ -1,18 +1,20 @@
 """What must hold once a broken cluster has come to rest: the invariants of the crash campaign for every session, and
 what only several processes can show."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.events import request
-from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.events.message import UserMessage
+from holdfast.events.tool import ToolAttempted
 from holdfast.testing import invariants, postgres_evidence
 from holdfast.testing.cluster import audit
 from holdfast.testing.cluster.effects import Effect
 from holdfast.testing.cluster.processes import Node
+from holdfast.testing.cluster.replicas import Window
 from holdfast.testing.cluster.talkers import Talker
 from holdfast.testing.evidence import Evidence
 from holdfast.testing.invariants import Invariant
@@ -36,22 +38,44 @@ OF_THE_CAMPAIGN: Final[tuple[Invariant, ...]] = (
     invariants.receipts_can_be_read_again,
 )
 
+UNFAIR: Final = 4.0
+"""How many times fewer turns a session of one owner may have than that of another before it is called starving."""
+
 NO_SCENARIO: Final = Scenario(name="chaos", stages=(), rules=(), says=(), ends={})
 NO_TRIAL: Final = Trial(scenario="chaos", kind="pair", aims=("-",))
 
 
-async def judge(url: str, owner: str, talkers: Sequence[Talker], effects: Sequence[Effect]) -> list[Violation]:
-    """All that is wrong in the database, by what clients were told and tools did."""
+async def judge(
+    url: str, talkers: Sequence[Talker], effects: Sequence[Effect], windows: Sequence[Window] = ()
+) -> list[Violation]:
+    """All that is wrong in the database, by what clients were told and tools did. Of what was acknowledged in a window,
+    anything may be missing; what is there must be as right as the rest."""
     found = [Violation("one_owner_at_each_position", text) for text in audit.trespasses(await audit.noted(url))]
     for talker in talkers:
-        kept = await postgres_evidence.kept(url, Key(Owner(owner), SessionId(talker.name)))
-        evidence = _evidence(kept, talker, [effect for effect in effects if effect.session == talker.name])
+        kept = await postgres_evidence.kept(url, talker.key)
+        its_effects = [effect for effect in effects if effect.session == talker.name]
+        evidence = _evidence(kept, talker, list(_known_effects(kept, its_effects, windows)))
         found += [
             Violation(named.__name__, f"{talker.name}: {text}") for named in OF_THE_CAMPAIGN for text in named(evidence)
         ]
-        found += [Violation("accepted_means_committed", text) for text in _accepted(talker, kept)]
+        found += [Violation("accepted_means_committed", text) for text in _accepted(talker, kept, windows)]
         found += [Violation("answers_count_once", text) for text in _answers(talker, kept)]
     return found
+
+
+def judge_fairness(talkers: Sequence[Talker]) -> list[Violation]:
+    """An owner with many sessions does not take the turns of one with few: nobody has far fewer, of all turns and for
+    each session, than the others."""
+    turns: dict[str, list[int]] = {}
+    for talker in talkers:
+        turns.setdefault(talker.key.owner, []).append(talker.turns)
+    shares = {owner: sum(ended) / len(ended) for owner, ended in turns.items()}
+    most, mean = max(shares.values(), default=0), sum(map(sum, turns.values())) / max(1, len(turns))
+    return [
+        Violation("no_owner_starves", f"{owner}: {share:.1f} turns for each session, and others have {most:.1f}")
+        for owner, share in shares.items()
+        if share < most / UNFAIR and sum(turns[owner]) < mean / UNFAIR
+    ]
 
 
 def judge_nodes(nodes: Sequence[Node]) -> list[Violation]:
@@ -77,10 +101,30 @@ def _evidence(kept: Kept, talker: Talker, effects: Sequence[Effect]) -> Evidence
     )
 
 
-def _accepted(talker: Talker, kept: Kept) -> Iterator[str]:
+def _known_effects(kept: Kept, effects: Sequence[Effect], windows: Sequence[Window]) -> Iterator[Effect]:
+    """Without those of attempts that were lost: the log knows nothing of them, or the call was made again."""
+    attempts = {
+        (body.tool_call_id, body.attempt) for event in kept.events if isinstance(body := event.body, ToolAttempted)
+    }
+    times = Counter((effect.tool_call_id, effect.attempt) for effect in effects)
+    for effect in effects:
+        name = (effect.tool_call_id, effect.attempt)
+        is_lost = any(window.has(effect.at) for window in windows) and (name not in attempts or times[name] > 1)
+        if is_lost:
+            times[name] -= 1
+        else:
+            yield effect
+
+
+def _accepted(talker: Talker, kept: Kept, windows: Sequence[Window]) -> Iterator[str]:
     """What was acknowledged is in the log once, in order, with its own words; and nothing else is."""
     said = [(body.message_id, body.content) for event in kept.events if isinstance(body := event.body, UserMessage)]
-    wanted = [(found.message_id, found.text) for found in talker.sent]
+    logged = {message_id for message_id, _ in said}
+    wanted = [
+        (found.message_id, found.text)
+        for found in talker.sent
+        if found.message_id in logged or not any(window.has(found.at) for window in windows)
+    ]
     if said != wanted:
         yield f"{talker.name}: the log says {said}, acknowledged were {wanted}"
 
