@@ -19,7 +19,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-control chaos bench docs page screenshots clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos bench docs page screenshots clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ crash: $(TEST_READY) ## Kill a runtime 5000 times, at every durable write, and l
 
 simulate: $(TEST_READY) ## Play SEEDS (100000) simulated worlds in which everything goes wrong, on a virtual clock
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),100000)
+
+simulate-stores: $(TEST_READY) ## Play some of the same worlds on real databases: SEEDS (400) on SQLite, a quarter of that on PostgreSQL
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --store sqlite --seeds $(or $(SEEDS),400)
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --store postgresql --seeds $$(($(or $(SEEDS),400) / 4))
 
 simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control

@@ -57,7 +57,7 @@ def collect(scenario: Scenario, trial: Trial, folder: Path, first: Key = KEY) ->
     """Look, once all processes of the trial have ended. `first` is the first session of the trial."""
     key = scenario.key
     url = postgres_trials.url_of(folder)
-    kept = _kept(folder / "holdfast.db", key) if url is None else asyncio.run(postgres_evidence.kept(url, key))
+    kept = kept_in_file(folder / "holdfast.db", key) if url is None else asyncio.run(postgres_evidence.kept(url, key))
     return Evidence(
         scenario=scenario,
         trial=trial,
@@ -72,7 +72,7 @@ def collect(scenario: Scenario, trial: Trial, folder: Path, first: Key = KEY) ->
     )
 
 
-def _kept(database: Path, key: Key) -> Kept:
+def kept_in_file(database: Path, key: Key) -> Kept:
     with contextlib.closing(connect(database, read_only=True)) as db:
         loaded = rows.load(db, key, -1)
         snapshot = _Connection(db)

@@ -9,6 +9,7 @@ and fails if one of them is not found.
 """
 
 import argparse
+import contextlib
 import gc
 import os
 import sys
@@ -17,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
 from holdfast.testing.simulation.defects import BY_NAME, DEFECTS, planted
+from holdfast.testing.simulation.real_stores import KINDS, Kind, place_of
 from holdfast.testing.simulation.simulation import Outcome, run
 
 T = TypeVar("T")
@@ -47,11 +49,13 @@ class Tally(msgspec.Struct):
             self.failed.append(outcome)
 
 
-def play(seeds: Sequence[int]) -> Tally:
+def play(seeds: Sequence[int], store: str = "memory") -> Tally:
     """Play some seeds, one after the other."""
     tally = Tally()
-    for seed in seeds:
-        tally.add(run(seed))
+    with contextlib.ExitStack() as stack:
+        place = None if store == "memory" else stack.enter_context(place_of(cast(Kind, store)))
+        for seed in seeds:
+            tally.add(run(seed, place=place))
     gc.collect()
     return tally
 
@@ -68,10 +72,11 @@ def seeds_until_caught(defect: str, seeds: Sequence[int]) -> tuple[int, Outcome]
     return None
 
 
-def told(seed: int, defect: str = "") -> Outcome:
+def told(seed: int, defect: str = "", store: str = "memory") -> Outcome:
     """One seed, with all that happened."""
-    with planted(defect):
-        return run(seed, keeps_trace=True)
+    with planted(defect), contextlib.ExitStack() as stack:
+        place = None if store == "memory" else stack.enter_context(place_of(cast(Kind, store)))
+        return run(seed, keeps_trace=True, place=place)
 
 
 # The command
@@ -80,14 +85,14 @@ def told(seed: int, defect: str = "") -> Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     if options.seed is not None:
-        return _tell(options.seed, options.defect)
+        return _tell(options.seed, options.defect, options.store)
     if options.control:
         return _control(options)
     return _campaign(options)
 
 
-def _tell(seed: int, defect: str) -> int:
-    outcome = told(seed, defect)
+def _tell(seed: int, defect: str, store: str) -> int:
+    outcome = told(seed, defect, store)
     for line in outcome.trace:
         print(line)
     for violation in outcome.violations:
@@ -102,9 +107,9 @@ def _campaign(options: argparse.Namespace) -> int:
         range(first, min(first + AT_ONCE, options.start + options.seeds))
         for first in range(options.start, options.start + options.seeds, AT_ONCE)
     ]
-    for tally in _in_parallel(play, pieces, options.jobs):
+    for tally in _in_parallel(partial(play, store=options.store), pieces, options.jobs):
         for outcome in tally.failed:
-            _say_failure(outcome, "")
+            _say_failure(outcome, options.store)
         whole.seeds += tally.seeds
         whole.events += tally.events
         whole.virtual_seconds += tally.virtual_seconds
@@ -162,11 +167,11 @@ def _in_parallel(work: Callable[[T], R], given: Sequence[T], jobs: int) -> Itera
         yield from pool.map(work, given)
 
 
-def _say_failure(outcome: Outcome, defect: str) -> None:
+def _say_failure(outcome: Outcome, store: str) -> None:
     for violation in outcome.violations[:3]:
         print(f"VIOLATION of {violation.invariant} in seed {outcome.seed}: {violation.text}")
-    planted_with = f" --defect '{defect}'" if defect else ""
-    print(f"    python -m holdfast.testing.simulate --seed {outcome.seed}{planted_with}", flush=True)
+    on_store = f" --store {store}" if store != "memory" else ""
+    print(f"    python -m holdfast.testing.simulate --seed {outcome.seed}{on_store}", flush=True)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -175,6 +180,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--start", type=int, default=0, help="the first of them (default: 0)")
     parser.add_argument("--seed", type=int, help="play this one, and tell all that happens in it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    parser.add_argument(
+        "--store", choices=("memory", *KINDS), default="memory", help="where sessions are kept (default: in memory)"
+    )
     parser.add_argument("--control", action="store_true", help="plant known defects; each must be caught")
     parser.add_argument("--defect", choices=BY_NAME, default="", metavar="NAME", help="plant only this one")
     return parser.parse_args(arguments)

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,11 +17,13 @@ from holdfast.server.operations import Operations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.fences import LONGEST_STEP
+from holdfast.store.store import Store
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.simulation.hints import Network
 from holdfast.testing.simulation.loop import PLACE
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.model import TOOLS, SimulatedModel
+from holdfast.testing.simulation.real_stores import DistantStore, RealDatabase
 from holdfast.testing.simulation.weather import Mishap
 from holdfast.testing.simulation.world import TTL_SECONDS, Machine, World
 from holdfast.tools.registry import Registry
@@ -86,18 +88,7 @@ class Process:
         self.machine.context.run(PLACE.set, self.machine)
         clock = SkewedClock(world, rate=1 + chance.uniform(-skew, skew), wrong_ms=chance.choice((0, 0, -3000, 3000)))
         registry = Registry(found for found in TOOLS if not (role.lacks_tool and found.name == SCARCE_TOOL))
-        self.store = MemoryStore(
-            world.db,
-            node=role.node,
-            tools=registry.names(),
-            clock=clock,
-            process=name,
-            carry=world.carrier(self.machine),
-            limits=TurnLimits(running=world.weather.slots, in_flight=world.weather.in_flight),
-            inbox_version=INBOX_VERSION - role.is_old,
-            unknown_kinds=frozenset({SCARCE_KIND}) if role.is_old else frozenset(),
-            fence_step=functools.partial(random.Random(f"fences of {name}").randrange, 1, LONGEST_STEP),
-        )
+        self.store = self._opened(clock, registry)
         self._ids = iter(range(1, 1_000_000))
         live = network.join(self.machine)
         self.operations = Operations(
@@ -126,6 +117,26 @@ class Process:
         )
         self._on_end: list[Callable[[], None]] = []
         self.is_stopping = False
+
+    def _opened(self, clock: SkewedClock, registry: Registry) -> Store:
+        world, role, name = self._world, self.role, self.machine.name
+        limits = TurnLimits(running=world.weather.slots, in_flight=world.weather.in_flight)
+        carry = world.carrier(self.machine)
+        if isinstance(world.db, RealDatabase):
+            store = world.db.open(name, node=role.node, tools=registry.names(), clock=clock, limits=limits)
+            return cast(Store, DistantStore(world.db, store, name, clock, carry))
+        return MemoryStore(
+            world.db,
+            node=role.node,
+            tools=registry.names(),
+            clock=clock,
+            process=name,
+            carry=carry,
+            limits=limits,
+            inbox_version=INBOX_VERSION - role.is_old,
+            unknown_kinds=frozenset({SCARCE_KIND}) if role.is_old else frozenset(),
+            fence_step=functools.partial(random.Random(f"fences of {name}").randrange, 1, LONGEST_STEP),
+        )
 
     def _new_id(self) -> str:
         return f"{self.machine.name}-{next(self._ids)}"
@@ -161,6 +172,8 @@ class Process:
         self._world.trace.add(self.name, "dies")
         self.machine.state = "dead"
         self._world.leaves_work(self.machine)
+        if isinstance(self._world.db, RealDatabase):
+            self._world.db.died(self.name)
         noted = self._world.db.processes.get(self.name)
         if noted is not None and self._world.weather.death_is_seen:
             noted.is_dead = True

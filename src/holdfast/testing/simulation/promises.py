@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from holdfast.events import message
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId
@@ -26,6 +28,7 @@ from holdfast.testing.simulation.memory import reading
 from holdfast.testing.simulation.memory.store import Call, MemoryStore
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord
 from holdfast.testing.simulation.readers import Follower
+from holdfast.testing.simulation.real_stores import RealDatabase
 from holdfast.testing.simulation.world import World
 from holdfast.testing.trial import Trial, Violation
 
@@ -52,8 +55,7 @@ CUTS = 4
 def check(world: World, ledger: Ledger, followers: list[Follower], guests: list[Guest]) -> tuple[Violation, ...]:
     """All that is wrong, session by session."""
     found = list(world.violations)
-    for key, session in world.db.sessions.items():
-        evidence = _evidence(world, key, session)
+    for key, session, evidence in _sessions(world):
         found += [Violation(named.__name__, text) for named in OF_THE_CAMPAIGN for text in named(evidence)]
         sent = {id: sending for id, sending in ledger.sent.items() if sending.key == key}
         found += [Violation("accepted_means_committed", text) for text in _accepted(session, sent, ledger)]
@@ -73,6 +75,24 @@ def _offered(session: SessionRecord, guests: list[Guest]) -> Iterator[str]:
     for guest in here:
         if guest.tool.name not in offered:
             yield f"{guest.name} is attached as {guest.attachment_id}, and the model is offered only {sorted(offered)}"
+
+
+def _sessions(world: World) -> Iterator[tuple[Key, SessionRecord, Evidence]]:
+    if not isinstance(world.db, RealDatabase):
+        for key, session in world.db.sessions.items():
+            yield key, session, _evidence(world, key, session)
+        return
+    for key, (session, kept) in world.db.whole().items():
+        for entry in kept.ledger:
+            world.db.ledger[key, entry.message_id, entry.attempt] = entry
+        collected = Evidence(
+            scenario=NO_SCENARIO,
+            trial=NO_TRIAL,
+            journal=tuple(world.journal.get(key, ())),
+            effects=tuple(world.effects.get(key, ())),
+            **msgspec.structs.asdict(kept),
+        )
+        yield key, session, collected
 
 
 def _evidence(world: World, key: Key, session: SessionRecord) -> Evidence:

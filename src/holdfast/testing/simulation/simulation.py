@@ -1,6 +1,7 @@
 """One run: a world is made from a seed, everything goes wrong in it for a while, it clears up, and all must be well."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import random
@@ -18,7 +19,7 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import NO_WORKER
 from holdfast.store.store import RequestRow
-from holdfast.testing.simulation import promises, weather
+from holdfast.testing.simulation import promises, real_stores, weather
 from holdfast.testing.simulation.clients import Client, Ledger, Refusal
 from holdfast.testing.simulation.guests import Guest
 from holdfast.testing.simulation.loop import PLACE, Stuck, VirtualLoop
@@ -28,6 +29,7 @@ from holdfast.testing.simulation.memory.order import turns
 from holdfast.testing.simulation.memory.tables import SessionRecord
 from holdfast.testing.simulation.model import LOOK_UP, TOOLS
 from holdfast.testing.simulation.readers import Follower
+from holdfast.testing.simulation.real_stores import RealDatabase
 from holdfast.testing.simulation.trace import log_lines
 from holdfast.testing.simulation.world import World
 from holdfast.testing.trial import Violation
@@ -54,12 +56,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     virtual_seconds: float = 0
 
 
-def run(seed: int, *, keeps_trace: bool = False) -> Outcome:
-    """Play a seed. The same one always plays the same."""
+def run(seed: int, *, keeps_trace: bool = False, place: real_stores.Place | None = None) -> Outcome:
+    """Play a seed. The same one always plays the same, unless it is played on a real database: that has its own ids."""
     chance = random.Random(seed)
-    with _alone(chance):
+    with _alone(chance), contextlib.ExitStack() as stack:
         loop = VirtualLoop(chance)
-        world = World(loop, chance, weather.drawn(chance), keeps_trace=keeps_trace)
+        drawn = weather.drawn(chance)
+        if place is not None:
+            drawn = weather.on_a_real_store(drawn, place.kind)
+            stack.enter_context(place.world(loop.time))
+        world = World(loop, chance, drawn, keeps_trace=keeps_trace, place=place)
+        if isinstance(world.db, RealDatabase):
+            stack.callback(world.db.close)
         loop.set_exception_handler(lambda _, about: _raised(world, about))
         play = Play(world)
         asyncio.set_event_loop(loop)
@@ -69,7 +77,7 @@ def run(seed: int, *, keeps_trace: bool = False) -> Outcome:
         finally:
             _end(world)
             asyncio.set_event_loop(None)
-    sessions = world.db.sessions.values()
+        sessions = play.sessions()
     lines = (*world.trace.lines(), *_logs(sessions)) if keeps_trace else ()
     return Outcome(
         seed=seed,
@@ -121,6 +129,11 @@ class Play:
             Key(owners[number % len(owners)], SessionId(f"s{number + 1}")) for number in range(world.weather.sessions)
         ]
         self._until = world.weather.seconds
+
+    def sessions(self) -> list[SessionRecord]:
+        """All of every session."""
+        db = self.world.db
+        return [found for found, _ in db.whole().values()] if isinstance(db, RealDatabase) else [*db.sessions.values()]
 
     async def play(self) -> None:
         world, fleet = self.world, self._fleet
@@ -196,8 +209,9 @@ class Play:
         world, lost = self.world, self._fleet.lost_node
         began = {found.key: world.loop.time() for found in self._unplaced(lost)}
         await asyncio.sleep(UNPLACED_MS / 1000 + TOLD_WITHIN_SECONDS)
-        for session in self._unplaced(lost):
-            if session.key in began and not any(_says_nobody(event.body) for event in session.events):
+        waiting = {session.key for session in self._unplaced(lost)}.intersection(began)
+        for session in self.sessions() if waiting else ():
+            if session.key in waiting and not any(_says_nobody(event.body) for event in session.events):
                 world.fail("waiting_is_told", f"{session.key.session} waits for {lost}, and its readers are not told")
         self._fleet.find_node()
 
@@ -247,7 +261,7 @@ class Play:
 
     async def _read_to_the_end(self) -> None:
         """And a moment longer, to see that nothing comes twice."""
-        heads = {key: len(session.events) for key, session in self.world.db.sessions.items()}
+        heads = {session.key: len(session.events) for session in self.sessions()}
         until = self.world.loop.time() + READERS_SECONDS
         while any(follower.cursor.position < heads[follower.key] for follower in self.followers):
             if self.world.loop.time() > until:

@@ -116,3 +116,9 @@ def calm(weather: Weather) -> Weather:
         old=0.0,
         mishaps=(),
     )
+
+
+def on_a_real_store(weather: Weather, kind: Literal["sqlite", "postgresql"]) -> Weather:
+    """The same where the database is a real one: SQLite's processes see a death at once, PostgreSQL's never do; and all
+    processes are of this release."""
+    return msgspec.structs.replace(weather, death_is_seen=kind == "sqlite", old=0.0)

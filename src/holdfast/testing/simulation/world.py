@@ -14,10 +14,12 @@ from holdfast.events.turn import StepEnded
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Claim, Committed, Key, Lease, Unit
 from holdfast.testing.journal import Affected, AnyEntry
+from holdfast.testing.simulation import real_stores
 from holdfast.testing.simulation.loop import PLACE, Place, VirtualLoop
 from holdfast.testing.simulation.memory.order import turns
 from holdfast.testing.simulation.memory.store import Call, Carrier
 from holdfast.testing.simulation.memory.tables import Database
+from holdfast.testing.simulation.real_stores import RealDatabase
 from holdfast.testing.simulation.trace import Trace
 from holdfast.testing.simulation.weather import Weather
 from holdfast.testing.trial import Violation
@@ -72,11 +74,19 @@ class Work:
 class World:
     """One run. Whatever happens by chance is drawn from `chance`, in an order that the loop decides."""
 
-    def __init__(self, loop: VirtualLoop, chance: random.Random, weather: Weather, *, keeps_trace: bool) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        chance: random.Random,
+        weather: Weather,
+        *,
+        keeps_trace: bool,
+        place: real_stores.Place | None = None,
+    ) -> None:
         self.loop = loop
         self.chance = chance
         self.weather = weather
-        self.db = Database(loop.time)
+        self.db: Database = Database(loop.time) if place is None else RealDatabase(loop.time, place)
         self.trace = Trace(is_kept=keeps_trace, now=loop.time)
         self.context = Context()
         """Of callbacks that belong to no process."""
@@ -276,6 +286,8 @@ class World:
                 self._judge_claims(machine, result)
             case "commit" if isinstance(result, Committed) and call.unit is not None:
                 self._note_progress(call.unit)
+                if isinstance(self.db, RealDatabase):
+                    self.db.note_written(call.unit, result.head, machine.name)
             case "release" if result is True and call.lease is not None and call.how != "failed":
                 self._claims_without_progress.pop(call.lease.key, None)
             case _:
