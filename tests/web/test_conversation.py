@@ -162,6 +162,24 @@ async def test_stop_stands_in_the_place_of_send_and_what_was_said_stays(person: 
     await expect(tab.log.locator(".end")).to_contain_text("Stopped")
 
 
+async def test_stop_names_the_turn_that_the_person_saw(person: Person, model: Model) -> None:
+    """If that turn is over by now, nobody's message is taken out of the queue."""
+    model.on("count for ever", says("one two three four"))
+    held = model.hold("count for ever", piece=2)
+    tab = await person.tab()
+    await tab.say("count for ever")
+    await held.until_reached()
+    await expect(tab.answers).to_contain_text("one two")
+    async with tab.page.expect_request("**/cancel") as asked:
+        await tab.button("Stop").click()
+    sent = (await asked.value).post_data_json
+    assert sent is not None
+    assert sent["turn_id"]
+    await tab.until_idle()
+    await expect(tab.log.locator(".end")).to_contain_text("Stopped")
+    await held.until_left()
+
+
 async def test_an_error_stands_in_the_conversation_and_can_be_tried_again(person: Person, model: Model) -> None:
     model.on("fail once", says("It worked.", fail=Failure(kind="refused", times=1)))
     tab = await person.tab()

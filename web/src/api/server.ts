@@ -170,9 +170,16 @@ export class Server {
     await response.body?.cancel();
   }
 
-  /** Stop the turn. What waits comes back, or is kept and starts the next turn at once. */
-  stop(id: string, stopId: string, { keepQueued = false } = {}): Promise<{ outcome: string; returned: string[] }> {
-    return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId, keep_queued: keepQueued });
+  /**
+   * Stop the turn. What waits comes back, or is kept and starts the next turn at once. With a `turnId` nothing is
+   * stopped or taken back if that turn is over by now.
+   */
+  stop(
+    id: string,
+    stopId: string,
+    { keepQueued = false, turnId }: { keepQueued?: boolean; turnId?: string | undefined } = {},
+  ): Promise<{ outcome: string; returned: string[] }> {
+    return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId, keep_queued: keepQueued, turn_id: turnId });
   }
 
   editQueued(id: string, messageId: string, text: string): Promise<unknown> {
