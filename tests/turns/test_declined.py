@@ -2,8 +2,9 @@
 however the last client that could have decided comes to be gone. No surface looks again in any of these."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import asyncpg
@@ -123,6 +124,18 @@ async def expire(database: Path, token: str) -> None:
         await db.close()
 
 
+async def lose_attachments(database: Path) -> None:
+    if not note_beside(database).exists():
+        with closing(sqlite3.connect(database)) as file, file:
+            file.execute("DELETE FROM attachment")
+        return
+    db = await asyncpg.connect(note_beside(database).read_text())
+    try:
+        await db.execute("DELETE FROM holdfast.attachment")
+    finally:
+        await db.close()
+
+
 async def show_life(given_up: Place) -> None:
     """What the process does again and again."""
     await given_up.store.renew(ttl_seconds=30)
@@ -213,6 +226,17 @@ async def test_the_clients_of_a_process_that_was_given_up_are_attached_again(dat
         await until_restored(clock, here)
         assert await there.present() == {"one", "two", "three"}
         assert await there.tools() == {"ta", "tb"}
+
+
+async def test_clients_whose_rows_the_database_lost_are_attached_again(database: Path) -> None:
+    """As a failover does that loses transactions: the process is known still, its clients are not."""
+    async with place(database) as here, place(database) as there:
+        await here.runtime.session(SESSION, conventions="copilot")
+        await here.resume("one", "ta")
+        await lose_attachments(database)
+        assert await there.present() == set()
+        await here.presence.restore()
+        assert await there.present() == {"one"}
 
 
 async def test_a_client_that_is_attached_again_has_declined_what_it_had(database: Path) -> None:

@@ -79,8 +79,9 @@ class AttachmentRows:
     def end_expired(self, db: sqlite3.Connection) -> None:
         now = boottime_ms()
         ended = db.execute(SQL["expired_attachments"], (self._boot, now)).fetchall()
-        db.execute(SQL["end_expired_attachments"], (self._boot, now))
-        self._wake_all(db, ended)
+        if ended:
+            db.execute(SQL["end_expired_attachments"], (self._boot, now))
+            self._wake_all(db, ended)
 
     def end_of(self, db: sqlite3.Connection, process: str) -> None:
         """The process is dead, or about to be: its clients are gone."""
