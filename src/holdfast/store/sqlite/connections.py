@@ -103,6 +103,11 @@ def unavailable(error: BaseException) -> StoreError:
     return StoreUnavailable("store_failed", f"The database failed: {error}.")
 
 
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection holds what was asked for."""
+    return _primary(error) == sqlite3.SQLITE_BUSY
+
+
 def is_in_doubt(error: BaseException) -> bool:
     """Whether a commit that raised this may be on disk all the same."""
     return _primary(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT)

@@ -35,14 +35,15 @@ class Liveness:
 
     def __init__(self, database: Path) -> None:
         self.token = secrets.token_hex(16)
-        self._folder = database.with_name(database.name + ".live")
-        self._file = self._folder / self.token
+        self.folder = database.with_name(database.name + ".live")
+        """Known to all processes of the database, and theirs alone."""
+        self._file = self.folder / self.token
         self._descriptor: int | None = None
 
     def begin(self) -> None:
         """Take the lock. The file gets its name once it is locked: nobody can see it free."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        unseen = self._folder / f".{self.token}"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        unseen = self.folder / f".{self.token}"
         descriptor = os.open(unseen, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.rename(unseen, self._file)
@@ -66,7 +67,7 @@ class Liveness:
     def is_dead(self, token: str) -> bool:
         """Whether the process of that token has ended. A process that is only stopped has not."""
         try:
-            descriptor = os.open(self._folder / token, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.folder / token, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
         except OSError:
@@ -81,8 +82,8 @@ class Liveness:
 
     def bury(self, token: str) -> None:
         """Remove what a dead process left."""
-        (self._folder / token).unlink(missing_ok=True)
+        (self.folder / token).unlink(missing_ok=True)
 
     def left_behind(self) -> list[str]:
         """Tokens of all files that are there."""
-        return [file.name for file in self._folder.iterdir() if not file.name.startswith(".")]
+        return [file.name for file in self.folder.iterdir() if not file.name.startswith(".")]

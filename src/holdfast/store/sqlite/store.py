@@ -31,6 +31,7 @@ from holdfast.store.sqlite.migrations import migrate
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.sweeper import Sweeper
+from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.units import UnitJob, Units
 from holdfast.store.sqlite.writer import Call, Job, Writer, closed
 from holdfast.store.store import (
@@ -98,7 +99,13 @@ class SqliteStore:
         self._files = DatabaseFiles(path)
         self._checkpoints = Checkpoints(self._files)
         self._writer = Writer(
-            self._files, self._loop, self._checkpoints, self._run_jobs, self._units.forget_all, self._died
+            self._files,
+            Turnstile(liveness.folder),
+            self._loop,
+            self._checkpoints,
+            self._run_jobs,
+            self._units.forget_all,
+            self._died,
         )
         self._readers = Readers(self._files, self._loop)
         self._on_death = on_death

@@ -15,8 +15,9 @@ from holdfast.store import crash_points
 from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.connections import is_in_doubt, unavailable
+from holdfast.store.sqlite.connections import BUSY_SECONDS, is_busy, is_in_doubt, unavailable
 from holdfast.store.sqlite.files import DatabaseFiles
+from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.store import Key
 
 BATCH_LIMIT: Final = 1000
@@ -27,6 +28,9 @@ BATCH_BYTES: Final = 16 << 10
 
 FOLLOW_SECONDS = 0.002
 """How long a transaction that nobody else waits for is held open for the first write of whoever was told early."""
+
+TRY_MILLISECONDS: Final = 1
+"""How long SQLite waits by itself for the lock of another process. Left to it, it would look ever more rarely."""
 
 HEAD_START: Final = 4
 """Turns of the event loop that they are ahead of the others: what they do next, asking a model, takes longest."""
@@ -143,6 +147,7 @@ class Writer:
     def __init__(
         self,
         files: DatabaseFiles,
+        turnstile: Turnstile,
         loop: asyncio.AbstractEventLoop,
         checkpoints: Checkpoints,
         run_jobs: RunJobs,
@@ -150,6 +155,7 @@ class Writer:
         died: Callable[[StoreUnavailable], None],
     ) -> None:
         self._files = files
+        self._turnstile = turnstile
         self._loop = loop
         self._checkpoints = checkpoints
         self._run_jobs = run_jobs
@@ -159,9 +165,14 @@ class Writer:
         self._in_hand: list[Job] = []
         """Taken from the queue and not yet told of an outcome."""
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._db = files.connect()
+        self._db = self._connect()
         self._synced: bool | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+
+    def _connect(self) -> sqlite3.Connection:
+        db = self._files.connect()
+        db.execute(f"PRAGMA busy_timeout = {TRY_MILLISECONDS}")
+        return db
 
     def start(self) -> None:
         self._thread.start()
@@ -223,6 +234,7 @@ class Writer:
             except sqlite3.Error as error:
                 log.warning("could not finish a checkpoint: %s", error)
         self._db.close()
+        self._turnstile.close()
 
     def _is_refused(self, jobs: Sequence[Job]) -> bool:
         """While the files are lost nothing is even begun, unless they are back by now."""
@@ -266,6 +278,8 @@ class Writer:
         try:
             return job.glance(self._db)
         except Exception as error:
+            if is_busy(error):
+                return False  # It can be looked for in the transaction, which waits for its turn.
             job.error = _as_told(error)
             return True
 
@@ -328,9 +342,22 @@ class Writer:
             if synced is not self._synced:
                 self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
-            self._db.execute("BEGIN IMMEDIATE")
+            with self._turnstile.passing():
+                self._begin_in_turn()
         except sqlite3.Error as error:
             raise NotBegun(error) from error
+
+    def _begin_in_turn(self) -> None:
+        """Ask for SQLite's lock often: the one who has it may not take it again before this process had it."""
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= until:
+                    raise
+            else:
+                return
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         watched = crash_points.watched()
@@ -358,7 +385,7 @@ class Writer:
         except sqlite3.Error:
             self._db.close()
             self._synced = None
-            self._db = self._files.connect()
+            self._db = self._connect()
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         first = [job for job in jobs if job.is_told_early or job.is_follower]
