@@ -274,7 +274,8 @@ class ReadingConformance:
             await store.delete(KEY)
         finally:
             crash_points.install(None)
-        assert {point.split(":")[0] for point in reached} >= set(crash_points.VERBS)
+        # This store is open already; that opening one is visited, the crash campaign checks.
+        assert {point.split(":")[0] for point in reached} >= set(crash_points.VERBS) - {"register"}
         for before, after in zip(reached[::2], reached[1::2], strict=True):
             assert before.removesuffix(":before") == after.removesuffix(":after")
         assert "commit:holdfast.turn_started+user.message:before" in reached
