@@ -508,6 +508,23 @@ PLANNED = {
         "SCAN waiting",
         "SCAN counted",
     },
+    "kinds_waiting": {
+        "SCAN session USING INDEX session_needs",  # for the first of it only
+        "SEARCH session USING INDEX session_needs (<expr>>?)",
+        "SCAN CONSTANT ROW",
+        "SCAN kind",
+    },
+    "owners_of_kinds": {
+        "SEARCH session USING INDEX session_needs (<expr>=?)",
+        "SEARCH session USING INDEX session_needs (<expr>=? AND owner>?)",
+        "SEARCH session USING INDEX session_held (owner=? AND lease_holder>?)",
+        "SEARCH above USING PRIMARY KEY (owner=? AND id=?)",
+        "SEARCH session USING INDEX session_unnoted (owner=?)",
+        "SEARCH session USING INDEX session_claimable (owner=? AND <expr>=?)",
+        "SCAN waiting",
+        "SCAN counted",
+    },
+    "is_unplaced": {"SEARCH session USING INDEX session_unplaced (runnable_since<?)"},
     "claimable": {
         "SEARCH session USING INDEX session_claimable (owner=?)",
         "SEARCH above USING PRIMARY KEY (owner=? AND id=?)",
@@ -556,7 +573,7 @@ PLANNED = {
 @pytest.mark.parametrize("name", PLANNED)
 async def test_a_statement_touches_only_the_rows_that_it_is_about(store: SqliteStore, path: Path, name: str) -> None:
     with contextlib.closing(connect(path, read_only=True)) as db:
-        parameters = max(int(number) for number in re.findall(r"\?(\d)", SQL[name]))
+        parameters = max([int(number) for number in re.findall(r"\?(\d)", SQL[name])], default=0)
         found = db.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", [None] * parameters).fetchall()
     steps = {step for _, _, _, step in found if step.startswith(("SEARCH", "SCAN")) and "json_each" not in step}
     plain = {step.replace("COVERING ", "").removesuffix(" LEFT-JOIN") for step in steps}
@@ -590,6 +607,30 @@ async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_on
     assert [claim.lease.key for claim in await store.claim(limit=10)] == [KEY]
     page = await store.rows(Owner("bob"), limit=3)
     assert len(page.rows) == 3
+
+
+async def test_a_thousand_owners_that_are_stuck_are_not_looked_at_to_claim_one(store: SqliteStore, path: Path) -> None:
+    await create(store)
+    await send(store, "m")
+    with contextlib.closing(connect(path)) as db:
+        db.execute(
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1000) "
+            "INSERT INTO session (owner, id, status, runnable, runnable_since, tools, created_at, updated_at) "
+            """SELECT 'a' || x, 'stuck', 'queued', 1, x, '["missing"]', 1, 1 FROM n"""
+        )
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        db.set_progress_handler(count, 100)
+        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        order = Order(TurnLimits(running=5))
+        assert order.next(db, here, 10) == [(KEY.owner, KEY.session)]
+        assert order.unplaced(db, before=0, limit=10) == []
+        assert steps < 20
 
 
 async def test_a_long_line_of_one_owner_is_not_walked_to_claim_its_first(store: SqliteStore, path: Path) -> None:

@@ -12,6 +12,8 @@ from holdfast.store.sqlite.queries import SQL
 from holdfast.store.turn_limits import TurnLimits
 
 _NO_LIMIT: Final = 1 << 62
+_BETWEEN: Final = "\x1f"
+_NONE: Final = "\x1e"
 
 
 class Here(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +24,19 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
     without_models: str
     process: str
     secret_key: str
+
+    def fits(self, needs: str) -> bool:
+        """Whether this process may run sessions with these needs, as the index has them."""
+        parts = needs.split(_BETWEEN)
+        if len(parts) != 4:
+            return True  # A name has the mark in it. Each session is looked at by itself later.
+        host, model, keeper = (None if part == _NONE else part for part in parts[:3])
+        return (
+            host in (None, self.node)
+            and set(json.loads(parts[3])) <= set(json.loads(self.tools))
+            and (model is None or model not in json.loads(self.without_models))
+            and keeper in (None, self.process, self.secret_key)
+        )
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +58,15 @@ class Order:
         self._running_of = limits.running_of
 
     def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
-        """The sessions that this process may run, the first first."""
+        """The sessions that this process may run, the first first. Owners who have none cost nothing."""
+        kinds = [needs for (needs,) in db.execute(SQL["kinds_waiting"])]
+        fitting = [needs for needs in kinds if here.fits(needs)]
+        if not fitting:
+            return []
+        owners = self._owners(db) if len(fitting) == len(kinds) else self._owners_of(db, fitting)
         found: list[tuple[tuple[int, int, int], tuple[str, str]]] = []
         firsts: list[tuple[int, int]] = []
-        for waiting in sorted(self._owners(db), key=lambda each: (each.slots, each.since)):
+        for waiting in sorted(owners, key=lambda each: (each.slots, each.since)):
             if len(firsts) >= limit and sorted(firsts)[limit - 1] <= (waiting.slots, waiting.since):
                 break  # All others have as many turns before them, or came later.
             of_owner = self._of_owner(db, waiting, here, limit)
@@ -57,6 +77,8 @@ class Order:
 
     def unplaced(self, db: sqlite3.Connection, *, before: int, limit: int) -> list[tuple[str, str]]:
         """Sessions that nobody has run since then, though there was a slot for them."""
+        if db.execute(SQL["is_unplaced"], (before,)).fetchone() is None:
+            return []
         return db.execute(SQL["unplaced"], (self._with_slots(db), before, limit)).fetchall()
 
     def oldest(self, db: sqlite3.Connection) -> int | None:
@@ -71,7 +93,12 @@ class Order:
         owners = [owner for (owner,) in db.execute(SQL["first_owners_waiting"]).fetchall()]
         if len(owners) == 1 and self._running_of(owners[0]) is None:
             return [Waiting(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # Nobody is to be weighed against.
-        found = db.execute(SQL["owners_waiting"], self._limits).fetchall()
+        return self._counted(db, db.execute(SQL["owners_waiting"], self._limits).fetchall())
+
+    def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[Waiting]:
+        return self._counted(db, db.execute(SQL["owners_of_kinds"], (*self._limits, json.dumps(kinds))).fetchall())
+
+    def _counted(self, db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[Waiting]:
         limit = self._limits[0]
         return [
             Waiting(

@@ -12,14 +12,19 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 MANY: Final = 128
 """How many rows one statement takes at the most."""
 
+FRAGMENTS: Final = ("counted", "needs")
+"""Parts of statements that stand in many of them."""
+
 
 def _read() -> dict[str, str]:
     text = resources.files("holdfast.store.sqlite").joinpath("queries.sql").read_text("utf-8")
     _, *parts = _NAME.split(text)
     assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
     found = {name: body.partition(";")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
-    counted = "\n".join(line for line in found["counted"].splitlines() if not line.startswith("--"))
-    return {name: body.replace("{counted}", counted) for name, body in found.items()}
+    for fragment in FRAGMENTS:
+        text = "\n".join(line for line in found[fragment].splitlines() if not line.startswith("--"))
+        found = {name: body.replace(f"{{{fragment}}}", text) for name, body in found.items()}
+    return found
 
 
 SQL: Final = _read()

@@ -240,6 +240,48 @@ SELECT owner, slots,
     OR EXISTS (SELECT 1 FROM session INDEXED BY session_claimable
                 WHERE session.owner = counted.owner AND (parent IS NULL) = 0 AND runnable = 1 AND lease_holder IS NULL);
 
+-- name: needs
+-- A fragment: what a session needs to be run, as the index `session_needs` has it.
+(ifnull(host, char(30)) || char(31) || ifnull(model, char(30)) || char(31) || ifnull(keeper, char(30)) || char(31) || tools);
+
+-- name: kinds_waiting
+-- What the sessions need that nobody holds and that have something to do, each found by one step in the index.
+WITH RECURSIVE kind (needs) AS (
+  SELECT (SELECT {needs} FROM session INDEXED BY session_needs
+           WHERE runnable = 1 AND lease_holder IS NULL ORDER BY {needs} LIMIT 1)
+  UNION ALL
+  SELECT (SELECT {needs} FROM session INDEXED BY session_needs
+           WHERE runnable = 1 AND lease_holder IS NULL AND {needs} > kind.needs
+           ORDER BY {needs} LIMIT 1)
+    FROM kind WHERE kind.needs IS NOT NULL)
+SELECT needs FROM kind WHERE needs IS NOT NULL;
+
+-- name: owners_of_kinds
+-- The same as `owners_waiting`, of those who have sessions with these needs (?3).
+WITH RECURSIVE waiting (needs, owner) AS (
+  SELECT value, (SELECT owner FROM session INDEXED BY session_needs
+                  WHERE runnable = 1 AND lease_holder IS NULL AND {needs} = value
+                  ORDER BY owner LIMIT 1)
+    FROM json_each(?3)
+  UNION ALL
+  SELECT waiting.needs, (SELECT owner FROM session INDEXED BY session_needs
+                          WHERE runnable = 1 AND lease_holder IS NULL
+                            AND {needs} = waiting.needs
+                            AND session.owner > waiting.owner ORDER BY owner LIMIT 1)
+    FROM waiting WHERE waiting.owner IS NOT NULL),
+counted (owner, slots) AS MATERIALIZED (
+  SELECT owner, CASE WHEN ?1 IS NOT NULL AND owner NOT IN (SELECT value FROM json_each(?2)) THEN
+      (SELECT count(*) FROM session INDEXED BY session_held
+        WHERE session.owner = waiting.owner AND lease_holder IS NOT NULL AND {counted}) END
+    FROM waiting WHERE owner IS NOT NULL GROUP BY owner)
+SELECT owner, slots,
+       (SELECT min(runnable_since) FROM session INDEXED BY session_unnoted
+         WHERE session.owner = counted.owner AND runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL)
+  FROM counted
+ WHERE slots IS NULL OR slots < ?1
+    OR EXISTS (SELECT 1 FROM session INDEXED BY session_claimable
+                WHERE session.owner = counted.owner AND (parent IS NULL) = 0 AND runnable = 1 AND lease_holder IS NULL);
+
 -- name: count_held
 SELECT count(*) FROM session INDEXED BY session_held WHERE owner = ?1 AND lease_holder IS NOT NULL;
 
@@ -284,6 +326,10 @@ SELECT session.owner, session.id
   FROM inbox INDEXED BY inbox_stops CROSS JOIN session ON session.owner = inbox.owner AND session.id = inbox.session
  WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND session.runnable = 1 AND session.lease_holder IS NULL
  LIMIT ?1;
+
+-- name: is_unplaced
+SELECT 1 FROM session INDEXED BY session_unplaced
+ WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?1 LIMIT 1;
 
 -- name: unplaced
 -- Sessions that nobody could run for so long that their readers should be told.
