@@ -82,3 +82,16 @@ async def test_the_oldest_that_waits_is_found_among_very_many_owners(postgres_ur
     await fill(postgres_url, "UPDATE holdfast.session SET runnable_since = 7 WHERE owner = 'owner 0900'")
     assert [await store.oldest_unclaimed() for _ in range(3)] == [7] * 3
     await store.close()
+
+
+async def test_a_session_that_another_process_has_locked_keeps_no_place_from_others(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """Its owner is the first in line, and has nothing else to run; the place is for the next owner."""
+    await able(store, "ann")
+    other = await able(store, "bob")
+    db = await asyncpg.connect(postgres_url)
+    async with db.transaction():
+        await db.execute("SELECT 1 FROM holdfast.session WHERE owner = 'ann' FOR UPDATE")
+        assert await claimed(store, limit=1) == [other]
+    await db.close()

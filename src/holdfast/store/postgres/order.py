@@ -90,15 +90,14 @@ class Order:
         """The sessions that this process may run, the first first. They are locked, and nobody else counts the turns of
         their owners until this transaction ends. Nothing is waited for."""
         ready = await self._ready(db, here, self._claiming, wanted=limit)
-        owners = await self._counted_alone(db, sorted(ready, key=lambda each: (each.held, each.since)), limit)
+        ready.sort(key=lambda each: (each.held, each.since))
+        self.busy = frozenset()
         found: dict[tuple[str, str], Place] = {}
-        of_each = -(-limit // max(len(owners), 1))
-        for _ in range(MAX_ROUNDS if owners else 0):
-            looked = await self._of_owners(db, owners, here, of_each)
-            found = dict(looked)
-            if len(found) >= limit or of_each >= limit:
-                break
-            of_each = min(limit, of_each * 4)
+        at_once = limit
+        while ready and len(found) < limit:
+            owners, ready = await self._counted_alone(db, ready, at_once)
+            found |= await self._firsts(db, owners, here, limit)
+            at_once *= 2  # Those had nothing, or too little: all that they have is locked, or needs a slot after all.
         return sorted(found, key=lambda key: (found[key], key))[:limit]
 
     async def has_next(self, db: Link, here: Here) -> bool:
@@ -179,22 +178,20 @@ class Order:
             since=since,
         )
 
-    async def _counted_alone(self, db: Link, ready: list[Waiting], limit: int) -> list[Waiting]:
-        """As many of them as there are places, their slots counted again once nobody else can take one. An owner whom
-        another process is just counting is passed over: it may be frozen."""
+    async def _counted_alone(self, db: Link, ready: list[Waiting], wanted: int) -> tuple[list[Waiting], list[Waiting]]:
+        """The first of them, as many as are wanted, their slots counted again once nobody else can take one; and those
+        behind them. An owner whom another process is just counting is passed over: it may be frozen."""
         chosen: list[Waiting] = []
-        busy: set[str] = set()
-        while ready and len(chosen) < limit:
-            some, ready = ready[: limit - len(chosen)], ready[limit - len(chosen) :]
+        while ready and len(chosen) < wanted:
+            some, ready = ready[: wanted - len(chosen)], ready[wanted - len(chosen) :]
             limited = sorted(each.owner for each in some if self._limit(each.owner) is not None)
             locked = [owner for (owner,) in await db.rows("try_lock_owners", limited)] if limited else []
             slots = dict(await db.rows("slots_of", locked)) if locked else {}
-            busy |= set(limited) - set(locked)
-            counted = [each for each in some if each.owner not in busy]
+            self.busy |= set(limited) - set(locked)
+            counted = [each for each in some if each.owner not in self.busy]
             counted = [_with_free(each, self._free(each.owner, slots.get(each.owner, 0))) for each in counted]
             chosen += [each for each in counted if each.may_begin]
-        self.busy = frozenset(busy)
-        return chosen
+        return chosen, ready
 
     async def _with_slots(self, db: Link, keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
         if not keys or self._limits.running is None:
@@ -210,6 +207,19 @@ class Order:
         return self._limits.running_of(Owner(owner))
 
     # Sessions
+
+    async def _firsts(
+        self, db: Link, owners: Sequence[Waiting], here: Here, limit: int
+    ) -> dict[tuple[str, str], Place]:
+        """The first in the lines of these owners: enough to fill the places, if they have that many."""
+        found: dict[tuple[str, str], Place] = {}
+        of_each = -(-limit // max(len(owners), 1))
+        for _ in range(MAX_ROUNDS if owners else 0):
+            found = dict(await self._of_owners(db, owners, here, of_each))
+            if len(found) >= limit or of_each >= limit:
+                break
+            of_each = min(limit, of_each * 4)
+        return found
 
     async def _of_owners(
         self, db: Link, owners: Sequence[Waiting], here: Here, of_each: int

@@ -87,6 +87,19 @@ class PlacementConformance:
         await waiting(store, ABLE)
         assert await claimed(store, limit=1) == [ABLE]
 
+    async def test_a_sub_session_without_a_slot_shuts_out_nobody(self, open_store: OpenStore) -> None:
+        """It would need none while its parent's turn runs; here none runs."""
+        store = await open_store(limits=TurnLimits(running=1, unlimited=frozenset({ABLE.owner})))
+        for key in (Key(Owner("ann"), SessionId("first")), *(Key(ABLE.owner, SessionId(name)) for name in "ab")):
+            await waiting(store, key)
+        assert len(await claimed(store, limit=3)) == 3
+        inner = Key(Owner("ann"), SessionId("inner"))
+        await create(store, inner, parent=SessionId("a parent that is idle"))
+        await send(store, "m", key=inner)
+        await waiting(store, ABLE)
+        assert await claimed(store, limit=1) == [ABLE]
+        assert await claimed(store, limit=1) == []
+
     async def test_a_session_that_gave_way_stands_behind_those_that_waited(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
