@@ -11,6 +11,7 @@ from holdfast import tool
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply
 from holdfast.store.errors import StoreUnavailable
+from holdfast.store.log_pages import SMALL_BYTES
 from holdfast.store.store import Claim, Lease
 from tests.faults.world import Gate, bodies_of, call, comes_true, patience, runtime_on, scripted
 from tests.workers.troubled_store import TroubledStore, store_of
@@ -146,3 +147,31 @@ async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool
         assert (await session.result_of("m")).reason == "completed"
         assert most == [1, 1]
         assert len(await bodies_of(session, TurnEnded)) == 1
+
+
+async def test_a_session_that_is_still_being_loaded_when_leases_are_lost_is_let_go_of(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is held: the load alone must be broken off, or its turn would begin when another process may."""
+    loading, loads = asyncio.Event(), []
+    loaded = TroubledStore.load
+
+    async def load(self: TroubledStore, *given: Any, **more: Any) -> Any:
+        loads.append("begun")
+        loading.set()
+        if len(loads) == 1:
+            await asyncio.Event().wait()
+        return await loaded(self, *given, **more)
+
+    model = scripted(Reply(text="x" * SMALL_BYTES), Reply(text="Hi."))
+    async with patience(), runtime_on(database, model) as runtime:
+        session = await runtime.session("s")
+        await session.send("hello", message_id="large")
+        assert (await session.result_of("large")).reason == "completed"
+        await comes_true(lambda: runtime.worker.holding == 0)
+        monkeypatch.setattr(TroubledStore, "load", load)
+        await session.send("hello", message_id="m")
+        await loading.wait()
+        runtime.worker.keeper._lose_all("this process could not renew in time")
+        assert (await session.result_of("m")).reason == "completed"
+        assert runtime.worker.lost_leases == 1

@@ -107,6 +107,7 @@ class LeaseKeeper:
                 self._on_lost(key)
 
     def _lose_all(self, why: str) -> None:
+        """Also what is only being loaded so far, which `holdings` does not have yet."""
         if self.holdings:
             log.warning("%s: %d sessions are let go of", why, len(self.holdings))
-            self._on_lost(None)
+        self._on_lost(None)
