@@ -69,7 +69,7 @@ async def test_units_of_one_session_keep_their_order_and_fall_by_themselves(stor
         Unit(key=KEY, fence=None, events=(info("8"),)),
         Unit(key=KEY, fence=fence, events=(said("never"),), promotes=(Promotion(7, "x"),)),
         Unit(key=KEY, fence=fence, opens=(request(),), status="waiting", turn_id=TURN),
-        Unit(key=KEY, fence=fence, ledger=(ledger("a"),), snapshot=None),
+        Unit(key=KEY, fence=fence, ledger=(ledger("a"),)),
     ]
     outcomes: list[Outcome] = await asyncio.gather(*map(store.commit, units))
     heads = [outcome.head if isinstance(outcome, Committed) else type(outcome) for outcome in outcomes]

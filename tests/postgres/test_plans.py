@@ -56,7 +56,7 @@ ANALYZE;
 COMMITS = {
     "commit of events": ("appended",),
     "commit of segments": ("streamed",),
-    "end of a message": ("appended", "dropped", "kept", "used"),
+    "end of a message": ("appended", "dropped", "used"),
 }
 
 PLANNED: dict[str, set[str]] = {
@@ -102,6 +102,7 @@ PLANNED: dict[str, set[str]] = {
     "listed": {"session_listed", "annotation_pkey", "event_said"},
     "events_after": {"event_pkey"},
     "events_page": {"event_pkey"},
+    "keep_snapshot": {"session_slots"},
     "turn_start": {"event_pkey"},
     "load_sizes": {"snapshot_pkey", "event_pkey", "segment_pkey", "inbox_waiting"},
     "events_of": {"event_pkey"},

@@ -16,8 +16,8 @@ from holdfast.testing.store_conformance.writes import every_write
 
 pytestmark = pytest.mark.anyio
 
-UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host"}
-"""Leases and presence, which a restart of the machine ends anyway."""
+UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host", "keep_snapshot"}
+"""Leases and presence, which a restart of the machine ends anyway, and snapshots, which are folded again."""
 UNSYNCED_ON_SQLITE: Final = UNSYNCED | {"claim", "release"}
 """A holder on the same machine goes with it."""
 

@@ -239,7 +239,7 @@ class Operations:
         return isinstance(outcome, Committed)
 
     async def state(self, key: Key) -> State:
-        """The session, folded: what its holder would decide on."""
+        """The session, folded: what its holder would decide on, but for images that a snapshot left in the log."""
         loaded = await self.store.load(key, fold_version=FOLD_VERSION)
         if loaded is None:
             raise self._not_found(key)

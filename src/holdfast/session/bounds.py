@@ -57,4 +57,4 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     linger_seconds: float = 2.0
     """How long a holder stays after it has nothing to do but wait, so that quick answers need no new claim."""
     snapshot_every_events: int = 200
-    """A fold starts from the last snapshot; fewer events than this are cheap to fold."""
+    """A fold starts from the last snapshot; fewer events than this are cheap to fold. Large ones come more rarely."""

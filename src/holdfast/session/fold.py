@@ -32,7 +32,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -60,12 +60,38 @@ def apply(state: State, event: Event) -> None:
 
 
 def dump(state: State) -> bytes:
-    """A state as a snapshot keeps it."""
-    return _encoder.encode(state)
+    """A state as a snapshot keeps it: without the images, which are the bulk of it and stand in the log already."""
+    pictured = [(each, each.images) for each in _pictured(state)]
+    try:
+        for each, _ in pictured:
+            each.images = ()
+        return _encoder.encode(state)
+    finally:
+        for each, images in pictured:
+            each.images = images
 
 
 def restore(data: bytes) -> State:
+    """The state of a snapshot. Its images are still in the log: see `images_left`."""
     return _decoder.decode(data)
+
+
+def images_left(state: State) -> list[Position]:
+    """The events whose images a state lacks that began as a snapshot."""
+    return [each.images_at for each in _pictured(state) if each.images_at is not None and not each.images]
+
+
+def put_images_back(state: State, event: Event) -> None:
+    if isinstance(event.body, (message.UserMessage, tool.ToolCompleted)):
+        for each in _pictured(state):
+            if each.images_at == event.position:
+                each.images = event.body.images
+
+
+def _pictured(state: State) -> list[Person | Call]:
+    people = [item for item in state.history if isinstance(item, Person) and item.images_at is not None]
+    calls = [call for item in state.history if isinstance(item, Reply) for call in item.calls]
+    return [*people, *(call for call in calls if call.images_at is not None)]
 
 
 def _take(state: State, body: Body, event: Event) -> None:
@@ -103,7 +129,8 @@ def _take(state: State, body: Body, event: Event) -> None:
             _task_notified(state, body, event.position)
         case message.UserMessage():
             state.woken_turns = 0
-            state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images))
+            at = event.position if body.images else None
+            state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images, at))
             if state.turn:
                 _joined(state.turn, body)
         case message.Noted():
@@ -198,6 +225,7 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
             if (call := _call(state, body.tool_call_id)) and call.result is None:
                 call.result = body.content if body.preview is None else body.preview
                 call.images = body.images
+                call.images_at = state.head if body.images else None
         case turn.StepEnded():
             _close_calls(state)
         case _:

@@ -107,6 +107,8 @@ class Call(msgspec.Struct):
     arguments: str
     result: str | None = None
     images: tuple[Image, ...] = ()
+    images_at: Position | None = None
+    """The event that has them: a snapshot leaves them there."""
     attempts: int = 0
     approved_for: str | None = None
     """What was approved: the kind and the subject of the permission, as they were asked about."""
@@ -120,6 +122,7 @@ class Person(msgspec.Struct, tag="person"):
     text: str
     added: str = ""
     images: tuple[Image, ...] = ()
+    images_at: Position | None = None
 
 
 class Note(msgspec.Struct, tag="note"):

@@ -9,6 +9,7 @@ from typing import Final
 
 VERBS: Final = (
     "commit",
+    "keep_snapshot",
     "put",
     "claim",
     "release",

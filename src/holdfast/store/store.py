@@ -126,7 +126,6 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     ends_commands: bool = False
     """Whoever looks after this session's commands is to kill those that a turn waited for."""
     ledger: tuple[LedgerEntry, ...] = ()
-    snapshot: Snapshot | None = None
     creates: NewSession | None = None
     supposes_head: Position | None = None
     """It holds only if this is the head before it: nothing was appended that its decision did not know."""
@@ -398,6 +397,12 @@ class Store(Protocol):
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         """The events of it are one page, bounded in bytes; see `log_pages.pages`."""
+        ...
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        """Keep a snapshot of a held session, beside its units and behind whatever else is to be written. Only a cache:
+        it need not be on disk when this returns. False: the lease was lost, the log does not reach that far, or a later
+        snapshot is kept."""
         ...
 
     async def events_after(

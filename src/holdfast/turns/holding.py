@@ -26,6 +26,7 @@ from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import Phase, next_phase
 from holdfast.store.clock import Clock
+from holdfast.store.errors import StoreError
 from holdfast.store.store import (
     Committed,
     FenceMissed,
@@ -54,6 +55,9 @@ log = logging.getLogger(__name__)
 
 MISSED_EVENTS = 1_000
 """Records that others appended since this holder last wrote; more are folded in one by one as it goes on."""
+
+SNAPSHOT_BYTES_PER_EVENT = 4096
+"""What the snapshots of a session may cost for each of its events, on average."""
 
 _STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
 
@@ -120,6 +124,8 @@ class Holding:
         self._failed: BaseException | None = None
         self._segments: list[Segment] = list(folded.segments)
         self._snapshot_at = folded.snapshot_at
+        self._snapshot_bytes = folded.snapshot_bytes
+        self._keeping: asyncio.Task[None] | None = None
         self._claiming = claiming
         self.observed = (observer or Observer(clock)).held(self.key, lease.fence, self.redacted)
 
@@ -252,8 +258,6 @@ class Holding:
 
     def _took_place(self, append: Append, unit: Unit, outcome: Committed, says: tuple[Status, TurnId | None]) -> None:
         self._row_says = says
-        if unit.snapshot is not None:
-            self._snapshot_at = unit.snapshot.position
         if append.drops_segments:
             self._segments.clear()
             self.has_spoken.set()
@@ -267,6 +271,7 @@ class Holding:
             self._publish(Advanced(placed))
         if promoted:
             self._publish(Changed(promoted=True))
+        self._keep_snapshot()
 
     async def until_written(self) -> None:
         """Wait for all that was handed to the store, and raise if any of it failed. Whoever ends a turn must know: a
@@ -361,7 +366,6 @@ class Holding:
             # Also where a turn ends as it should: a call that was refused after a crash may have left its command.
             ends_commands=self.shell is not None and _ends_turn(append.events),
             ledger=tuple(self._ledger(append.events)),
-            snapshot=self._snapshot_if_due(),
             supposes_head=self.state.head if append.supposes_head else None,
             status=None if says == self._row_says else says[0],
             turn_id=says[1],
@@ -433,8 +437,31 @@ class Holding:
             time=self.clock.now_ms(),
         )
 
+    def _keep_snapshot(self) -> None:
+        """Beside what the turn goes on to write; one at a time."""
+        if self._keeping is not None and not self._keeping.done():
+            return
+        kept = self._snapshot_if_due()
+        if kept is not None:
+            self._snapshot_at, self._snapshot_bytes = kept.position, len(kept.state)
+            self._keeping = asyncio.create_task(self._keep(kept), name=f"snapshot of {self.key.session}")
+
+    async def _keep(self, kept: Snapshot) -> None:
+        try:
+            await self.store.keep_snapshot(self.lease, kept)
+        except StoreError as error:
+            log.info("no snapshot of session %s was kept: %s", self.key.session, error.message)
+
+    async def until_kept(self) -> None:
+        """Wait for a snapshot that is under way: once the session is let go of it would be refused."""
+        if self._keeping is not None:
+            await asyncio.wait([self._keeping])
+
     def _snapshot_if_due(self) -> Snapshot | None:
-        if self.is_partial or self.state.head - self._snapshot_at < self.bounds.snapshot_every_events:
+        """A snapshot of the whole state costs as much as the state is large, so that a large one is due more rarely:
+        over a session's life no more is written for each event than a fixed number of bytes."""
+        every = max(self.bounds.snapshot_every_events, self._snapshot_bytes // SNAPSHOT_BYTES_PER_EVENT)
+        if self.is_partial or self.state.head - self._snapshot_at < every:
             return None
         try:
             return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))

@@ -5,11 +5,14 @@ its holders again and again is poison, and loading it may be why: it is folded w
 takes to end its turn where people see it, and if that fails too, its turn is ended by what the session's row says.
 """
 
+import asyncio
+from typing import Any
+
 import msgspec
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.session.fold import FOLD_VERSION, apply, fold, restore
+from holdfast.session.fold import FOLD_VERSION, apply, fold, images_left, put_images_back, restore
 from holdfast.session.state import OpenRequest, Phase, Reply, State, Turn
 from holdfast.store.log_pages import page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
@@ -29,12 +32,14 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
     """The state lacks the history: good for ending the turn, and for nothing after it."""
 
 
-async def folded(store: Store, claim: Claim, *, max_claims: int) -> Folded | None:
+async def folded(
+    store: Store, claim: Claim, *, max_claims: int, claiming: asyncio.Future[Any] | None = None
+) -> Folded | None:
     """The session of a claim; None: it was deleted meanwhile. `max_claims` without progress is as many as a session may
-    have before it is poison."""
+    have before it is poison. `claiming` is the claim itself, where that was told before it was committed."""
     key, beyond = claim.lease.key, claim.claims_without_progress - max_claims
     if claim.loaded is not None:
-        return await folded_whole(store, claim.loaded)
+        return await folded_whole(store, claim.loaded, claiming)
     if beyond > 1:
         return await _row_alone(store, key)
     if beyond > 0:
@@ -43,13 +48,19 @@ async def folded(store: Store, claim: Claim, *, max_claims: int) -> Folded | Non
     return None if loaded is None else await folded_whole(store, loaded)
 
 
-async def folded_whole(store: Store, loaded: Loaded) -> Folded | None:
+async def folded_whole(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None) -> Folded | None:
     kept = loaded.snapshot
     state = restore(kept.state) if kept is not None else State()
     async for page in pages(store, loaded):
         fold(page, state)
     if state.head < loaded.row.head:
         return None
+    left = images_left(state)
+    if left and claiming is not None:
+        await asyncio.shield(claiming)  # They may be large: the claim is to be counted first.
+    for position in left:
+        for event in await store.events_after(loaded.row.key, Position(position - 1), limit=1):
+            put_images_back(state, event)
     return Folded(
         row=loaded.row,
         state=state,

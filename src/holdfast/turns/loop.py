@@ -247,6 +247,7 @@ class Loop:
         """Whether it was released. Before that, tools that were cancelled get to end."""
         if not await self.holding.cancelled_tools.wait_out(self.holding.woken if how == "done" else None):
             return False
+        await self.holding.until_kept()
         released = await self.holding.store.release(self.holding.lease, seen_tail=self.holding.tail_seen, how=how)
         if not released:
             self.holding.wake()

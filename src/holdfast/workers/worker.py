@@ -370,7 +370,8 @@ class Worker:
     async def _run(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None) -> None:
         key = claim.lease.key
         await self._let_others_ahead(claim)
-        found = await folded(self._store, claim, max_claims=self._bounds.max_claims_without_progress)
+        max_claims = self._bounds.max_claims_without_progress
+        found = await folded(self._store, claim, max_claims=max_claims, claiming=claims)
         if found is None:
             raise LeaseLost(key)
         holding = Holding(

@@ -13,7 +13,7 @@ from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.attachment_rows import AttachmentRows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.order import MAX_KINDS, Here, Order
-from holdfast.store.store import Claim, Key, Lease, ReleaseKind
+from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.turn_limits import TurnLimits
 
@@ -175,6 +175,11 @@ class Leases:
             )
             for number, (owner, id) in enumerate(keys)
         ]
+
+    async def keep_snapshot(self, db: Link, lease: Lease, kept: Snapshot) -> tuple[bool, str | None]:
+        held = (lease.key.owner, lease.key.session, lease.fence, self._me)
+        is_kept = await db.run("keep_snapshot", *held, kept.fold_version, kept.position, kept.state) == 1
+        return is_kept, "snapshot" if is_kept else None
 
     async def release(self, db: Link, lease: Lease, seen_tail: int, how: ReleaseKind) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)

@@ -73,14 +73,15 @@ SELECT advanced.owner, advanced.id, message_id, attempt, model, input_tokens, ou
   JOIN advanced ON advanced.number = entry.number
 ON CONFLICT DO NOTHING;
 
--- name: kept
-INSERT INTO holdfast.snapshot (owner, session, fold_version, position, state)
-SELECT advanced.owner, advanced.id, fold_version, position, state
-  FROM unnest({0}::integer[], {1}::integer[], {2}::bigint[], {3}::bytea[])
-    AS snapshot (number, fold_version, position, state)
-  JOIN advanced ON advanced.number = snapshot.number
+-- name: keep_snapshot
+-- By the holder only, of what is in the log, and never an older one over a newer one.
+INSERT INTO holdfast.snapshot AS kept (owner, session, fold_version, position, state)
+SELECT owner, id, $5::integer, $6::bigint, $7::bytea FROM holdfast.session
+ WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL AND head >= $6::bigint
+   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $4)
 ON CONFLICT (owner, session) DO UPDATE
-   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state;
+   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state
+ WHERE excluded.fold_version <> kept.fold_version OR excluded.position > kept.position;
 
 -- name: units_sessions
 -- As they are now, to say why a unit was refused.

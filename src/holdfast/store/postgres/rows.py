@@ -12,7 +12,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.inbox import InboxItem
 from holdfast.events.turn import TurnStarted
-from holdfast.store.log_pages import SMALL_BYTES, SMALL_EVENTS
+from holdfast.store.log_pages import PAGE_BYTES, SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.postgres import annotation_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
@@ -116,7 +116,7 @@ async def catch_up(db: Link, key: Key, cursor: Cursor, limit: int) -> CaughtUp |
     session = await row(db, key)
     if session is None:
         return None
-    events = await events_after(db, key, cursor.position, limit)
+    events = await events_after(db, key, cursor.position, limit, PAGE_BYTES)
     more = bool(events) and events[-1].position < session.head
     return CaughtUp(
         events=events,

@@ -45,6 +45,7 @@ from holdfast.store.store import (
     ReleaseKind,
     RequestRow,
     Row,
+    Snapshot,
     Unit,
 )
 from holdfast.store.survey import NOTHING_SAID, About
@@ -108,6 +109,7 @@ class PostgresStore:
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._keeping = asyncio.Lock()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -270,6 +272,15 @@ class PostgresStore:
         return await self._read(
             lambda db: rows.load(db, key, fold_version, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES), is_one=False
         )
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        async with self._keeping:  # One at a time: they are large, and others need the connections more.
+            return await self._write(
+                "keep_snapshot",
+                lambda db: self._leases.keep_snapshot(db, lease, snapshot),
+                is_synced=False,
+                announces=False,
+            )
 
     async def events_after(
         self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None

@@ -34,7 +34,7 @@ class UnitJob:
         self.key = (unit.key.owner, unit.key.session)
         self.events = [(event.id, event.time, *codec.encode(event.body), _said(event.body)) for event in unit.events]
         self.segments = [_encoded(segment) for segment in unit.segments]
-        self.size = 512 + sum([len(event[4]) for event in self.events])
+        self.size = 512 + sum([len(event[4]) for event in self.events]) + sum([len(each[5]) for each in self.segments])
         self.is_simple = _is_simple(unit)
         self.result: Outcome | None = None
         self.error: BaseException | None = None
@@ -218,7 +218,6 @@ class Units:
             "appended": _event_rows(groups),
             "streamed": _segment_rows(groups) if any(job.segments for job in jobs) else [],
             "used": _ledger_rows(groups) if any(job.unit.ledger for job in jobs) else [],
-            "kept": _snapshot_rows(groups) if any(job.unit.snapshot is not None for job in jobs) else [],
         }
         columns = {name: _columns(PARTS[name], found) for name, found in rows.items() if found}
         if any(sessions[-1]):
@@ -245,7 +244,7 @@ def _exceeds_records(job: UnitJob) -> bool:
     unit = job.unit
     progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.makes_progress
     commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
-    if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+    if progress or commands or unit.drops_segments or unit.turn_id is not None:
         return True
     return unit.creates is None and (
         unit.status is not None or not all(codec.is_record(event[2]) for event in job.events)
@@ -371,15 +370,6 @@ def _ledger_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _snapshot_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
-    rows = []
-    for number, group in enumerate(groups, 1):
-        kept = [job.unit.snapshot for job in group.jobs if job.unit.snapshot is not None]
-        if kept:
-            rows.append((number, kept[-1].fold_version, kept[-1].position, kept[-1].state))
-    return rows
-
-
 def _new_row(group: Group) -> tuple[Any, ...]:
     unit, new = group.unit, group.unit.creates
     assert new is not None
@@ -431,7 +421,6 @@ def _detail(job: UnitJob) -> str:
         return "+".join(types)
     kinds = {
         "segments": unit.segments,
-        "snapshot": unit.snapshot is not None,
         "inbox": unit.promotes,
         "ledger": unit.ledger,
     }

@@ -16,7 +16,7 @@ from holdfast.store.sqlite.attachment_rows import AttachmentRows
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.order import Here, Order
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.store import Claim, Key, Lease, ReleaseKind
+from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.turn_limits import TurnLimits
 
@@ -151,6 +151,11 @@ class Leases:
 
     def has_next(self, db: sqlite3.Connection, without: str) -> bool:
         return bool(self._claimable(db, 1, without))
+
+    def keep_snapshot(self, db: sqlite3.Connection, lease: Lease, kept: Snapshot) -> tuple[bool, str | None]:
+        held = (lease.key.owner, lease.key.session, lease.fence, self._me)
+        is_kept = db.execute(SQL["keep_snapshot"], (*held, kept.fold_version, kept.position, kept.state)).rowcount == 1
+        return is_kept, "snapshot" if is_kept else None
 
     def _take(self, db: sqlite3.Connection, found: tuple[str, str], *, eligible: bool) -> Claim:
         fence, claims = db.execute(SQL["take"], (*found, self._me, self._now_ms(), self.fence_step())).fetchone()

@@ -94,9 +94,14 @@ INSERT OR IGNORE INTO ledger
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: keep_snapshot
-INSERT INTO snapshot (owner, session, fold_version, position, state) VALUES (?1, ?2, ?3, ?4, ?5)
+-- By the holder only, of what is in the log, and never an older one over a newer one.
+INSERT INTO snapshot (owner, session, fold_version, position, state)
+SELECT session.owner, session.id, ?5, ?6, ?7 FROM session JOIN head USING (log)
+ WHERE session.owner = ?1 AND session.id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL
+   AND head.position >= ?6
 ON CONFLICT (owner, session) DO UPDATE
-   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state;
+   SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state
+ WHERE excluded.fold_version <> snapshot.fold_version OR excluded.position > snapshot.position;
 
 -- The inbox
 

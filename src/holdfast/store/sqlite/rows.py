@@ -14,7 +14,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
 from holdfast.events.inbox import InboxItem
 from holdfast.events.turn import TurnStarted
-from holdfast.store.log_pages import SMALL_BYTES, SMALL_EVENTS
+from holdfast.store.log_pages import PAGE_BYTES, SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.sqlite import annotation_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import (
@@ -113,7 +113,7 @@ def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> Ca
     session = row(db, key)
     if session is None:
         return None
-    events = events_after(db, key, cursor.position, limit)
+    events = events_after(db, key, cursor.position, limit, PAGE_BYTES)
     more = bool(events) and events[-1].position < session.head
     segments = () if more else _segments(db, key, cursor)
     return CaughtUp(

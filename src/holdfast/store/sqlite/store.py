@@ -53,6 +53,7 @@ from holdfast.store.store import (
     ReleaseKind,
     RequestRow,
     Row,
+    Snapshot,
     Unit,
 )
 from holdfast.store.survey import NOTHING_SAID, About
@@ -248,6 +249,15 @@ class SqliteStore:
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read(lambda db: rows.load(db, key, fold_version, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES))
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        return await self._write(
+            "keep_snapshot",
+            lambda db: self._leases.keep_snapshot(db, lease, snapshot),
+            needs_sync=False,
+            is_background=True,
+            size=len(snapshot.state),
+        )
 
     async def events_after(
         self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
@@ -514,8 +524,20 @@ class SqliteStore:
         looks: Callable[[sqlite3.Connection], tuple[bool, T]] | None = None,
         changes: Key | None = None,
         early: Callable[[T], None] | None = None,
+        is_background: bool = False,
+        size: int = Job.size,
     ) -> asyncio.Future[T]:
-        job = Call(self._future(), verb, runs, needs_sync=needs_sync, looks=looks, changes=changes, early=early)
+        job = Call(
+            self._future(),
+            verb,
+            runs,
+            needs_sync=needs_sync,
+            looks=looks,
+            changes=changes,
+            early=early,
+            is_background=is_background,
+            size=size,
+        )
         self._writer.submit(job)
         return job.future
 

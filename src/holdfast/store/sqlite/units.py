@@ -48,7 +48,7 @@ class UnitJob(Job):
         self.key = (unit.key.owner, unit.key.session)
         self.events = [(event.id, event.time, *codec.encode(event.body)) for event in unit.events]
         self.segments = [_encoded(segment) for segment in unit.segments]
-        self.size = 512 + sum([len(event[4]) for event in self.events])
+        self.size = 512 + sum([len(event[4]) for event in self.events]) + sum([len(each[5]) for each in self.segments])
 
 
 class SessionNow:
@@ -229,7 +229,7 @@ class Units:
             session.flew = True
         if job.segments:
             self._append_segments(job, session)
-        if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.snapshot is not None:
+        if unit.promotes or unit.opens or unit.closes or unit.ledger:
             self._write_rows(unit, job.key)
         if unit.opens_tasks or unit.changes_tasks or unit.ends_commands:
             task_rows.write_unit(self._db, unit)
@@ -271,9 +271,6 @@ class Units:
         for entry in unit.ledger:
             used = (entry.input_tokens, entry.output_tokens, entry.cache_read_tokens, entry.cost_microdollars)
             db.execute(SQL["add_ledger"], (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time))
-        if unit.snapshot is not None:
-            kept = unit.snapshot
-            db.execute(SQL["keep_snapshot"], (*key, kept.fold_version, kept.position, kept.state))
 
     def _advance(self) -> None:
         moved: list[tuple[Any, ...]] = []
@@ -310,7 +307,7 @@ def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
     unit = job.unit
     progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.makes_progress
     commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
-    if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+    if progress or commands or unit.drops_segments or unit.turn_id is not None:
         return Rejected("only records may be written without a lease")
     if unit.creates is None:
         if unit.status is not None or not all(codec.is_record(event[2]) for event in job.events):
@@ -349,7 +346,6 @@ def _detail(job: UnitJob) -> str:
         return "+".join(types)
     kinds = {
         "segments": unit.segments,
-        "snapshot": unit.snapshot is not None,
         "inbox": unit.promotes,
         "ledger": unit.ledger,
     }

@@ -35,6 +35,9 @@ TRY_MILLISECONDS: Final = 1
 HEAD_START: Final = 4
 """Turns of the event loop that they are ahead of the others: what they do next, asking a model, takes longest."""
 
+MAX_DEFERRALS: Final = 20
+"""How many transactions a job in the background lets pass before it joins one."""
+
 NOT_WRITTEN: Final = None
 
 log = logging.getLogger(__name__)
@@ -43,11 +46,13 @@ log = logging.getLogger(__name__)
 class Job:
     """Something to be written, and the future that waits for it."""
 
-    __slots__ = ("error", "future", "is_follower", "is_told_early", "point", "result")
+    __slots__ = ("deferrals", "error", "future", "is_follower", "is_told_early", "point", "result")
 
     needs_sync = True
     is_urgent = False
     """Whether it must not be held up for the sake of another."""
+    is_background = False
+    """Whether it waits until nothing else is to be written: then it holds up no more than what comes meanwhile."""
     size = 8192
     """About how many bytes it adds to the write-ahead log."""
 
@@ -57,6 +62,8 @@ class Job:
         self.error: BaseException | None = None
         self.point: str | None = NOT_WRITTEN
         """The name of the crash point, once it wrote something."""
+        self.deferrals = 0
+        """How often something else was written first."""
         self.is_told_early = False
         self.is_follower = False
         """It joined a transaction that was held open for such as it."""
@@ -81,7 +88,7 @@ class Job:
 class Call(Job):
     """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
 
-    __slots__ = ("_early", "_looks", "_runs", "_verb", "changes", "needs_sync")
+    __slots__ = ("_early", "_looks", "_runs", "_verb", "changes", "is_background", "needs_sync", "size")
 
     def __init__(
         self,
@@ -93,6 +100,8 @@ class Call(Job):
         looks: Callable[[sqlite3.Connection], tuple[bool, Any]] | None = None,
         changes: Key | None = None,
         early: Callable[[Any], None] | None = None,
+        is_background: bool = False,
+        size: int = Job.size,
     ) -> None:
         super().__init__(future)
         self._early = early
@@ -101,6 +110,8 @@ class Call(Job):
         self._runs = runs
         self._looks = looks
         self.needs_sync = needs_sync
+        self.is_background = is_background
+        self.size = size
 
     def glance(self, db: sqlite3.Connection) -> bool:
         if self._looks is None:
@@ -225,6 +236,8 @@ class Writer:
         while not stopping:
             jobs, stopping = self._take()
             self._in_hand = jobs
+            if not stopping:
+                jobs = self._in_hand = self._without_background(jobs)
             if not self._is_refused(jobs):
                 jobs = self._do(jobs)
             self._tell(jobs)
@@ -233,6 +246,7 @@ class Writer:
                 self._checkpoints.finish(self._db)
             except sqlite3.Error as error:
                 log.warning("could not finish a checkpoint: %s", error)
+        self._fail_queued(closed())  # What was put off until after the end.
         self._db.close()
         self._turnstile.close()
 
@@ -273,6 +287,18 @@ class Writer:
         except queue.Empty:
             return jobs, False
         return jobs, True
+
+    def _without_background(self, jobs: list[Job]) -> list[Job]:
+        """What is to be written now; the rest is put off. A job in the background is written alone, when nothing else
+        waits, or along with the others once it was put off many times: there may be no quiet moment."""
+        now = [job for job in jobs if not job.is_background or job.deferrals >= MAX_DEFERRALS]
+        later = [job for job in jobs if job.is_background and job.deferrals < MAX_DEFERRALS]
+        if not now:
+            now.append(later.pop(0))
+        for job in later:
+            job.deferrals += 1
+            self._queue.put(job)
+        return now
 
     def _is_answered(self, job: Job) -> bool:
         try:
@@ -327,8 +353,8 @@ class Writer:
         try:
             while (left := until - time.monotonic()) > 0 and not (found and found[-1].is_urgent):
                 job = self._queue.get(timeout=left)
-                if job is None:
-                    self._queue.put(None)  # To be found again after this.
+                if job is None or job.is_background:
+                    self._queue.put(job)  # To be found again after this.
                     break
                 found.append(job)
         except queue.Empty:

@@ -7,15 +7,16 @@ import pytest
 from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, Position
+from holdfast.events.ids import Fence, Key, Position
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.store.log_pages import PAGE_BYTES, SMALL_BYTES, pages, whole_log
-from holdfast.store.store import Claim, Store, Unit
+from holdfast.store.store import Claim, Cursor, Lease, Snapshot, Store, Unit
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
     OTHER,
     TURN,
+    OpenStore,
     create,
     event,
     hold,
@@ -95,6 +96,37 @@ class LoadConformance:
             assert await store.load(KEY, fold_version=FOLD) is not None
             for claim in found.values():
                 assert await store.release(claim.lease, seen_tail=-1, how="failed")
+
+    async def test_a_snapshot_is_kept_for_the_holder_only_and_never_an_older_one_over_a_newer_one(
+        self, store: Store, open_store: OpenStore
+    ) -> None:
+        lease = await running(store)
+        other = await open_store()
+        assert await store.keep_snapshot(lease, Snapshot(FOLD, Position(2), b"two"))
+        assert not await store.keep_snapshot(lease, Snapshot(FOLD, Position(1), b"one"))
+        assert not await store.keep_snapshot(lease, Snapshot(FOLD, Position(4), b"beyond the log"))
+        assert not await other.keep_snapshot(lease, Snapshot(FOLD, Position(3), b"of another process"))
+        stale = Lease(KEY, Fence(lease.fence - 1))
+        assert not await store.keep_snapshot(stale, Snapshot(FOLD, Position(3), b"of another claim"))
+        loaded = await store.load(KEY, fold_version=FOLD)
+        assert loaded is not None
+        assert loaded.snapshot == Snapshot(FOLD, Position(2), b"two")
+        assert [each.position for each in loaded.events] == [3]
+        assert await store.keep_snapshot(lease, Snapshot(FOLD + 1, Position(1), b"another fold"))
+        assert await store.release(lease, seen_tail=1, how="done")
+        assert not await store.keep_snapshot(lease, Snapshot(FOLD + 1, Position(3), b"too late"))
+
+    async def test_a_readers_page_is_bounded_in_bytes_and_says_that_there_is_more(self, store: Store) -> None:
+        await create(store)
+        for number in range(3):
+            await append(store, KEY, str(number) * (PAGE_BYTES // 2))
+        caught = await store.catch_up(KEY, Cursor(), limit=MANY)
+        assert caught is not None
+        assert caught.more
+        assert size(caught.events) <= PAGE_BYTES
+        caught = await store.catch_up(KEY, Cursor(caught.events[-1].position), limit=MANY)
+        assert caught is not None
+        assert caught.events
 
     async def test_progress_resets_the_count_of_claims_and_nothing_else_that_is_written_does(
         self, store: Store

@@ -109,11 +109,11 @@ class LogConformance:
             opens=(request(),),
             segments=(segment("Hel", offset=0), segment("lo", offset=3)),
             ledger=(ledger("answer"),),
-            snapshot=Snapshot(1, Position(3), b"folded"),
             status="waiting",
             turn_id=TURN,
             title="A title",
         )
+        assert await store.keep_snapshot(lease, Snapshot(1, Position(3), b"folded"))
         assert await store.commit(unit) == Committed(Position(4), 1)
         loaded = await store.load(KEY, fold_version=1)
         assert loaded is not None
@@ -142,7 +142,7 @@ class LogConformance:
 
     async def test_a_snapshot_of_another_fold_is_not_used(self, store: Store) -> None:
         lease = await running(store)
-        await store.commit(Unit(key=KEY, fence=lease.fence, snapshot=Snapshot(1, Position(3), b"old")))
+        assert await store.keep_snapshot(lease, Snapshot(1, Position(3), b"old"))
         loaded = await store.load(KEY, fold_version=2)
         assert loaded is not None
         assert loaded.snapshot is None

@@ -21,6 +21,7 @@ from holdfast.store.store import (
     Key,
     Lease,
     Rejected,
+    Snapshot,
     Store,
     Unit,
 )
@@ -250,6 +251,7 @@ class ReadingConformance:
         try:
             lease = await asking(store)
             await store.commit(Unit(key=KEY, fence=lease.fence, segments=(segment("x", offset=0),)))
+            assert await store.keep_snapshot(lease, Snapshot(1, Position(1), b"folded"))
             for message in ("m1", "m2", "m3"):
                 await send(store, message)
             await store.edit_item(KEY, "m1", text="x")

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from holdfast.events.ids import Position
-from holdfast.store.store import Attachment, Store, Unit
+from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
 from holdfast.testing.store_conformance.serving import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, found, notice, task
@@ -22,6 +22,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     yield "claim"
     await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("hello"),), opens=(request(),)))
     yield "commit"
+    assert await store.keep_snapshot(lease, Snapshot(1, Position(1), b"folded"))
+    yield "keep_snapshot"
     async for verb in _writes_of_people(store):
         yield verb
     await store.commit(Unit(key=KEY, fence=lease.fence, opens_tasks=(task(T1), task(T2))))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.events.ids import Fence, RequestId
 from holdfast.events.inbox import INBOX_VERSION, Stop
 from holdfast.store.fences import FenceStep
-from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, Loaded, ReleaseKind
+from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, Loaded, ReleaseKind, Snapshot
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.simulation.memory import reading
 from holdfast.testing.simulation.memory.order import Order
@@ -114,7 +114,8 @@ class Leases:
     def _loaded(self, claim: Claim, fold_version: int) -> Loaded | None:
         """The session, if it is small, as the real stores have it."""
         found = reading.load(self._db, claim.lease.key, fold_version)
-        return found if found is not None and reading.is_small(found) else None
+        session = self._db.sessions[claim.lease.key]
+        return found if found is not None and reading.is_small(session, found) else None
 
     def _may_run(self, session: SessionRecord, without_models: Collection[str]) -> bool:
         placed = session.host in (None, self._node) and session.tools <= self._tools
@@ -143,6 +144,17 @@ class Leases:
         session.runnable_since = now if session.runnable_since is None else session.runnable_since
         lease = Lease(session.key, session.fence)
         return Claim(lease=lease, claims_without_progress=session.claims, eligible=eligible)
+
+    def keep_snapshot(self, lease: Lease, kept: Snapshot) -> tuple[bool, str | None]:
+        session = self._db.live(lease.key)
+        if session is None or session.fence != lease.fence or session.holder != self._me:
+            return False, None
+        before = session.snapshot
+        is_older = before is not None and before.fold_version == kept.fold_version and before.position >= kept.position
+        if is_older or kept.position > len(session.events):
+            return False, None
+        session.snapshot = kept
+        return True, "snapshot"
 
     def held(self) -> tuple[Lease, ...]:
         mine = [found for found in self._db.sessions.values() if found.holder == self._me]

@@ -98,7 +98,7 @@ def catch_up(db: Database, key: Key, cursor: Cursor, limit: int) -> CaughtUp | N
     session = db.live(key)
     if session is None:
         return None
-    events = events_after(db, key, cursor.position, limit)
+    events = events_after(db, key, cursor.position, limit, PAGE_BYTES)
     more = bool(events) and events[-1].position < len(session.events)
     return CaughtUp(
         events=events,
@@ -114,21 +114,18 @@ def events_after(
     db: Database, key: Key, position: Position, limit: int, max_bytes: int | None = None
 ) -> tuple[Event, ...]:
     session = db.live(key)
-    page = () if session is None else tuple(session.events[position : position + limit])
-    return page if max_bytes is None else page[: _fitting(page, max_bytes)]
+    if session is None:
+        return ()
+    sizes = itertools.accumulate(each.size for each in session.written[position : position + limit])
+    fitting = limit if max_bytes is None else max(1, sum(size <= max_bytes for size in sizes))
+    return tuple(session.events[position : position + min(limit, fitting)])
 
 
-def _fitting(page: tuple[Event, ...], max_bytes: int) -> int:
-    """How many come to no more than so many bytes: at least one."""
-    sizes = itertools.accumulate(len(codec.encode(event.body)[2]) for event in page)
-    return max(1, sum(size <= max_bytes for size in sizes))
-
-
-def is_small(loaded: Loaded) -> bool:
+def is_small(session: SessionRecord, loaded: Loaded) -> bool:
     """Whether it is read along with a claim."""
     if loaded.read_up_to < loaded.row.head or len(loaded.events) > SMALL_EVENTS:
         return False
-    events = sum(len(codec.encode(event.body)[2]) for event in loaded.events)
+    events = sum(each.size for each in session.written[loaded.row.head - len(loaded.events) :])
     items = sum(len(codec.encode_item(item.item)) for item in loaded.inbox)
     return events + items + (len(loaded.snapshot.state) if loaded.snapshot else 0) <= SMALL_BYTES
 

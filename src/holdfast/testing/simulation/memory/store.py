@@ -39,6 +39,7 @@ from holdfast.store.store import (
     ReleaseKind,
     RequestRow,
     Row,
+    Snapshot,
     Unit,
 )
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
@@ -204,6 +205,9 @@ class MemoryStore:
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read("load", lambda: self._known(reading.load(self._db, key, fold_version)))
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        return await self._write("keep_snapshot", lambda: self._leases.keep_snapshot(lease, snapshot))
 
     async def events_after(
         self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None

@@ -27,13 +27,14 @@ class InboxRecord:
 
 
 class Written:
-    """Who wrote an event: not a part of the store, but what a simulation is judged by."""
+    """Who wrote an event, which is not a part of the store, but what a simulation is judged by; and its size."""
 
-    __slots__ = ("fence", "process")
+    __slots__ = ("fence", "process", "size")
 
-    def __init__(self, fence: Fence | None, process: str) -> None:
+    def __init__(self, fence: Fence | None, process: str, size: int = 0) -> None:
         self.fence = fence
         self.process = process
+        self.size = size
 
 
 class SessionRecord:

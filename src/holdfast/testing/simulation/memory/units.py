@@ -59,7 +59,7 @@ def holds(unit: Unit, session: SessionRecord, process: str) -> bool:
 def _record_refusal(unit: Unit, session: SessionRecord | None) -> Outcome | None:
     progress = unit.promotes or unit.opens or unit.closes or unit.segments or unit.makes_progress
     commands = unit.opens_tasks or unit.changes_tasks or unit.ends_commands
-    if progress or commands or unit.drops_segments or unit.snapshot is not None or unit.turn_id is not None:
+    if progress or commands or unit.drops_segments or unit.turn_id is not None:
         return Rejected("only records may be written without a lease")
     if unit.creates is not None:
         return None if session is None else Rejected("deleted" if session.is_deleted else "exists")
@@ -87,7 +87,7 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     session.updated_at = now
     first = len(session.events) + 1
     session.events += [event.at(Position(first + index)) for index, event in enumerate(unit.events)]
-    session.written += [Written(unit.fence, process) for _ in unit.events]
+    session.written += [Written(unit.fence, process, len(codec.encode(event.body)[2])) for event in unit.events]
     for event in session.events[first - 1 :] if unit.creates is None else ():
         session.shown = event.position if isinstance(event.body, SHOWN) else session.shown
     _describe(session, unit)
@@ -101,7 +101,6 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     session.closed.update(unit.closes)
     for entry in unit.ledger:
         db.ledger.setdefault((unit.key, entry.message_id, entry.attempt), entry)
-    session.snapshot = unit.snapshot or session.snapshot
     tasks.write_unit(db, unit)
 
 
@@ -143,7 +142,6 @@ def _detail(unit: Unit) -> str:
         return "+".join(types)
     kinds = {
         "segments": unit.segments,
-        "snapshot": unit.snapshot is not None,
         "inbox": unit.promotes,
         "ledger": unit.ledger,
     }

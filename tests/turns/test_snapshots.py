@@ -1,0 +1,90 @@
+"""Snapshots: written beside the turn, rarely where they are large, and without what the log has anyway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.events.ids import MessageId, ToolCallId, TurnId
+from holdfast.events.message import AssistantMessage, Image, ToolCallBlock, UserMessage
+from holdfast.events.session import SessionInfo
+from holdfast.events.tool import ToolCompleted, ToolStarted
+from holdfast.events.turn import StepStarted, TurnStarted
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import Append
+from holdfast.session.fold import FOLD_VERSION
+from holdfast.session.history import context
+from holdfast.store import crash_points
+from holdfast.turns.load import folded_whole
+from tests.turns.recording import KEY, Recording, recording
+
+pytestmark = pytest.mark.anyio
+
+TURN = TurnId("t")
+PICTURE = Image(media_type="image/png", data=b"p" * 100_000)
+
+
+@pytest.fixture
+def kept() -> Iterator[list[str]]:
+    """The snapshots that were kept since."""
+    points: list[str] = []
+    crash_points.install(lambda point: points.append(point) if point == "keep_snapshot:snapshot:after" else None)
+    yield points
+    crash_points.install(None)
+
+
+async def begin(found: Recording) -> None:
+    """A turn with a picture from a person, and one from a tool."""
+    call = ToolCallBlock(tool_call_id=ToolCallId("c"), name="look", arguments="{}")
+    for bodies in (
+        [
+            TurnStarted(turn_id=TURN),
+            UserMessage(message_id=MessageId("m"), turn_id=TURN, content="Look", delivery="idle", images=(PICTURE,)),
+            StepStarted(turn_id=TURN, step=1, message_id=MessageId("a")),
+        ],
+        [AssistantMessage(message_id=MessageId("a"), blocks=(call,))],
+        [ToolStarted(tool_call_id=ToolCallId("c"), tool_name="look", arguments="{}")],
+        [ToolCompleted(tool_call_id=ToolCallId("c"), success=True, content="seen", images=(PICTURE,))],
+    ):
+        assert await found.holding.commit(Append(events=[*bodies]))
+        await found.holding.until_kept()
+
+
+async def note(found: Recording, text: str) -> None:
+    assert await found.holding.commit(Append(events=[SessionInfo(info_type="note", message=text)]))
+    await found.holding.until_kept()
+
+
+async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Path, kept: list[str]) -> None:
+    async with recording(tmp_path) as found:
+        found.holding.bounds = Bounds(snapshot_every_events=1)
+        await begin(found)
+        await note(found, "kept")
+        loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
+        assert loaded is not None
+        assert loaded.snapshot is not None
+        assert loaded.snapshot.position == loaded.row.head
+        assert len(loaded.snapshot.state) < len(PICTURE.data) // 10
+        again = await folded_whole(found.store, loaded)
+        assert again is not None
+        assert context(again.state) == context(found.holding.state)
+        assert sum(len(each.images) for each in context(again.state) if hasattr(each, "images")) == 2
+
+
+async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event_is_bounded(
+    tmp_path: Path, kept: list[str]
+) -> None:
+    async with recording(tmp_path) as found:
+        found.holding.bounds = Bounds(snapshot_every_events=2)
+        for number in range(6):
+            await note(found, str(number))
+        assert len(kept) == 3, "a small one as often as it may be"
+        call = ToolCallBlock(tool_call_id=ToolCallId("c"), name="n", arguments="x" * 40_960)
+        begun = [TurnStarted(turn_id=TURN), StepStarted(turn_id=TURN, step=1, message_id=MessageId("a"))]
+        assert await found.holding.commit(Append(events=[*begun]))
+        assert await found.holding.commit(Append(events=[AssistantMessage(message_id=MessageId("a"), blocks=(call,))]))
+        await found.holding.until_kept()
+        before = len(kept)
+        for number in range(30):
+            await note(found, str(number))
+        assert len(kept) - before in (1, 2, 3), "40 KB are worth about ten events"
