@@ -44,8 +44,8 @@ check: $(TEST_READY) ## Lint, formatting and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-crash: $(TEST_READY) ## Kill a runtime 5000 times, at every durable write, and look for what it broke
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills 5000
+crash: $(TEST_READY) ## Kill a runtime 10000 times, at every durable write, and look for what it broke
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills $(or $(KILLS),10000) --jobs 4
 
 simulate: $(TEST_READY) ## Play SEEDS (100000) simulated worlds in which everything goes wrong, on a virtual clock
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),100000)
@@ -57,8 +57,8 @@ simulate-stores: $(TEST_READY) ## Play some of the same worlds on real databases
 simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control
 
-crash-postgresql: $(TEST_READY) ## The same on PostgreSQL, 2000 times
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --database postgresql --kills 2000
+crash-postgresql: $(TEST_READY) ## The same on PostgreSQL, 5000 times
+	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --database postgresql --kills $(or $(KILLS),5000) --jobs 6
 
 crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control

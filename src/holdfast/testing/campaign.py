@@ -1,6 +1,6 @@
 """The crash campaign: kill a runtime at every durable write, also while it recovers, and look for what that broke.
 
-    python -m holdfast.testing.campaign --kills 5000
+    python -m holdfast.testing.campaign --kills 10000
     python -m holdfast.testing.campaign --control
     python -m holdfast.testing.campaign --database postgresql
 
@@ -32,7 +32,7 @@ from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
 from holdfast.testing import postgres_trials
 from holdfast.testing.defects import BY_NAME as PLANTABLE
 from holdfast.testing.defects import DEFECTS, Defect
-from holdfast.testing.runner import Jobs, run
+from holdfast.testing.runner import COMPANION, Jobs, run
 from holdfast.testing.scenarios import BY_NAME, SCENARIOS
 from holdfast.testing.trial import Database, Kind, Point, Result, Trial, parse
 
@@ -77,6 +77,7 @@ class Campaign:
         self._seed = seed
         self._jobs = jobs
         self._say_next = SAY_EVERY
+        self._started = time.monotonic()
 
     def run(self) -> None:
         self._discover()
@@ -120,7 +121,8 @@ class Campaign:
             sys.stderr.flush()
         elif self.kills() >= self._say_next:
             self._say_next += SAY_EVERY
-            print(f"{self.kills()}{wanted} kills …", file=sys.stderr, flush=True)
+            seconds = time.monotonic() - self._started
+            print(f"{self.kills()}{wanted} kills, {seconds:.0f} seconds …", file=sys.stderr, flush=True)
 
 
 def plan(name: str, tally: Tally, seed: int, database: Database = "sqlite") -> Iterator[Trial]:
@@ -144,9 +146,7 @@ def plan(name: str, tally: Tally, seed: int, database: Database = "sqlite") -> I
             case 8 | 9 | 10 if can_freeze(aims, database):
                 yield msgspec.structs.replace(trial, kind="freeze")
             case 11 | 12 | 13 if BY_NAME[name].companion is not None:
-                yield msgspec.structs.replace(trial, aims=(*aims, f"+*#{chance.randint(1, len(places))}"))
-            case 14 | 15 if BY_NAME[name].companion is not None:
-                yield msgspec.structs.replace(trial, aims=(f"+*#{chance.randint(1, len(places))}",))
+                yield msgspec.structs.replace(trial, aims=(*aims, f"{COMPANION}*#{chance.randint(1, len(places))}"))
             case _:
                 yield trial
 
@@ -157,7 +157,9 @@ def aims_at(points: Sequence[Point]) -> list[tuple[int, tuple[str, ...]]]:
     places = []
     for point in points:
         seen[point] += 1
-        places.append((point.stage, (*("-",) * point.process, f"{point.name}#{seen[point]}")))
+        aim = f"{point.name}#{seen[point]}"
+        aims = (f"{COMPANION}{aim}",) if point.by_companion else (*("-",) * point.process, aim)
+        places.append((point.stage, aims))
     return places
 
 
@@ -165,7 +167,7 @@ def can_freeze(aims: Sequence[str], database: Database) -> bool:
     """On SQLite only after a write: a frozen transaction would hold up every other writer for as long as it is frozen.
     PostgreSQL ends such a transaction by itself."""
     is_outside = ":after#" in aims[0] or database == "postgresql"
-    return len(aims) == 1 and is_outside and not aims[0].startswith(NEVER_FROZEN)
+    return len(aims) == 1 and is_outside and not aims[0].startswith((*NEVER_FROZEN, COMPANION))
 
 
 NEVER_FROZEN = ("tool:", "register:")
@@ -307,7 +309,9 @@ def _campaign(options: argparse.Namespace, jobs: Jobs) -> int:
     for hole in holes:
         print(f"no scenario visits {hole}")
     violations = sum(tally.violations for tally in campaign.tallies.values())
-    print(f"{len(points)} crash points, {time.monotonic() - started:.0f} seconds")
+    seconds = time.monotonic() - started
+    pace = f"{campaign.kills() / seconds * 60:.0f} kills a minute"
+    print(f"{len(campaign.tallies)} scenarios, {len(points)} crash points, {seconds:.0f} seconds, {pace}")
     print(f"{campaign.kills()} kills, {violations} violations")
     is_short = kills is not None and campaign.kills() < kills
     return 1 if violations or holes or is_short else 0
@@ -333,10 +337,10 @@ def _say_violations(result: Result) -> None:
 
 
 def _say_table(tallies: dict[str, Tally]) -> None:
-    print(f"{'scenario':<18} {'points':>7} {'kills':>7} {'recoveries killed':>18} {'freezes':>8} {'violations':>11}")
+    print(f"{'scenario':<22} {'points':>7} {'kills':>7} {'recoveries killed':>18} {'freezes':>8} {'violations':>11}")
     for name, tally in tallies.items():
         print(
-            f"{name:<18} {len(tally.points):>7} {tally.kills:>7} {tally.recoveries_killed:>18}"
+            f"{name:<22} {len(tally.points):>7} {tally.kills:>7} {tally.recoveries_killed:>18}"
             f" {tally.freezes:>8} {tally.violations:>11}"
         )
 

@@ -172,5 +172,6 @@ CROWD_SCENARIOS: tuple[Scenario, ...] = (
         nodes=("north",),
         companion=Companion(node="south", lacks=("note",)),
         is_placed=True,
+        unplaced_ms=50,
     ),
 )

@@ -100,6 +100,7 @@ class Passed(Entry, frozen=True, tag="passed"):
 
     stage: int
     point: str
+    by_companion: bool = False
 
 
 class Died(Entry, frozen=True, tag="died"):

@@ -46,6 +46,11 @@ def forgetful_databases(count: int) -> Iterator[list[str]]:
         yield [server.url for server in servers]
 
 
+_ANY_ALIVE = """
+SELECT EXISTS (SELECT 1 FROM holdfast.process WHERE greatest(alive_until, leases_until) > clock_timestamp())
+"""
+
+
 @contextmanager
 def databases(count: int) -> Iterator[list[str]]:
     """The URLs of so many, with the tables, on a server of their own."""
@@ -78,6 +83,18 @@ def end_leases(folder: Path) -> None:
     url = url_of(folder)
     if url is not None:
         asyncio.run(_run(url, lambda db: db.execute(_TIME_IS_OVER)))
+
+
+def until_dead(folder: Path) -> None:
+    """Wait until the time of all processes is over, by the database's clock. They are dead, and short-lived."""
+    url = url_of(folder)
+
+    async def wait(db: Any) -> None:
+        while await db.fetchval(_ANY_ALIVE):  # noqa: ASYNC110 - the database tells nobody
+            await asyncio.sleep(0.02)
+
+    if url is not None:
+        asyncio.run(_run(url, wait))
 
 
 async def _run(url: str, work: Callable[[Any], Awaitable[Any]]) -> None:

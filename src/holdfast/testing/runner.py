@@ -103,6 +103,8 @@ class Playing:
         for number in range(MAX_PROCESSES):
             if self.processes and not is_hasty and not self._expires:
                 postgres_trials.end_leases(self.folder)
+            elif self._expires and self.scenario.knows_of_deaths:
+                postgres_trials.until_dead(self.folder)
             aim = aims[number] if number < len(aims) else ""
             status = self._wait(self._start(stage, aim, is_hasty=is_hasty), aim)
             if not self._was_killed(status):
@@ -242,8 +244,11 @@ def _result(playing: Playing) -> Result:
 
 def _points(passed: Sequence[Passed]) -> tuple[Point, ...]:
     """In a calm trial the processes of a stage come one after the other."""
-    first = {entry.stage: entry.process for entry in reversed(passed)}
-    return tuple(Point(entry.stage, entry.process - first[entry.stage], entry.point) for entry in passed)
+    first = {(entry.stage, entry.by_companion): entry.process for entry in reversed(passed)}
+    return tuple(
+        Point(entry.stage, entry.process - first[entry.stage, entry.by_companion], entry.point, entry.by_companion)
+        for entry in passed
+    )
 
 
 class Jobs:

@@ -73,6 +73,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions with a working directory run only on the node that they were made on."""
     unplaced_ms: int = 60_000
     """After how long any process may say that no process can run a session."""
+    knows_of_deaths: bool = False
+    """What its client does depends on whether the process before it is known to be dead."""
     limits: TurnLimits = ONE_AT_A_TIME
     places: int = 200
     """How many sessions a process runs at once."""

@@ -467,6 +467,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         says=M1_M2,
         ends={"m1": ("interrupted",), "m2": COMPLETED},
         options=SessionOptions(client_tools=(_LOOKUP,), conventions="copilot"),
+        knows_of_deaths=True,
     ),
     Scenario(
         name="suspended",

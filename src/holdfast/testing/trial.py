@@ -59,6 +59,7 @@ class Point(msgspec.Struct, frozen=True):
     stage: int
     process: int
     name: str
+    by_companion: bool = False
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -145,6 +145,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         """The file that tells a companion that the stage is over."""
         return self.folder / f"over-{self.stage}"
 
+    @property
+    def end_of_companion(self) -> Path:
+        """The file that tells the others that the companion's part of the stage is done."""
+        return self.folder / f"companion-{self.stage}"
+
     def file(self, kind: str, key: Key) -> Path:
         return path_of(self.folder, kind, key, first=self.scenario.key)
 
@@ -189,7 +194,14 @@ class Aim:
     def reach(self, point: str) -> None:
         self._passed.update((point, "*"))
         if self._part.notes_points:
-            self._journal.add(Passed(process=self._part.process, stage=self._part.stage, point=point))
+            self._journal.add(
+                Passed(
+                    process=self._part.process,
+                    stage=self._part.stage,
+                    point=point,
+                    by_companion=self._part.is_companion,
+                )
+            )
         if self._name in (point, "*") and self._passed[self._name] == self._occurrence:
             self._journal.add(Died(process=self._part.process, point=point))
             # This very thread, at once: otherwise it might go on, into a transaction, until another one is stopped.
@@ -238,14 +250,18 @@ def _visit_points(part: Part, journal: Journal, clients: Mapping[Key, Client]) -
 
 
 async def _play_all(part: Part, store: Store, clients: Mapping[Key, Client]) -> None:
-    """The programs of all sessions at once; a companion stays until the stage is over."""
+    """The programs of all sessions at once. A companion stays until the stage is over, and nobody leaves before it is
+    done: some sessions may be for one of them only."""
     programs = part.programs
     try:
         async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
             await asyncio.gather(*(clients[key].arrive(_options(part, story)) for key, (story, _) in programs.items()))
             await asyncio.gather(*(program(clients[key]) for key, (_, program) in programs.items()))
             if part.is_companion:
+                os.close(os.open(part.end_of_companion, os.O_CREAT, 0o600))
                 await _appears(part.end_of_stage)
+            elif part.scenario.companion is not None:
+                await _appears(part.end_of_companion)
     except TimeoutError:
         rows = [(await store.row(key), await store.waiting_items(key), await store.tasks(key)) for key in programs]
         raise Stuck(f"nothing happens any more: {rows}") from None
