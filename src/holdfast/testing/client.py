@@ -2,6 +2,7 @@
 same ids, and what was acknowledged it never asks for twice."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,10 +13,10 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, RequestId, TurnId
 from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
-from holdfast.events.session import SettingsChanged
+from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.task import TaskNotified
 from holdfast.live.live import Delta
-from holdfast.server.errors import OperationError
+from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
 from holdfast.server.presence import Arrival, Presence
 from holdfast.server.task_operations import TaskOperations
@@ -113,9 +114,14 @@ class Client:
 
         await self._once(f"instead {message_id} {number}", send)
 
-    async def stop(self, stop_id: str, *, keep_queued: bool = False) -> None:
+    async def stop(self, stop_id: str, *, keep_queued: bool = False, number: int | None = None) -> None:
+        """Stop the turn that runs; with a `number`, only if it is the session's first (1), second (2), and so on."""
+        started = [event.body.turn_id for event in self.events if isinstance(event.body, turn.TurnStarted)]
+        meant = started[number - 1] if number is not None else None
+
         async def stop() -> str:
-            return (await self.operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued)).outcome
+            stopped = await self.operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued, meant_for=meant)
+            return stopped.outcome
 
         await self._once(f"stop {stop_id}", stop)
 
@@ -192,6 +198,40 @@ class Client:
             return await self._presence.decline(self.key, attachment_id, asked)
 
         await self._once(f"decline {attachment_id}", decline, about=asked)
+
+    async def offer(self, name: str) -> None:
+        """Be present in this process with a tool of that name. One that a dead process offered is free only when that
+        is known to be dead."""
+        brought = ClientTool(name=name, description="A tool.", parameters={"type": "object"})
+        arrival = Arrival(attachment_id=f"{name} {self._process}", tools=(brought,))
+
+        async def is_attached() -> bool:
+            with contextlib.suppress(Conflict):
+                await self._presence.arrive(self.key, arrival)
+                return True
+            return False
+
+        await self._look_until(is_attached)
+        await self._ask(f"offer {name}", lambda: self._presence.offer(self.key, arrival))
+
+    async def meets(self, name: str, other: str) -> None:
+        """Until another process of the trial meets this one under these names. Those that come later do not wait."""
+        self.is_first(f"meets-{name}")
+        place = self._work.with_name(f"meets-{other}")
+
+        async def is_there() -> bool:
+            return os.access(place, os.F_OK)
+
+        await self._look_until(is_there)
+
+    async def offered(self, *names: str) -> None:
+        """Until the model would be offered these client tools, or was."""
+
+        async def are_offered() -> bool:
+            tools = (await self.operations.state(self.key)).client_tools
+            return self.ended() > 0 or {found.name for found in tools} >= set(names)
+
+        await self._look_until(are_offered)
 
     async def come_back_without_pending_work(self, attachment_id: str) -> None:
         """Resume the session in a process that knows nothing of it, and let what was pending be."""

@@ -1,5 +1,6 @@
 """Known defects that only several sessions, owners or processes show, for both stores. See `defects.py`."""
 
+import asyncio
 import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -7,7 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.events.ids import Position
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Position
+from holdfast.events.inbox import Stop
+from holdfast.server.operations import Operations
 from holdfast.store.postgres import order as postgres_order
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.flusher import Flusher
@@ -45,6 +49,25 @@ def count_no_slots() -> None:
             begin(self, TurnLimits(in_flight=limits.in_flight))
 
         replace(order, "__init__", without_limit)
+
+
+def write_over_others() -> None:
+    """Records are made of a state that may be over by the time they are written."""
+
+    async def change(self: Operations, key: Key, change: Any) -> Event | None:
+        state = await self.state(key)
+        bodies = await change(state)
+        await asyncio.sleep(LATE_SECONDS)
+        return await self._append(key, await self._checked(key, bodies), provider=state.provider) if bodies else None
+
+    replace(Operations, "change", change)
+
+
+LATE_SECONDS: Final = 0.05
+
+
+def stop_whatever_was_meant() -> None:
+    replace(Stop, "comes_too_late", lambda self, running: False)
 
 
 # Batches

@@ -70,6 +70,20 @@ async def _pass_the_stuck(client: Client) -> None:
     client.open("the free one is done")
 
 
+def _beside(name: str, other: str) -> Program:
+    """Two clients offer a tool each, through two processes, at the same moment: the model must be offered both."""
+
+    async def program(client: Client) -> None:
+        await client.meets(name, other)
+        await client.offer(name)
+        await client.offered(name, other)
+        if name == "left":
+            await client.send("m1", _words(client.key))
+        await client.turns_end(1)
+
+    return program
+
+
 # The sessions
 
 
@@ -173,5 +187,11 @@ CROWD_SCENARIOS: tuple[Scenario, ...] = (
         companion=Companion(node="south", lacks=("note",)),
         is_placed=True,
         unplaced_ms=50,
+    ),
+    _with_the_first(
+        _session("somebody", "story", _beside("left", "right"), says("Both are here.")),
+        "two-clients",
+        nodes=("north",),
+        companion=Companion(node="south", plays=(_beside("right", "left"),)),
     ),
 )

@@ -550,6 +550,18 @@ DEFECTS: tuple[Defect, ...] = (
         kinds=("calm",),
     ),
     Defect(
+        name="records of two processes replace each other",
+        plant=crowd_defects.write_over_others,
+        scenarios=("two-clients",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a stop of a turn that has ended takes the queue",
+        plant=crowd_defects.stop_whatever_was_meant,
+        scenarios=("stop-ended",),
+        kinds=("calm",),
+    ),
+    Defect(
         name="a batch drops the units of all sessions but one",
         plant=crowd_defects.drop_from_sqlite_batches,
         scenarios=("crowd", "slots"),

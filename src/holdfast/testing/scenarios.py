@@ -131,6 +131,18 @@ async def _stop_late(client: Client) -> None:
     await client.turns_end(2)
 
 
+async def _stop_ended(client: Client) -> None:
+    """The stop is for a turn that has ended: what was said since then is none of its business."""
+    await client.send("m1", "first")
+    await client.until(lambda: client.ended() > 0)
+    await client.send("m2", "second")
+    await client.turn_shows(2)
+    await client.send("m3", "third", "enqueue")
+    await client.stop("s1", number=1)
+    client.open("hold")
+    await client.turns_end(3)
+
+
 async def _interrupt(client: Client) -> None:
     await client.send("m1", "first")
     await client.turn_shows(1)
@@ -386,6 +398,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         rules=(rule("first", says(f"One {HOLD_FOR_THE_STOP} two.")), rule("second", says("Three four five."))),
         says=M1_M2,
         ends={"m1": ("completed", "stopped"), "m2": COMPLETED},
+    ),
+    Scenario(
+        name="stop-ended",
+        stages=(_stop_ended,),
+        rules=(rule("first", DONE), rule("second", says("One hold two.")), rule("third", DONE)),
+        says=(*M1_M2, ("m3", "third")),
+        ends={"m1": COMPLETED, "m2": COMPLETED, "m3": COMPLETED},
     ),
     Scenario(
         name="interrupt",
