@@ -64,6 +64,10 @@ class Leases:
 
     # The process
 
+    async def begin(self, db: Link) -> tuple[None, str]:
+        """The process has just opened the store, and has not renewed yet."""
+        return await self.register(db, ttl_seconds=FIRST_TTL_SECONDS)
+
     async def register(self, db: Link, *, ttl_seconds: float) -> tuple[None, str]:
         lives = (self._me, self._node, max(ALIVE_SECONDS, ttl_seconds), ttl_seconds)
         await db.run("register", *lives, *self._about)

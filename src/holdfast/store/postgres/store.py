@@ -21,7 +21,7 @@ from holdfast.store.postgres import annotation_rows, key_rows, leases, puts, row
 from holdfast.store.postgres.changes import Announcer, Changes
 from holdfast.store.postgres.connections import TRY_LOCK_SECONDS, Address, Lane, Link, Reads, Writes, read, write
 from holdfast.store.postgres.flusher import Flusher
-from holdfast.store.postgres.leases import FIRST_TTL_SECONDS, Leases
+from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.liveness import Liveness
 from holdfast.store.postgres.migrations import migrated
 from holdfast.store.postgres.units import UnitJob, Units
@@ -155,7 +155,7 @@ class PostgresStore:
         else:
             await first.close(timeout=5)
         try:
-            await write(store._renewals, "register", lambda db: own.register(db, ttl_seconds=FIRST_TTL_SECONDS))
+            await write(store._renewals, "register", own.begin)
         except BaseException:
             await store._renewals.close()
             raise
