@@ -4,6 +4,7 @@ A held session always has a row in `process` behind its holder: leases are freed
 Whether a time is over is said by the database's clock alone, which is the same for all.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -28,6 +29,11 @@ FIRST_TTL_SECONDS: Final = 30.0
 
 ALIVE_SECONDS: Final = 30.0
 """How long a process counts as alive that is not heard of."""
+
+LOOKS: Final = 20
+LOOK_PAUSE_SECONDS: Final = 0.01
+"""How often, and how long after each other, a snapshot looks whether its session is left. One that is locked all that
+time is being deleted, or its holder is stuck: then there is no snapshot of it."""
 
 
 class Leases:
@@ -183,7 +189,19 @@ class Leases:
     async def keep_snapshot(self, db: Link, lease: Lease, kept: Snapshot) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)
         is_kept = await db.run("keep_snapshot", *held, kept.fold_version, kept.position, kept.state) == 1
+        if is_kept and not await self._is_left(db, lease.key):
+            await db.run("delete_snapshot", lease.key.owner, lease.key.session)
+            return False, None
         return is_kept, "snapshot" if is_kept else None
+
+    async def _is_left(self, db: Link, key: Key) -> bool:
+        """Whether the session is not deleted, and will not be before this transaction ends. Its lock is taken only now,
+        because a snapshot takes long to write; and it is not waited for, since a deletion may wait for the snapshot."""
+        for _ in range(LOOKS):
+            if await db.row("is_left", key.owner, key.session) is not None:
+                return True
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
+        return False
 
     async def release(self, db: Link, lease: Lease, seen_tail: int, how: ReleaseKind) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)

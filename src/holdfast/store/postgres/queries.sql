@@ -83,6 +83,10 @@ ON CONFLICT (owner, session) DO UPDATE
    SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state
  WHERE excluded.fold_version <> kept.fold_version OR excluded.position > kept.position;
 
+-- name: is_left
+-- Nobody can delete the session until this transaction ends. Nothing, if somebody else has it locked.
+SELECT 1 FROM holdfast.session WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE SKIP LOCKED;
+
 -- name: units_sessions
 -- As they are now, to say why a unit was refused.
 SELECT given.number, fence,
