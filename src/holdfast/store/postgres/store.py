@@ -12,6 +12,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
+from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -110,6 +111,7 @@ class PostgresStore:
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self._keeping = asyncio.Lock()
+        self._backlog = Backlog()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -207,7 +209,11 @@ class PostgresStore:
 
     async def commit(self, unit: Unit) -> Outcome:
         self._refuse_if_closed()
+        if not self._backlog.has_room:
+            await self._backlog.room()
+            self._refuse_if_closed()
         job = UnitJob(asyncio.get_running_loop().create_future(), unit)
+        self._backlog.add(job.size, job.future)
         self._flusher.submit(job)
         outcome: Outcome = await job.future
         return outcome

@@ -13,6 +13,7 @@ from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, Ta
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
+from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -96,6 +97,7 @@ class SqliteStore:
         self._leases = own
         self._loop = asyncio.get_running_loop()
         self._sweeper = Sweeper()
+        self._backlog = Backlog()
         self._units = Units(process=liveness.token, now_ms=clock.now_ms)
         self._files = DatabaseFiles(path)
         self._checkpoints = Checkpoints(self._files)
@@ -191,9 +193,14 @@ class SqliteStore:
     # The five verbs
 
     def commit(self, unit: Unit) -> Awaitable[Outcome]:
-        job = UnitJob(self._future(), unit)
-        self._writer.submit(job)
-        return job.future
+        if not self._backlog.has_room:
+            return asyncio.ensure_future(self._commit_when_there_is_room(unit))
+        return self._submit(UnitJob(self._future(), unit))
+
+    async def _commit_when_there_is_room(self, unit: Unit) -> Outcome:
+        await self._backlog.room()
+        outcome: Outcome = await self._submit(UnitJob(self._future(), unit))
+        return outcome
 
     def put(
         self,
@@ -215,7 +222,8 @@ class SqliteStore:
             limits=self.limits,
             now=self._clock.now_ms(),
         )
-        return self._write("put", lambda db: puts.put(db, asked), changes=key)
+        size = Job.size + len(asked.payload)
+        return self._write("put", lambda db: puts.put(db, asked), changes=key, size=size)
 
     def claim(
         self,
@@ -527,6 +535,8 @@ class SqliteStore:
         is_background: bool = False,
         size: int = Job.size,
     ) -> asyncio.Future[T]:
+        if needs_sync and verb:
+            self._backlog.refuse_if_full()
         job = Call(
             self._future(),
             verb,
@@ -538,6 +548,10 @@ class SqliteStore:
             is_background=is_background,
             size=size,
         )
+        return self._submit(job)
+
+    def _submit(self, job: Job) -> asyncio.Future[Any]:
+        self._backlog.add(job.size, job.future)
         self._writer.submit(job)
         return job.future
 

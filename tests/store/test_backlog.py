@@ -1,0 +1,74 @@
+"""What waits to be written is bounded: units wait for room, in order, and what else clients ask for is refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.store import crash_points
+from holdfast.store.backlog import Backlog
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Committed, Unit
+from holdfast.testing.store_conformance.words import KEY, create, info, send
+from tests.store.test_sqlite_background import Busy
+
+pytestmark = pytest.mark.anyio
+
+
+def unit(text: str) -> Unit:
+    return Unit(key=KEY, fence=None, events=(info(text),))
+
+
+@pytest.mark.parametrize("backlog", [Backlog(max_jobs=3), Backlog(max_bytes=3 * 512)], ids=["jobs", "bytes"])
+async def test_on_sqlite_units_wait_for_room_and_puts_are_refused(tmp_path: Path, backlog: Backlog) -> None:
+    store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
+    await create(store)
+    store._backlog = backlog
+    busy = Busy()
+    crash_points.install(busy.visit)
+    try:
+        units = [asyncio.ensure_future(store.commit(unit(str(number)))) for number in range(10)]
+        await asyncio.to_thread(busy.is_held.wait, 30)
+        assert backlog.jobs == 3
+        with pytest.raises(StoreUnavailable) as refused:
+            await send(store, "m")
+        assert refused.value.code == "store_busy"
+        renewal = asyncio.ensure_future(store.renew(ttl_seconds=30))
+        busy.go.set()
+        outcomes = await asyncio.gather(*units)
+        assert await renewal
+    finally:
+        busy.go.set()
+        crash_points.install(None)
+    assert [done.head for done in outcomes if isinstance(done, Committed)] == list(range(2, 12)), "in order, none lost"
+    await send(store, "m")
+    assert (backlog.jobs, backlog.bytes) == (0, 0)
+    await store.close()
+
+
+async def test_on_postgresql_units_wait_for_room(postgres_url: str) -> None:
+    store = await PostgresStore.open(postgres_url, node="here")
+    await create(store)
+    store._backlog = Backlog(max_jobs=3)
+    units = [asyncio.ensure_future(store.commit(unit(str(number)))) for number in range(10)]
+    await asyncio.sleep(0)
+    assert store._backlog.jobs == 3
+    outcomes = await asyncio.gather(*units)
+    assert [done.head for done in outcomes if isinstance(done, Committed)] == list(range(2, 12)), "in order, none lost"
+    await store.close()
+
+
+async def test_a_unit_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:
+    backlog = Backlog(max_jobs=1)
+    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    backlog.add(1, first)
+    waiting = [asyncio.ensure_future(backlog.room()) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    first.set_result(None)
+    await waiting[1]
+    assert waiting[0].cancelled()
+    await asyncio.sleep(0)
+    assert backlog.has_room
