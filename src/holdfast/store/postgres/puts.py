@@ -248,10 +248,12 @@ class Inbox:
         return (await self.stop(Stop(stop_id=stop_id), stop_id)).removed
 
     async def _clear_queue(self, stop: str) -> tuple[InboxItem, ...]:
+        """The messages that this release can give back; what a newer one put is left to it."""
         rows = await self.db.rows("waiting_messages", *self.of)
-        if rows:
-            await self.db.run("remove_items", *self.of, [row[1] for row in rows], "stopped", stop)
-        return tuple(msgspec.structs.replace(inbox_item(row[:7]), state="removed", outcome="stopped") for row in rows)
+        found = [item for item in (inbox_item(row[:7]) for row in rows) if isinstance(item.item, Message)]
+        if found:
+            await self.db.run("remove_items", *self.of, [item.key for item in found], "stopped", stop)
+        return tuple(msgspec.structs.replace(item, state="removed", outcome="stopped") for item in found)
 
 
 async def edit_item(db: Link, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:

@@ -235,10 +235,12 @@ class Inbox:
         return self.stop(Stop(stop_id=stop_id), stop_id).removed
 
     def _clear_queue(self, stop: str) -> tuple[InboxItem, ...]:
+        """The messages that this release can give back; what a newer one put is left to it."""
         rows = self.db.execute(SQL["waiting_messages"], self.of).fetchall()
-        for row in rows:
-            self.db.execute(SQL["remove_item"], (*self.of, row[1], "stopped", stop))
-        return tuple(msgspec.structs.replace(inbox_item(row[:7]), state="removed", outcome="stopped") for row in rows)
+        found = [item for item in (inbox_item(row[:7]) for row in rows) if isinstance(item.item, Message)]
+        for item in found:
+            self.db.execute(SQL["remove_item"], (*self.of, item.key, "stopped", stop))
+        return tuple(msgspec.structs.replace(item, state="removed", outcome="stopped") for item in found)
 
 
 def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:

@@ -19,6 +19,7 @@ from holdfast.testing.store_conformance.words import (
 
 FOLD = 1
 PAYLOAD = b'{"kind":"from_the_future","words":["kept","as they are"]}'
+MESSAGE = b'{"kind":"message","message_id":"future","said":["words","of another shape"]}'
 UNKNOWN = UnknownItem(kind="from_the_future", payload=msgspec.Raw(PAYLOAD))
 
 
@@ -72,6 +73,18 @@ class UpgradingConformance:
         assert keys_of(removed) == ["m1"]
         (left,) = await store.waiting_items(KEY)
         assert (left.state, left.item) == ("accepted", UNKNOWN)
+
+    async def test_a_stop_leaves_a_message_in_the_queue_that_it_could_not_give_back(
+        self, store: Store, insert_item: InsertItem
+    ) -> None:
+        """Its shape is of the next release: nobody here could tell its sender what it said."""
+        await create(store)
+        await insert_item(KEY, "future", sequence=1, kind="message", payload=MESSAGE)
+        await send(store, "m")
+        assert keys_of(accepted(await stop(store)).removed) == ["m"]
+        (left,) = await store.waiting_items(KEY)
+        assert (left.key, left.state) == ("future", "accepted")
+        assert isinstance(left.item, UnknownItem)
 
     async def test_a_session_left_for_the_next_release_is_not_claimed_again_by_this_one(
         self, store: Store, open_store: OpenStore, insert_item: InsertItem
