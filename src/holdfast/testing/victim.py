@@ -37,7 +37,6 @@ from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres import connections, liveness
 from holdfast.store.postgres import leases as postgres_leases
-from holdfast.store.postgres import store as postgres_store
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import leases as sqlite_leases
 from holdfast.store.sqlite import writer
@@ -286,7 +285,7 @@ async def _store(part: Part) -> Store:
     sqlite_leases.UNPLACED_MS = postgres_leases.UNPLACED_MS = part.scenario.unplaced_ms  # type: ignore[misc]
     if url is not None:
         if part.is_hasty:
-            postgres_leases.ALIVE_SECONDS = postgres_store.FIRST_TTL_SECONDS = ALIVE_SECONDS  # type: ignore[attr-defined, misc]
+            postgres_leases.ALIVE_SECONDS = postgres_leases.FIRST_TTL_SECONDS = ALIVE_SECONDS  # type: ignore[misc]
             liveness.SHOW_LIFE_SECONDS = min(SHOW_LIFE_SECONDS, liveness.SHOW_LIFE_SECONDS)  # type: ignore[misc]
         liveness.SHOW_LIFE_SECONDS = part.scenario.shows_life_every_seconds  # type: ignore[misc]
         connections._TRANSACTION_BOUND = f"transaction_timeout = {LONGEST_TRANSACTION_MILLISECONDS}"  # type: ignore[misc]

@@ -273,14 +273,15 @@ SELECT token, alive_until <= clock_timestamp() FROM holdfast.process
    FOR UPDATE SKIP LOCKED;
 
 -- name: free_leases
--- One that is locked elsewhere, or was changed this moment, is freed at a later look.
-UPDATE holdfast.session SET lease_holder = NULL
+-- One that is locked elsewhere, or was changed this moment, is freed at a later look. Whatever a dead process was about
+-- to do with it: one that was noted as waiting for another is looked at once more.
+UPDATE holdfast.session SET lease_holder = NULL, noted_at = NULL
  WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.session
                           WHERE lease_holder = ANY ($1::text[]) FOR UPDATE SKIP LOCKED));
 
 -- name: free_own_leases
 -- All of them: who goes on under the same token must not seem to hold what it has let go of.
-UPDATE holdfast.session SET lease_holder = NULL WHERE lease_holder = $1;
+UPDATE holdfast.session SET lease_holder = NULL, noted_at = NULL WHERE lease_holder = $1;
 
 -- name: expire
 UPDATE holdfast.process SET alive_until = clock_timestamp(), leases_until = clock_timestamp() WHERE token = $1;

@@ -203,7 +203,8 @@ UPDATE process SET expires_at = ?4, renewed_at = ?3 WHERE token = ?1 AND boot_id
 DELETE FROM process WHERE token = ?1;
 
 -- name: free_leases
-UPDATE session INDEXED BY session_held SET lease_holder = NULL WHERE lease_holder = ?1 AND lease_holder IS NOT NULL;
+-- Whatever a dead process was about to do with it: one that was noted as waiting for another is looked at once more.
+UPDATE session INDEXED BY session_held SET lease_holder = NULL, noted_at = NULL WHERE lease_holder = ?1 AND lease_holder IS NOT NULL;
 
 -- name: counted
 -- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.

@@ -10,6 +10,7 @@ from holdfast.events.ids import (
     RequestId,
     SessionId,
 )
+from holdfast.events.inbox import Stop
 from holdfast.store.fences import LONGEST_STEP
 from holdfast.store.store import (
     Attachment,
@@ -265,6 +266,29 @@ class LeaseConformance:
         able = await open_store(node="here", clock=clock)
         (claim,) = await able.claim(limit=MANY)
         assert claim.eligible
+
+    async def test_what_a_process_held_to_end_it_and_died_with_is_looked_at_again(self, open_store: OpenStore) -> None:
+        """It was noted before, and the stop is promoted: nothing else would bring any process to it."""
+        clock = ManualClock()
+        here, first = await open_store(node="here", clock=clock), await open_store(node="there", clock=clock)
+        await create(here, host="here")
+        await send(here, "m")
+        lease = await hold(here)
+        started = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(1, "idle"),), status="running", turn_id=TURN)
+        committed(await here.commit(started))
+        await here.close()
+        await clock.advance(60)
+        (claim,) = await first.claim(limit=MANY)
+        assert await first.release(claim.lease, seen_tail=1, how="for_another")
+        await stop(first)
+        (claim,) = await first.claim(limit=MANY)
+        (item,) = [found for found in await first.waiting_items(KEY) if isinstance(found.item, Stop)]
+        promoted = Unit(key=KEY, fence=claim.lease.fence, promotes=(Promotion(item.sequence, "stopped"),))
+        committed(await first.commit(promoted))
+        await first.close()
+        second = await open_store(node="there", clock=clock)
+        (claim,) = await second.claim(limit=MANY)
+        assert not claim.eligible
 
     async def test_a_session_that_is_handed_over_can_be_claimed_at_once(self, store: Store) -> None:
         lease = await running(store)

@@ -72,7 +72,7 @@ class Leases:
     def _free(self, process: str) -> None:
         for session in self._db.sessions.values():
             if session.holder == process:
-                session.holder = None
+                session.holder, session.noted_at = None, None
 
     # Claiming
 
