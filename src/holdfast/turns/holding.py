@@ -116,6 +116,8 @@ class Holding:
         self.denying: frozenset[RequestId] = frozenset()
         """Requests whose denial was put here."""
         self._row_says = (folded.row.status, folded.row.turn_id)
+        self._said_at = folded.row.head
+        """The head that the last unit left which changed what the row says."""
         self._tail_seen = folded.row.inbox_tail
         self._inbox_stale = False
         self._refreshing = asyncio.Lock()
@@ -257,7 +259,8 @@ class Holding:
         return is_done
 
     def _took_place(self, append: Append, unit: Unit, outcome: Committed, says: tuple[Status, TurnId | None]) -> None:
-        self._row_says = says
+        if unit.status is not None and outcome.head >= self._said_at:  # Answers may come in another order than units.
+            self._row_says, self._said_at = says, outcome.head
         if append.drops_segments:
             self._segments.clear()
             self.has_spoken.set()

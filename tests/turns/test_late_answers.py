@@ -1,0 +1,62 @@
+"""A store's answer may come late, after the holder has learnt from the log what was written and went on."""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from holdfast.events.ids import MessageId, TurnId
+from holdfast.events.session import SessionInfo
+from holdfast.events.turn import StepEnded, StepStarted, TurnEnded, TurnStarted
+from holdfast.session.decide import Append
+from holdfast.store.store import Outcome, Unit
+from tests.turns.recording import KEY, recording
+
+pytestmark = pytest.mark.anyio
+
+
+def begins(turn: str) -> Append:
+    step = StepStarted(turn_id=TurnId(turn), step=1, message_id=MessageId(f"m-{turn}"))
+    return Append(events=[TurnStarted(turn_id=TurnId(turn)), step])
+
+
+def ends(turn: str) -> Append:
+    ended = TurnEnded(turn_id=TurnId(turn), reason="completed")
+    return Append(events=[StepEnded(turn_id=TurnId(turn), step=1), ended])
+
+
+async def test_the_row_is_told_of_a_turns_end_though_the_answer_to_the_last_turns_end_came_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrives = asyncio.Event()
+    async with recording(tmp_path) as found:
+        holding, store = found.holding, found.store
+        at_once = store.commit
+
+        def late(unit: Unit) -> Awaitable[Outcome]:
+            written = at_once(unit)
+
+            async def answer() -> Outcome:
+                await arrives.wait()
+                return await written
+
+            return answer()
+
+        await holding.commit(begins("first"))
+        with monkeypatch.context() as slow:
+            slow.setattr(store, "commit", late)
+            ending = asyncio.create_task(holding.commit(ends("first")))
+            await asyncio.sleep(0)
+        await holding.commit(Append(events=[SessionInfo(info_type="note", message="finds the end in the log")]))
+        assert holding.state.turn is None
+        await holding.commit(begins("second"))
+        arrives.set()
+        await ending
+        row = await store.row(KEY)
+        assert row is not None
+        assert row.turn_id == "second"
+        await holding.commit(ends("second"))
+        row = await store.row(KEY)
+        assert row is not None
+        assert (row.status, row.turn_id) == ("queued", None), "the message that was sent first still waits"
