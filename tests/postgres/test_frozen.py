@@ -4,7 +4,7 @@ asserts that the frozen process still has its transaction when the others are do
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncpg
 import pytest
@@ -12,7 +12,9 @@ import pytest
 from holdfast.events.ids import Key, Owner, Position, SessionId
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres import connections, flusher
+from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.store import WRITING, PostgresStore
+from holdfast.store.postgres.units import Group, Units
 from holdfast.store.store import Accepted, Committed, Lease, NewSession, Unit
 from holdfast.testing.store_conformance.words import MANY, committed, create, said, send, started
 from tests.postgres.another_process import LIMITS
@@ -291,3 +293,33 @@ async def test_a_unit_that_takes_too_long_harms_no_other(postgres_url: str, monk
         await db.execute("DROP FUNCTION holdfast.slow CASCADE")
         await db.close()
         await store.close()
+
+
+async def test_a_unit_that_was_handed_in_while_an_earlier_one_met_a_lock_does_not_overtake_it(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the queue already when the earlier one stands aside."""
+    leases = await held(store, TARGET)
+    db = await asyncpg.connect(postgres_url)
+    lock = db.transaction()
+    await lock.start()
+    await db.execute("SELECT 1 FROM holdfast.session FOR UPDATE")
+    tried, handed_in = asyncio.Event(), asyncio.Event()
+    run = Units.run
+
+    async def wait_after_the_first(self: Units, link: Link, groups: Sequence[Group]) -> bool:
+        has_written = await run(self, link, groups)
+        if not tried.is_set():
+            tried.set()
+            await handed_in.wait()
+        return has_written
+
+    monkeypatch.setattr(Units, "run", wait_after_the_first)
+    first = asyncio.create_task(store.commit(unit(leases[TARGET], "a")))
+    await tried.wait()
+    second = asyncio.create_task(store.commit(unit(leases[TARGET], "b")))
+    await asyncio.sleep(0)
+    await lock.rollback()
+    handed_in.set()
+    assert [committed(await task).head for task in (first, second)] == [2, 3]
+    await db.close()
