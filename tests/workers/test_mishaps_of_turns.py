@@ -10,23 +10,29 @@ from holdfast import tool
 from holdfast.events.ids import Key, SessionId
 from holdfast.events.inbox import InboxItem, Stop
 from holdfast.events.message import AssistantMessage
+from holdfast.events.request import PermissionCompleted
 from holdfast.events.tool import ToolCompleted
+from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
 from holdfast.models.model import Chunk, Finished, ModelError, ModelRequest, TextDelta
-from holdfast.models.scripted import Reply
+from holdfast.models.scripted import Reply, ScriptedCall
 from holdfast.server.errors import Invalid
+from holdfast.store.log_pages import SMALL_BYTES
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Unit
 from holdfast.turns import cancelled_tools
 from tests.faults.world import (
     Gate,
     bodies_of,
     call,
+    comes_true,
     endings_of,
     log_of,
     patience,
     runtime_on,
     scripted,
     text_of,
+    until,
     until_idle,
 )
 from tests.workers.troubled_store import TroubledStore, store_of
@@ -260,3 +266,39 @@ async def test_a_tool_that_raises_what_would_end_the_program_has_only_failed(dat
         (completed,) = await bodies_of(session, ToolCompleted)
         assert (completed.success, completed.error) == (False, "failed")
         assert "KeyboardInterrupt" in completed.content
+
+
+@pytest.mark.parametrize("decision", ["cancelled", "approved"])
+async def test_a_turn_that_can_not_be_loaded_leaves_no_request_open_and_no_call_without_a_result(
+    database: Path, monkeypatch: pytest.MonkeyPatch, decision: str
+) -> None:
+    """It is ended by what is stored beside its log, where its requests are. An answer that was accepted counts."""
+
+    @tool(permission="ask")
+    async def effect() -> str:
+        raise AssertionError("nobody allowed it")
+
+    async def fail(*given: object, **more: object) -> None:
+        raise MemoryError
+
+    asks = Reply(text="x" * SMALL_BYTES, tool_calls=(ScriptedCall("effect", {}),))
+    model = scripted(asks, Reply(text="Hi."))
+    async with patience(), runtime_on(database, model, tools=[effect], max_claims_without_progress=1) as runtime:
+        session = await runtime.session("s")
+        await session.send("Do it.")
+        await until(session, lambda body: isinstance(body, TurnWaiting))
+        (request,) = await session.requests()
+        await comes_true(lambda: runtime.worker.holding == 0)
+        with monkeypatch.context() as broken:
+            broken.setattr(SqliteStore, "load", fail)
+            broken.setattr(SqliteStore, "turn_start", fail)
+            if decision == "approved":
+                await session.approve(request.request_id)
+            else:
+                await session.send("Well?")
+            await until(session, lambda body: isinstance(body, TurnEnded))
+        assert await session.requests() == ()
+        (completed,) = await bodies_of(session, PermissionCompleted)
+        assert (completed.request_id, completed.decision) == (request.request_id, decision)
+        (result,) = await bodies_of(session, ToolCompleted)
+        assert result.error == "interrupted"

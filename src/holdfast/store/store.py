@@ -447,8 +447,8 @@ class Store(Protocol):
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
 
-    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
-        """Those that are open and have no accepted answer."""
+    async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+        """Those that are open and have no accepted answer; or all that are open, `answered` or not."""
         ...
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]: ...

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.session.fold import FOLD_VERSION, apply, fold, images_left, put_images_back, restore
-from holdfast.session.state import OpenRequest, Phase, Reply, State, Turn
+from holdfast.session.state import Call, OpenRequest, Phase, Reply, State, Turn
 from holdfast.store.log_pages import page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
 
@@ -94,8 +94,8 @@ async def _turn_alone(store: Store, key: Key) -> Folded | None:
 
 async def _row_alone(store: Store, key: Key) -> Folded | None:
     """No event is read. Where the turn stands is guessed from what is stored beside the log; a wrong guess adds an end
-    of a step that was over, which changes nothing in a fold. Calls that ran get no result in the log: a fold closes
-    them with their turn."""
+    of a step that was over, which changes nothing in a fold. Calls that wait for an answer are known by their requests;
+    those that ran get no result in the log: a fold closes them with their turn."""
     found = await _around(store, key)
     if found is None:
         return None
@@ -105,8 +105,12 @@ async def _row_alone(store: Store, key: Key) -> Folded | None:
         in_flight = found.segments[-1].message_id if found.segments else MessageId("")
         state.turn = Turn(turn_id=row.turn_id, started_at=row.updated_at, message_id=in_flight)
         state.phase = _likely_phase(found)
-        for asked in found.requests:
+        open_ones = await store.requests(key, answered=True)
+        for asked in open_ones:
             state.requests[asked.request_id] = OpenRequest(asked.request_id, asked.kind, asked.tool_call_id)
+        calls = [Call(asked.tool_call_id, "", "", request_id=asked.request_id) for asked in open_ones]
+        if calls:
+            state.history.append(Reply(row.head, MessageId(""), "", calls))
     return Folded(row=row, state=state, inbox=found.inbox, segments=found.segments, is_partial=True)
 
 

@@ -154,10 +154,11 @@ async def receipt(db: Link, key: Key, item_key: str) -> InboxItem | None:
     return None if found is None else inbox_item(found[:7])
 
 
-async def requests(db: Link, key: Key) -> tuple[RequestRow, ...]:
+async def requests(db: Link, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+    found = await db.rows("requests", key.owner, key.session, answered)
     return tuple(
         RequestRow(request_id=id, kind=kind, turn_id=turn_id, tool_call_id=call_id, title=title, opened_at=opened_at)
-        for id, kind, turn_id, call_id, title, opened_at in await db.rows("requests", key.owner, key.session)
+        for id, kind, turn_id, call_id, title, opened_at in found
     )
 
 

@@ -329,8 +329,8 @@ class PostgresStore:
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read(lambda db: rows.receipt(db, key, item_key))
 
-    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
-        return await self._read(lambda db: rows.requests(db, key))
+    async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+        return await self._read(lambda db: rows.requests(db, key, answered=answered))
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))

@@ -635,12 +635,13 @@ SELECT message_id, attempt, block, start, kind, text, tool_call_id, name
  ORDER BY message_id, attempt, block, start;
 
 -- name: requests
--- One that was answered, though nobody has taken the answer in yet, asks nobody any more.
+-- One that was answered, though nobody has taken the answer in yet, asks nobody any more: it is found only with ?3.
 SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY request_open
  WHERE owner = ?1 AND session = ?2 AND state = 'open'
-   AND NOT EXISTS (SELECT 1 FROM inbox
-                    WHERE inbox.owner = request.owner AND inbox.session = request.session
-                      AND inbox.item_key = 'answer:' || request.id)
+   AND (?3 OR NOT EXISTS (
+     SELECT 1 FROM inbox
+      WHERE inbox.owner = request.owner AND inbox.session = request.session
+        AND inbox.item_key = 'answer:' || request.id))
  ORDER BY opened_at, id;
 
 -- name: snapshot

@@ -152,10 +152,11 @@ def receipt(db: sqlite3.Connection, key: Key, item_key: str) -> InboxItem | None
     return None if found is None else inbox_item(found[:7])
 
 
-def requests(db: sqlite3.Connection, key: Key) -> tuple[RequestRow, ...]:
+def requests(db: sqlite3.Connection, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+    found = db.execute(SQL["requests"], (key.owner, key.session, answered))
     return tuple(
         RequestRow(request_id=id, kind=kind, turn_id=turn_id, tool_call_id=call_id, title=title, opened_at=opened_at)
-        for id, kind, turn_id, call_id, title, opened_at in db.execute(SQL["requests"], (key.owner, key.session))
+        for id, kind, turn_id, call_id, title, opened_at in found
     )
 
 

@@ -290,9 +290,10 @@ class InboxConformance:
 
     async def test_an_answered_request_asks_nobody_any_more(self, store: Store) -> None:
         await asking(store)
-        assert len(await store.requests(KEY)) == 1
+        (asked,) = await store.requests(KEY)
         accepted(await reply(store))
         assert await store.requests(KEY) == ()
+        assert await store.requests(KEY, answered=True) == (asked,), "its holder has not closed it yet"
         row = await store.row(KEY)
         assert row is not None
         assert row.open_requests == 0
@@ -314,7 +315,7 @@ class InboxConformance:
         lease = await asking(store)
         await store.commit(Unit(key=KEY, fence=lease.fence, closes=(REQUEST,)))
         assert refused(await reply(store)) == "request_closed"
-        assert await store.requests(KEY) == ()
+        assert await store.requests(KEY) == await store.requests(KEY, answered=True) == ()
         assert await store.receipt(KEY, f"answer:{REQUEST}") is None
 
     async def test_an_answer_after_a_stop_is_refused(self, store: Store) -> None:

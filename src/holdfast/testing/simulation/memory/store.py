@@ -271,12 +271,12 @@ class MemoryStore:
         found = session.inbox.get(item_key) if session else None
         return self._item(found.item) if found else None
 
-    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
-        return await self._read("requests", lambda: self._requests(key))
+    async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+        return await self._read("requests", lambda: self._requests(key, answered=answered))
 
-    def _requests(self, key: Key) -> tuple[RequestRow, ...]:
+    def _requests(self, key: Key, *, answered: bool) -> tuple[RequestRow, ...]:
         session = self._db.live(key)
-        return tuple(session.open_requests()) if session else ()
+        return tuple(session.open_requests(answered=answered)) if session else ()
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read("ledger", lambda: reading.ledger(self._db, owner, session))

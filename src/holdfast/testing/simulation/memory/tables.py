@@ -86,12 +86,12 @@ class SessionRecord:
     def waiting_messages(self) -> list[InboxRecord]:
         return [found for found in self.waiting() if isinstance(found.item.item, Message)]
 
-    def open_requests(self) -> list[RequestRow]:
-        """Those that nobody has answered yet, whether or not the answer was taken in."""
+    def open_requests(self, *, answered: bool = False) -> list[RequestRow]:
+        """Those that nobody has answered yet, whether or not the answer was taken in; or all that are open."""
         found = [
             row
             for row in self.requests.values()
-            if row.request_id not in self.closed and f"answer:{row.request_id}" not in self.inbox
+            if row.request_id not in self.closed and (answered or f"answer:{row.request_id}" not in self.inbox)
         ]
         return sorted(found, key=lambda row: (row.opened_at, row.request_id))
 
