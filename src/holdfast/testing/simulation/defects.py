@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from holdfast.events.inbox import InboxItem, Item, Stop
 from holdfast.live.live import Advanced, Hint
+from holdfast.server import presence
 from holdfast.server.operations import Operations
-from holdfast.server.presence import Presence
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import decide
 from holdfast.store.errors import StoreUnavailable
@@ -158,16 +158,6 @@ def _drop_what_is_unknown() -> None:
     _replace(Leases, "release", as_if_done)
 
 
-def _leak_claims() -> None:
-    ended = Worker._ended
-
-    def and_forgotten(self: Worker, lease: Lease, task: Any) -> None:
-        self._held.pop(lease, None)
-        ended(self, lease, task)
-
-    _replace(Worker, "_ended", and_forgotten)
-
-
 def _count_slots_late() -> None:
     _replace(Order, "_slots", lambda self, owner: (1, 0))
 
@@ -280,10 +270,8 @@ def _overwrite_settings() -> None:
 
 
 def _leave_what_was_declined() -> None:
-    async def nothing(self: Presence, key: Key, request: Any) -> None:
-        return None
-
-    _replace(Presence, "_deny_if_nobody_can", nothing)
+    for looking in (decide, presence):
+        _replace(looking, "declined_by_all", lambda deciders: frozenset())
 
 
 # Writing
@@ -387,7 +375,6 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("nobody is told that a session can be run nowhere", _tell_nobody_of_the_wait),
     Defect("what an older release left is never taken up", _take_nothing_up),
     Defect("an item of a newer release is taken for done", _drop_what_is_unknown),
-    Defect("a claim is forgotten when its task is cancelled", _leak_claims),
     Defect("a stop that is meant for a turn that ended empties the queue", _clear_for_a_late_stop),
     Defect("of two changes made at once one is lost", _overwrite_settings),
     Defect("a permission that everybody declined stays open", _leave_what_was_declined),
@@ -416,11 +403,10 @@ _CLASSES: Final[tuple[Any, ...]] = (
     MemoryStore,
     Operations,
     Order,
-    Presence,
     Reader,
     Worker,
 )
-_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, tool_call, units)
+_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, presence, tool_call, units)
 """Everything that a defect may change."""
 
 

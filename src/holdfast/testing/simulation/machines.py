@@ -307,6 +307,8 @@ class Fleet:
             case "fade":
                 away_seconds = chance.uniform(0.5, 1.5) * TTL_SECONDS
                 process.fade(chance.uniform(0.5, 5.0), chance.uniform(0.8, 2.2), away_seconds)
+            case "restart" if process.is_stopping:
+                pass
             case "restart":
                 process.spawn(process.stop(chance.choice((0.0, 0.5, 2.0))))
                 self._world.later(chance.uniform(0.05, 1.0), self._start_after, process)

@@ -131,7 +131,7 @@ async def _affect(name: str, context: ToolContext) -> str:
     machine = here()
     world = machine.world
     key, chance, deaf_seconds = Key(Owner(context.owner), context.session_id), world.chance, _deafness(world)
-    with world.working(key) as work:
+    with world.working(key, world.weather.cancelled_tool_seconds) as work:
         await world.take_time(work, chance.choice(_TAKES_SECONDS) * chance.random(), deaf_seconds=deaf_seconds)
         if chance.random() < 0.05:
             raise ToolFailure(f"{name} did not work")

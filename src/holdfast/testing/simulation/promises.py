@@ -10,7 +10,7 @@ import msgspec
 from holdfast.events import message
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId
-from holdfast.events.inbox import Message
+from holdfast.events.inbox import Message, Stop
 from holdfast.events.message import AssistantMessage, ToolCallBlock
 from holdfast.live.live import Delta
 from holdfast.live.local import LocalLive
@@ -64,8 +64,21 @@ def check(world: World, ledger: Ledger, followers: list[Follower], guests: list[
         for follower in followers:
             if follower.key == key:
                 found += [Violation("readers_see_the_same", text) for text in _read(session, follower)]
+        found += [Violation("a_late_stop_takes_nothing", text) for text in _late_stops(session)]
         found += [Violation("guests_are_offered", text) for text in _offered(session, guests)]
     return tuple(found)
+
+
+def _late_stops(session: SessionRecord) -> Iterator[str]:
+    """A stop that named a turn which did not run when it was put took no message back."""
+    for key, record in session.inbox.items():
+        stop = session.inbox.get(record.removed_by or "")
+        if (
+            stop is not None
+            and isinstance(stop.item.item, Stop)
+            and stop.item.item.comes_too_late(stop.item.item.turn_id)
+        ):
+            yield f"{key} was taken back by {record.removed_by}, which came too late"
 
 
 def _offered(session: SessionRecord, guests: list[Guest]) -> Iterator[str]:

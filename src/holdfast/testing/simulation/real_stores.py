@@ -132,8 +132,8 @@ class Place(Protocol):
 
     def kept(self, key: Key) -> Kept: ...
 
-    def places(self, key: Key) -> list[str]:
-        """The keys of all inbox items, in the order of the queue."""
+    def places(self, key: Key) -> list[tuple[str, str | None]]:
+        """The keys of all inbox items, in the order of the queue, and the stops that removed them."""
         ...
 
 
@@ -187,10 +187,10 @@ class SqlitePlace:
     def kept(self, key: Key) -> Kept:
         return self._reading.submit(evidence.kept_in_file, self._path, key).result()
 
-    def places(self, key: Key) -> list[str]:
+    def places(self, key: Key) -> list[tuple[str, str | None]]:
         with contextlib.closing(connect(self._path, read_only=True)) as db:
-            asked = "SELECT item_key FROM inbox WHERE owner = ? AND session = ? ORDER BY place, sequence"
-            return [item_key for (item_key,) in db.execute(asked, (key.owner, key.session))]
+            asked = "SELECT item_key, removed_by FROM inbox WHERE owner = ? AND session = ? ORDER BY place, sequence"
+            return db.execute(asked, (key.owner, key.session)).fetchall()
 
 
 _VIRTUAL_CLOCK = """
@@ -269,9 +269,10 @@ class PostgresPlace:
     def kept(self, key: Key) -> Kept:
         return self.elsewhere.run(postgres_evidence.kept(self.url, key))
 
-    def places(self, key: Key) -> list[str]:
-        asked = "SELECT item_key FROM holdfast.inbox WHERE owner = $1 AND session = $2 ORDER BY place, sequence"
-        return [row[0] for row in self.elsewhere.run(self._db.fetch(asked, key.owner, key.session))]
+    def places(self, key: Key) -> list[tuple[str, str | None]]:
+        asked = "SELECT item_key, removed_by FROM holdfast.inbox WHERE owner = $1 AND session = $2"
+        found = self.elsewhere.run(self._db.fetch(f"{asked} ORDER BY place, sequence", key.owner, key.session))
+        return [(row[0], row[1]) for row in found]
 
 
 class RealDatabase(Database):
@@ -314,7 +315,10 @@ class RealDatabase(Database):
         writers = self.writers.get(record.key, {})
         record.written = [writers.get(event.position, Written(None, "?")) for event in kept.events]
         items: dict[str, InboxItem] = {item.key: item for item in kept.inbox}
-        record.inbox = {key: InboxRecord(items[key], b"") for key in self.place.places(record.key) if key in items}
+        places = [(key, removed_by) for key, removed_by in self.place.places(record.key) if key in items]
+        record.inbox = {key: InboxRecord(items[key], b"") for key, _ in places}
+        for key, removed_by in places:
+            record.inbox[key].removed_by = removed_by
         return record, kept
 
     def note_written(self, unit: Unit, head: int, process: str) -> None:

@@ -39,8 +39,9 @@ REST_SECONDS = 240.0
 """How long it may take, once nothing goes wrong any more, until nothing is left to do."""
 TOLD_WITHIN_SECONDS = 15.0
 """How much later than it should it may be said that nobody can run a session: clocks go wrong, and so do claims."""
-DENIED_WITHIN_SECONDS = 5.0
-"""How long a permission may stay open that everybody has declined to decide."""
+DENIED_WITHIN_SECONDS = 40.0
+"""How long a permission may stay open that everybody has declined to decide: a client whose process died unseen counts
+as present for half a minute."""
 READERS_SECONDS = 30.0
 """How long readers may take after that to have read all of it."""
 
@@ -119,6 +120,7 @@ class Play:
             backoff_seconds=0.2,
             max_backoff_seconds=1.0,
             tool_timeout_seconds=30.0,
+            cancelled_tool_seconds=world.weather.cancelled_tool_seconds,
             max_claims_without_progress=world.weather.patience,
             linger_seconds=chance.choice((0.0, 0.3)),
             snapshot_every_events=chance.choice((3, 20, 200)),
@@ -156,10 +158,15 @@ class Play:
                 await self._come_to_rest(self._client("caretaker"), living)
                 await asyncio.gather(*living)
         except TimeoutError:
-            for session in world.db.sessions.values():
-                if not _rests(session):
-                    world.fail("everything_comes_to_rest", _state(session))
+            self._say_what_does_not_rest(living)
         await self._read_to_the_end()
+
+    def _say_what_does_not_rest(self, living: list[asyncio.Task[None]]) -> None:
+        sessions = [_state(session) for session in self.world.db.sessions.values() if not _rests(session)]
+        clients = [f"c{number} still waits" for number, client in enumerate(living, 1) if not client.done()]
+        guests = [f"{guest.name} is not attached" for guest in self.guests if not guest.is_attached]
+        for text in sessions or clients or guests or ["calls to the store are under way"]:
+            self.world.fail("everything_comes_to_rest", text)
 
     def _client(self, name: str) -> Client:
         return Client(self.world, self._fleet, self.ledger, self._keys, name)
@@ -206,7 +213,10 @@ class Play:
 
     async def _do_without_a_node(self) -> None:
         """Readers of a session that nobody can run are told so, once it has waited for long enough."""
-        world, lost = self.world, self._fleet.lost_node
+        world, lost, latecomer = self.world, self._fleet.lost_node, self._client("latecomer")
+        for session in self.world.db.sessions.values():
+            if session.host == lost:
+                await latecomer.send(session.key)
         began = {found.key: world.loop.time() for found in self._unplaced(lost)}
         await asyncio.sleep(UNPLACED_MS / 1000 + TOLD_WITHIN_SECONDS)
         waiting = {session.key for session in self._unplaced(lost)}.intersection(began)

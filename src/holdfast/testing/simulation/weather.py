@@ -14,6 +14,8 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     sessions: int
     owners: int
+    cancelled_tool_seconds: float
+    """How long a session is kept for a tool that was cancelled and still runs."""
     clients: int
     readers: int
     seconds: float
@@ -73,6 +75,7 @@ def drawn(chance: random.Random) -> Weather:
     return Weather(
         processes=chance.choice((1, 2, 2, 2, 3)),
         sessions=chance.choice((1, 1, 1, 1, 2, 2, 3)),
+        cancelled_tool_seconds=chance.choice((1.0, 3.0)),
         owners=chance.choice((1, 1, 2, 3)),
         clients=chance.choice((1, 2, 2, 3)),
         readers=chance.choice((1, 2)),

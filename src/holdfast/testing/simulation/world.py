@@ -63,10 +63,12 @@ def here() -> Machine:
 class Work:
     """A model call or a tool call that runs for a session in one process."""
 
-    __slots__ = ("cancelled_at", "machine")
+    __slots__ = ("cancelled_at", "grace_seconds", "machine")
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, grace_seconds: float) -> None:
         self.machine = machine
+        self.grace_seconds = grace_seconds
+        """How long its session is kept for it once it was cancelled."""
         self.cancelled_at: float | None = None
         """When it was first cancelled and went on all the same."""
 
@@ -185,9 +187,9 @@ class World:
     # Who is at work
 
     @contextmanager
-    def working(self, key: Key) -> Iterator[Work]:
+    def working(self, key: Key, grace_seconds: float = GIVE_UP_SECONDS) -> Iterator[Work]:
         """While a model answers, or a tool runs, for a session."""
-        work = Work(here())
+        work = Work(here(), grace_seconds)
         self._at_work.setdefault(key, []).append(work)
         try:
             yield work
@@ -225,7 +227,7 @@ class World:
             if work.machine is not releaser:
                 continue
             given = None if work.cancelled_at is None else self.loop.time() - work.cancelled_at
-            if given is None or given < GIVE_UP_SECONDS - EPSILON:
+            if given is None or given < work.grace_seconds - EPSILON:
                 self.fail(
                     "released_when_ended", f"{releaser.name} lets go of {lease.key.session}, and what it started runs"
                 )
@@ -315,5 +317,5 @@ def _settle(answer: "asyncio.Future[Any]", result: Any, error: Exception | None)
 
 
 def _short(result: object) -> str:
-    text = repr(result)
+    text = repr(sorted(result) if isinstance(result, frozenset) else result)  # Sets have no order of their own.
     return text if len(text) <= 160 else text[:159] + "…"

@@ -9,6 +9,9 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
 from holdfast.store.tasks import TaskRow
 
+SILENT_SECONDS = 26.0
+"""How long after its leases have ended a process that is not heard of counts as alive."""
+
 
 class InboxRecord:
     """An item, its place in the queue, and what it said when it was put."""
@@ -154,8 +157,9 @@ class Database:
         return [found for key, found in self.sessions.items() if key.owner == owner and not found.is_deleted]
 
     def is_dead(self, process: str) -> bool:
+        """One that ended unseen counts as dead a while after its leases do, as on PostgreSQL."""
         found = self.processes.get(process)
-        return found is None or found.is_dead
+        return found is None or found.is_dead or found.expires_at + SILENT_SECONDS <= self.now()
 
     def committed(self, process: str) -> None:
         self.commits[process] = self.commits.get(process, 0) + 1
