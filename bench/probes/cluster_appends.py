@@ -1,4 +1,4 @@
-"""How many durable appends a second on PostgreSQL, against the bare driver with the same fenced statement.
+"""How many durable appends a second on PostgreSQL, against the bare driver with a fenced statement and no more.
 
 Both append the same event, encoded the same way, from the same number of producers that each wait for one append before
 the next; both send whatever came in during the last commit as one statement, over one connection, and check which of
@@ -6,6 +6,7 @@ the rows were written. The bare one knows of nothing else: no units of several k
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,12 +18,13 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, MessageId, Owner, Position, SessionId
 from holdfast.events.inbox import Message
-from holdfast.store.postgres.queries import commit_units
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Claim, Committed, Key, NewSession, Unit
 
 WARM_UP = 0.2
 """This part of the time comes before what counts: statements are prepared."""
+
+_BARE_APPEND = Path(__file__).with_name("bare_append.sql").read_text("utf-8")
 
 _HELD = """
 INSERT INTO holdfast.session (owner, id, fence, lease_holder, runnable, status, created_at, updated_at)
@@ -110,7 +112,7 @@ class RawLog:
     def __init__(self, connection: Any, sessions: list[str]) -> None:
         self._connection = connection
         self._sessions = sessions
-        self._statement = commit_units(("appended",))
+        self._statement = _BARE_APPEND
         self._waiting: list[tuple[int, Row, asyncio.Future[None]]] = []
         self._wanted = asyncio.Event()
         self._task = asyncio.create_task(self._write())
