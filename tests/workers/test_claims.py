@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import tool
 from holdfast.events.turn import TurnEnded
-from holdfast.models.scripted import Reply
+from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.log_pages import SMALL_BYTES
 from holdfast.store.store import Claim, Lease
-from tests.faults.world import Gate, bodies_of, call, comes_true, patience, runtime_on, scripted
+from tests.faults.world import Gate, bodies_of, call, comes_true, patience, runtime_on, scripted, told
 from tests.workers.troubled_store import TroubledStore, store_of
 
 pytestmark = pytest.mark.anyio
@@ -130,9 +130,10 @@ async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool
     async def note(found: list[Claim]) -> None:
         claims.extend(found)
 
+    script = told(quick=(Reply(text="Good."),), otherwise=(call("effect"), Reply(text="Good.")))
     async with (
         patience(),
-        runtime_on(database, scripted(call("effect"), Reply(text="Good.")), tools=[effect]) as runtime,
+        runtime_on(database, ScriptedModel(script), tools=[effect]) as runtime,
     ):
         store_of(runtime).after["claim"] = note
         session = await runtime.session("s")
@@ -143,6 +144,8 @@ async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool
         runtime.worker.keeper._lose_all("another process declared this one dead")
         await cleaning.wait()
         await comes_true(lambda: len(claims) == 2)
+        other = await runtime.session("other")
+        assert (await other.run("quick")).text == "Good.", "there was time for a whole turn"
         cleaned.set()
         assert (await session.result_of("m")).reason == "completed"
         assert most == [1, 1]

@@ -302,3 +302,46 @@ async def test_a_turn_that_can_not_be_loaded_leaves_no_request_open_and_no_call_
         assert (completed.request_id, completed.decision) == (request.request_id, decision)
         (result,) = await bodies_of(session, ToolCompleted)
         assert result.error == "interrupted"
+
+
+async def test_the_turn_after_one_that_could_not_be_loaded_is_run_with_the_whole_history(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state that was good for ending the turn lacks it."""
+    heard: list[str] = []
+
+    class Listening:
+        name = "listening"
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+            heard.append(" ".join(str(said) for said in request.messages))
+            if len(heard) == 2:
+                await asyncio.Event().wait()
+            yield [TextDelta("first words " + "x" * SMALL_BYTES), Finished("stop")]
+
+    def fails_once(name: str) -> None:
+        works = getattr(SqliteStore, name)
+
+        async def fail(*given: object, **more: object) -> None:
+            monkeypatch.setattr(SqliteStore, name, works)
+            raise MemoryError
+
+        monkeypatch.setattr(SqliteStore, name, fail)
+
+    async with patience():
+        async with runtime_on(database, Listening()) as first:
+            session = await first.session("s")
+            await session.send("Hello", message_id="m1")
+            assert (await session.result_of("m1")).reason == "completed"
+            await session.send("Go on", message_id="m2")
+            await comes_true(lambda: len(heard) == 2)
+        fails_once("load")
+        fails_once("turn_start")
+        async with runtime_on(database, Listening(), max_claims_without_progress=1, work=False) as sender:
+            session = sender.open("s")
+            await session.send("And now?", message_id="m3", delivery="enqueue")
+        async with runtime_on(database, Listening(), max_claims_without_progress=1) as second:
+            session = second.open("s")
+            assert (await session.result_of("m2")).reason == "error"
+            assert (await session.result_of("m3")).reason == "completed"
+    assert "first words" in heard[-1]
