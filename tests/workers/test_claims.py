@@ -8,15 +8,37 @@ from typing import Any
 import pytest
 
 from holdfast import tool
+from holdfast.events.tool import ToolAttempted
 from holdfast.events.turn import TurnEnded
-from holdfast.models.scripted import Reply, ScriptedModel
+from holdfast.models.scripted import Reply, ScriptedCall, ScriptedModel
+from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.log_pages import SMALL_BYTES
 from holdfast.store.store import Claim, Lease
-from tests.faults.world import Gate, bodies_of, call, comes_true, patience, runtime_on, scripted, told
+from tests.faults.world import (
+    SHORT_LEASE,
+    Gate,
+    bodies_of,
+    call,
+    comes_true,
+    patience,
+    runtime_on,
+    scripted,
+    told,
+    until,
+)
 from tests.workers.troubled_store import TroubledStore, store_of
 
 pytestmark = pytest.mark.anyio
+
+
+class Leaping(SystemClock):
+    """A clock that can be put ahead."""
+
+    leapt = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.leapt
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +200,56 @@ async def test_a_session_that_is_still_being_loaded_when_leases_are_lost_is_let_
         runtime.worker.keeper._lose_all("this process could not renew in time")
         assert (await session.result_of("m")).reason == "completed"
         assert runtime.worker.lost_leases == 1
+
+
+async def test_a_claim_that_nobody_heard_of_is_given_back_however_long_the_earlier_one_takes_to_end(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier claim of the session still ends its tool when the time is over in which claims come to light."""
+    clock = Leaping()
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    @tool(permission="allow", after_crash="repeat")
+    async def effect() -> str:
+        if not cleaning.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cleaning.set()
+                await cleaned.wait()
+                raise
+        return "did it"
+
+    async def unheard(found: list[Claim]) -> None:
+        if found:
+            del store_of(runtime).after["claim"]
+            raise StoreUnavailable("store_unreachable", "The answer was lost.")
+
+    looks: list[float] = []
+    held = TroubledStore.held
+
+    async def look(self: TroubledStore) -> tuple[Lease, ...]:
+        looks.append(clock.leapt)
+        return await held(self)
+
+    too_large_to_be_begun_early = Reply(text="x" * SMALL_BYTES, tool_calls=(ScriptedCall("effect", {}),))
+    model = scripted(too_large_to_be_begun_early, Reply(text="Good."))
+    async with (
+        patience(),
+        runtime_on(database, model, tools=[effect], cancelled_tool_seconds=20, **SHORT_LEASE) as runtime,
+    ):
+        monkeypatch.setattr(TroubledStore, "held", look)
+        monkeypatch.setattr(runtime.worker, "_clock", clock)
+        session = await runtime.session("s")
+        await session.send("go", message_id="m")
+        await until(session, lambda body: isinstance(body, ToolAttempted))
+        store_of(runtime).after["claim"] = unheard
+        await store_of(runtime).renew(ttl_seconds=0)
+        assert not await store_of(runtime).renew(ttl_seconds=15), "another process could have had it meanwhile"
+        runtime.worker.keeper._lose_all("another process declared this one dead")
+        await cleaning.wait()
+        await comes_true(lambda: bool(looks))
+        clock.leapt = 10.0
+        await comes_true(lambda: looks[-1] == clock.leapt)
+        cleaned.set()
+        assert (await session.result_of("m")).reason == "completed"
