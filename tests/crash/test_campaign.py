@@ -10,7 +10,7 @@ from holdfast.testing.scenarios import SCENARIOS
 from holdfast.testing.trial import Point, parse
 from tests.crash.command import campaign
 
-KILLS_EACH = 13
+KILLS_EACH = 9
 SEED = 11
 
 NAMES = [scenario.name for scenario in SCENARIOS]
