@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from holdfast.testing import postgres_evidence, postgres_trials
 from holdfast.testing.journal import Affected, AnyEntry, Begun, Died, path_of, read
 from holdfast.testing.kept import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
-from holdfast.testing.scenario import KEY, Scenario
+from holdfast.testing.scenario import Scenario
 from holdfast.testing.trial import Trial
 
 
@@ -49,15 +50,28 @@ def collect_all(scenario: Scenario, trial: Trial, folder: Path) -> tuple[Evidenc
         "cast": tuple(entry for entry in entries if isinstance(entry, Begun)),
         "frozen": frozenset(entry.process for entry in entries if isinstance(entry, Died) and trial.kind == "freeze"),
     }
-    found = [collect(story, trial, folder, scenario.key) for story in scenario.stories]
+    held = _kept(folder, [story.key for story in scenario.stories])
+    found = [
+        _evidence(story, trial, folder, scenario.key, kept) for story, kept in zip(scenario.stories, held, strict=True)
+    ]
     return tuple(msgspec.structs.replace(one, **common) for one in found)
 
 
-def collect(scenario: Scenario, trial: Trial, folder: Path, first: Key = KEY) -> Evidence:
-    """Look, once all processes of the trial have ended. `first` is the first session of the trial."""
-    key = scenario.key
+def collect(scenario: Scenario, trial: Trial, folder: Path) -> Evidence:
+    """What there is of the first session of a trial, once all its processes have ended."""
+    (kept,) = _kept(folder, [scenario.key])
+    return _evidence(scenario, trial, folder, scenario.key, kept)
+
+
+def _kept(folder: Path, keys: Sequence[Key]) -> list[Kept]:
     url = postgres_trials.url_of(folder)
-    kept = kept_in_file(folder / "holdfast.db", key) if url is None else asyncio.run(postgres_evidence.kept(url, key))
+    if url is None:
+        return [kept_in_file(folder / "holdfast.db", key) for key in keys]
+    return asyncio.run(postgres_evidence.kept_of(url, keys))
+
+
+def _evidence(scenario: Scenario, trial: Trial, folder: Path, first: Key, kept: Kept) -> Evidence:
+    key = scenario.key
     return Evidence(
         scenario=scenario,
         trial=trial,

@@ -1,5 +1,7 @@
 """What a trial left behind in a database on PostgreSQL."""
 
+from collections.abc import Sequence
+
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.store.postgres import key_rows, rows
@@ -9,11 +11,17 @@ from holdfast.testing.kept import LEFT_OF_A_SESSION, Command, Kept, SessionRow, 
 
 
 async def kept(url: str, key: Key) -> Kept:
+    (found,) = await kept_of(url, [key])
+    return found
+
+
+async def kept_of(url: str, keys: Sequence[Key]) -> list[Kept]:
+    """Of each of these sessions, at one moment."""
     address = Address(url)
     link = Link(await address.connect(), address)
     try:
         await link.raw.execute(address.begin_reading)
-        return await _kept(link, key)
+        return [await _kept(link, key) for key in keys]
     finally:
         await link.raw.close(timeout=5)
 

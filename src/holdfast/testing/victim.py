@@ -37,6 +37,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres import connections, liveness
 from holdfast.store.postgres import leases as postgres_leases
+from holdfast.store.postgres import store as postgres_store
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import leases as sqlite_leases
 from holdfast.store.sqlite import writer
@@ -74,6 +75,10 @@ FROZEN_TRANSACTION_MILLISECONDS = 300
 """How long PostgreSQL lets a frozen process of a campaign hold rows. The product gives it more time."""
 LONGEST_TRANSACTION_MILLISECONDS = 2000
 """The same for one that it does not see to be frozen, as it is between preparing a statement and running it."""
+
+READING = 1
+WRITING = 2
+"""Connections of a process. Most of what a trial costs is PostgreSQL planning the same statements in each."""
 
 BOUNDS = Bounds(
     linger_seconds=0.02,
@@ -288,6 +293,8 @@ async def _store(part: Part) -> Store:
             postgres_leases.ALIVE_SECONDS = postgres_leases.FIRST_TTL_SECONDS = ALIVE_SECONDS  # type: ignore[misc]
             liveness.SHOW_LIFE_SECONDS = min(SHOW_LIFE_SECONDS, liveness.SHOW_LIFE_SECONDS)  # type: ignore[misc]
         liveness.SHOW_LIFE_SECONDS = part.scenario.shows_life_every_seconds  # type: ignore[misc]
+        postgres_store.READING = READING  # type: ignore[misc]
+        postgres_store.WRITING = WRITING  # type: ignore[misc]
         connections._TRANSACTION_BOUND = f"transaction_timeout = {LONGEST_TRANSACTION_MILLISECONDS}"  # type: ignore[misc]
         connections._SETTINGS["idle_in_transaction_session_timeout"] = str(FROZEN_TRANSACTION_MILLISECONDS)
         return await PostgresStore.open(url, **about)
