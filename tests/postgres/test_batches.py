@@ -1,13 +1,16 @@
 """Many units in one statement: each has its own outcome, and none goes unnoticed."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from holdfast.events.ids import Fence, Key, Owner, Position, SessionId
 from holdfast.events.turn import TurnEnded
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.units import UnitJob, waves
+from holdfast.store.postgres.units import Group, UnitJob, Units, waves
 from holdfast.store.store import Committed, FenceMissed, Lease, Outcome, Promotion, Rejected, Unit
 from holdfast.testing.store_conformance.words import (
     KEY,
@@ -125,3 +128,27 @@ async def test_processes_that_write_to_the_same_sessions_in_any_order_do_not_sto
         events = await store.events_after(key, Position(0), limit=MANY)
         assert [found.position for found in events] == list(range(1, 22))
     await other.close()
+
+
+async def test_what_follows_a_unit_of_unknown_outcome_in_its_batch_is_not_written(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost at the commit of the first: whoever wrote it must look before anything is added to it."""
+    leases = await held(store)
+    fence = leases[KEYS[0]].fence
+    units = (
+        Unit(key=KEYS[0], fence=fence, events=(said("a"),), promotes=(Promotion(1, "idle"),)),
+        Unit(key=KEYS[0], fence=fence, events=(said("b"),)),
+    )
+    run = Units.run
+
+    async def lose_the_connection_after(self: Units, link: Link, groups: Sequence[Group]) -> bool:
+        await run(self, link, groups)
+        raise ConnectionResetError
+
+    with monkeypatch.context() as lost:
+        lost.setattr(Units, "run", lose_the_connection_after)
+        outcomes = await asyncio.gather(*map(store.commit, units), return_exceptions=True)
+    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+    events = await store.events_after(KEYS[0], Position(1), limit=MANY)
+    assert [getattr(found.body, "content", "") for found in events] == ["a"]
