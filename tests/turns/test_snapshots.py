@@ -15,6 +15,7 @@ from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.history import context
 from holdfast.store import crash_points
+from holdfast.store.store import Snapshot
 from holdfast.turns.load import folded_whole
 from tests.turns.recording import KEY, Recording, recording
 
@@ -69,6 +70,21 @@ async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Pa
         assert again is not None
         assert context(again.state) == context(found.holding.state)
         assert sum(len(each.images) for each in context(again.state) if hasattr(each, "images")) == 2
+
+
+async def test_a_session_whose_snapshot_can_not_be_read_is_folded_from_its_log(tmp_path: Path) -> None:
+    """It is only a cache, written by whatever release was here before."""
+    async with recording(tmp_path) as found:
+        await begin(found)
+        lease, head = found.holding.lease, found.holding.state.head
+        assert await found.store.keep_snapshot(lease, Snapshot(FOLD_VERSION, head, b"of another shape"))
+        loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
+        assert loaded is not None
+        assert loaded.snapshot is not None
+        again = await folded_whole(found.store, loaded)
+        assert again is not None
+        assert context(again.state) == context(found.holding.state)
+        assert (await found.operations.state(KEY)).head == head
 
 
 async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event_is_bounded(

@@ -39,12 +39,12 @@ from holdfast.models.choice import OWN_MODEL, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
-from holdfast.session.fold import FOLD_VERSION, fold, restore
+from holdfast.session.fold import FOLD_VERSION, fold, restored
 from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
-from holdfast.store.log_pages import pages
+from holdfast.store.log_pages import NO_SNAPSHOT, pages
 from holdfast.store.store import (
     HEAD_MOVED,
     Accepted,
@@ -240,10 +240,14 @@ class Operations:
 
     async def state(self, key: Key) -> State:
         """The session, folded: what its holder would decide on, but for images that a snapshot left in the log."""
-        loaded = await self.store.load(key, fold_version=FOLD_VERSION)
-        if loaded is None:
-            raise self._not_found(key)
-        state = restore(loaded.snapshot.state) if loaded.snapshot else State()
+        for fold_version in (FOLD_VERSION, NO_SNAPSHOT):
+            loaded = await self.store.load(key, fold_version=fold_version)
+            if loaded is None:
+                raise self._not_found(key)
+            state = restored(loaded.snapshot.state if loaded.snapshot else None)
+            if state is not None:
+                break
+        assert state is not None, "without a snapshot it is folded from the log"
         async for page in pages(self.store, loaded):
             fold(page, state)
         return state

@@ -76,6 +76,15 @@ def restore(data: bytes) -> State:
     return _decoder.decode(data)
 
 
+def restored(data: bytes | None) -> State | None:
+    """The state to fold onto: of this snapshot, or an empty one without it. None: the snapshot can't be read, and the
+    log has to be folded from its beginning."""
+    try:
+        return State() if data is None else restore(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
 def images_left(state: State) -> list[Position]:
     """The events whose images a state lacks that began as a snapshot."""
     return [each.images_at for each in _pictured(state) if each.images_at is not None and not each.images]

@@ -6,16 +6,19 @@ takes to end its turn where people see it, and if that fails too, its turn is en
 """
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.session.fold import FOLD_VERSION, apply, fold, images_left, put_images_back, restore
+from holdfast.session.fold import FOLD_VERSION, apply, fold, images_left, put_images_back, restored
 from holdfast.session.state import Call, OpenRequest, Phase, Reply, State, Turn
-from holdfast.store.log_pages import page_up_to, pages
+from holdfast.store.log_pages import NO_SNAPSHOT, page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
+
+log = logging.getLogger(__name__)
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +53,9 @@ async def folded(
 
 async def folded_whole(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None) -> Folded | None:
     kept = loaded.snapshot
-    state = restore(kept.state) if kept is not None else State()
+    state = restored(kept.state if kept is not None else None)
+    if state is None:
+        return await _folded_from_the_log(store, loaded.row.key, claiming)
     async for page in pages(store, loaded):
         fold(page, state)
     if state.head < loaded.row.head:
@@ -69,6 +74,14 @@ async def folded_whole(store: Store, loaded: Loaded, claiming: asyncio.Future[An
         snapshot_at=kept.position if kept is not None else Position(0),
         snapshot_bytes=len(kept.state) if kept is not None else 0,
     )
+
+
+async def _folded_from_the_log(store: Store, key: Key, claiming: asyncio.Future[Any] | None) -> Folded | None:
+    log.warning("the snapshot of session %s can't be read: its whole log is", key.session)
+    if claiming is not None:
+        await asyncio.shield(claiming)  # The log may be large: the claim is to be counted first.
+    loaded = await store.load(key, fold_version=NO_SNAPSHOT)
+    return None if loaded is None else await folded_whole(store, loaded)
 
 
 async def _turn_alone(store: Store, key: Key) -> Folded | None:
