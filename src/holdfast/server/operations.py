@@ -53,6 +53,7 @@ from holdfast.store.store import (
     Committed,
     Cursor,
     LedgerEntry,
+    Loaded,
     NewSession,
     Page,
     Refused,
@@ -240,17 +241,19 @@ class Operations:
 
     async def state(self, key: Key) -> State:
         """The session, folded: what its holder would decide on, but for images that a snapshot left in the log."""
-        for fold_version in (FOLD_VERSION, NO_SNAPSHOT):
-            loaded = await self.store.load(key, fold_version=fold_version)
-            if loaded is None:
-                raise self._not_found(key)
-            state = restored(loaded.snapshot.state if loaded.snapshot else None)
-            if state is not None:
-                break
-        assert state is not None, "without a snapshot it is folded from the log"
+        loaded = await self._loaded(key, FOLD_VERSION)
+        state = restored(loaded.snapshot.state if loaded.snapshot else None)
+        if state is None:
+            loaded, state = await self._loaded(key, NO_SNAPSHOT), State()
         async for page in pages(self.store, loaded):
             fold(page, state)
         return state
+
+    async def _loaded(self, key: Key, fold_version: int) -> Loaded:
+        loaded = await self.store.load(key, fold_version=fold_version)
+        if loaded is None:
+            raise self._not_found(key)
+        return loaded
 
     async def session(self, key: Key) -> Row:
         found = await self.store.row(key)
