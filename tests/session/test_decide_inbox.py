@@ -364,6 +364,8 @@ def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it_but_says_once
 def test_a_session_with_nothing_left_to_do_waits_for_no_other_process() -> None:
     """As after a stop that was applied where its turn could not run: nothing would ever clear it."""
     assert decided(state_of(STARTED), deciding(eligible=False)) == Release()
+    unread = deciding(eligible=False, inbox=put(FUTURE))
+    assert decided(state_of(STARTED), unread) == Release(for_newer=True)
 
 
 def test_a_process_that_may_not_run_a_turn_may_stop_it_and_take_its_answers() -> None:

@@ -363,11 +363,11 @@ def _for_another(state: State, inputs: Inputs) -> Action:
     """Nobody who could run it came for a minute: whoever waits should be told, in the turn or before it began."""
     if state.turn and not state.turn.no_worker_noted:
         return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
-    if state.turn is None and not inputs.inbox:
-        return Release()  # Stopped, say, from here: there is nothing for another process either.
     waits = any(isinstance(item.item, Message) for item in inputs.inbox)
     if state.turn is None and waits and not state.no_worker_noted:
         return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
+    if state.turn is None and not waits and isinstance(_wake(state, inputs), Release):
+        return Release()  # Nothing waits for another process either: left runnable, it would count as a turn in line.
     return Release(for_another=True)
 
 
