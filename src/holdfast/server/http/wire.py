@@ -1,8 +1,9 @@
 """JSON in and out. Whatever is wrong with what came in is told with its place, before anything is done with it."""
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +21,11 @@ PASSED_OVER_BYTES: Final = 16_000_000
 
 BODY_SECONDS: Final = 120.0
 """How long a body may take to come."""
+
+LARGE_BODY_BYTES: Final = 1_000_000
+LARGE_BODIES_BYTES: Final = 400_000_000
+"""What the bodies that are larger than that may come to together while they come; one alone has up to a quarter of it.
+A client that may send one may send many at once, and a process without memory would end the sessions of all."""
 
 HANGING_UP: Final = {"connection": "close"}
 
@@ -45,8 +51,42 @@ async def read_body(request: Request, kind: type[T], *, limit: int) -> T:
     return parse(await read_bytes(request, limit=limit) or b"{}", kind)
 
 
+class LargeBodies:
+    """The room for bodies that are large, in the whole process."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[Callable[[int], None]]:
+        """For one body: a function that takes room for as many bytes as it has now. It is all given back in the end."""
+        own = 0
+
+        def grow(size: int) -> None:
+            nonlocal own
+            more = size - own if size > LARGE_BODY_BYTES else 0
+            if self._taken + more > LARGE_BODIES_BYTES:
+                text = "Too many large bodies are coming at once. Send it again in a moment."
+                raise ApiError(503, "bodies_too_many", text, retry_after=1.0, headers=HANGING_UP)
+            own += more
+            self._taken += more
+
+        try:
+            yield grow
+        finally:
+            self._taken -= own
+
+
+_large_bodies = LargeBodies()
+
+
 async def read_bytes(request: Request, *, limit: int) -> bytes:
     """The body as it came. One that is longer than the limit is refused, and not kept while the rest of it comes."""
+    with _large_bodies.room() as grow:
+        return await _read_bytes(request, limit, grow)
+
+
+async def _read_bytes(request: Request, limit: int, grow: Callable[[int], None]) -> bytes:
     most = limit + PASSED_OVER_BYTES
     if int(request.headers.get("content-length", "0")) > most:
         raise _too_large(limit)
@@ -58,6 +98,7 @@ async def read_bytes(request: Request, *, limit: int) -> bytes:
                 if size > most:
                     raise _too_large(limit)
                 if size <= limit:
+                    grow(size)
                     body += piece
                 else:
                     body.clear()
