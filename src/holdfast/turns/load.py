@@ -7,7 +7,7 @@ takes to end its turn where people see it, and if that fails too, its turn is en
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ from holdfast.store.log_pages import NO_SNAPSHOT, page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
 
 log = logging.getLogger(__name__)
+
+PAST_THE_END: Final = Position(1 << 62)
+"""A position behind every head, also one that moves meanwhile: only a reader that missed no event is given segments."""
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,8 +132,7 @@ async def _row_alone(store: Store, key: Key) -> Folded | None:
 
 async def _around(store: Store, key: Key) -> CaughtUp | None:
     """What is stored beside the log: the row, the inbox, the message in flight and the open requests."""
-    row = await store.row(key)
-    return None if row is None else await store.catch_up(key, Cursor(position=row.head), limit=1)
+    return await store.catch_up(key, Cursor(position=PAST_THE_END), limit=1)
 
 
 def _likely_phase(found: CaughtUp) -> Phase:
