@@ -44,7 +44,7 @@ from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
-from holdfast.store.log_pages import NO_SNAPSHOT, pages
+from holdfast.store.log_pages import NO_SNAPSHOT, PAGE_BYTES, PAGE_EVENTS, pages
 from holdfast.store.store import (
     HEAD_MOVED,
     Accepted,
@@ -71,9 +71,6 @@ Change = Callable[[State], Awaitable[Sequence[Body]]]
 
 CHANGE_TRIES: Final = 20
 """How often a change is decided anew because something else was appended meanwhile."""
-
-MISSED_EVENTS: Final = 1_000
-"""How many events are read at a time before a change is decided anew."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -327,7 +324,7 @@ class Operations:
             if last is not None:
                 await self._take_granted(key, written)
                 return last
-            while missed := await self.store.events_after(key, state.head, limit=MISSED_EVENTS):
+            while missed := await self.store.events_after(key, state.head, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
                 fold(missed, state)
         raise Conflict("changed_meanwhile", "The session kept changing while this was written. Try again.")
 

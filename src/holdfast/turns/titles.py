@@ -21,6 +21,7 @@ from holdfast.models.model import Model, ModelError, TextDelta, TokenUsage
 from holdfast.models.title_request import title_in, title_request
 from holdfast.session.state import Person, State
 from holdfast.store.clock import Clock
+from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.store import Committed, LedgerEntry, Store, Unit
 
 CALL_SECONDS: Final = 60.0
@@ -37,8 +38,6 @@ MAX_ANSWER_CHARACTERS: Final = 10_000
 
 MAX_TRIES: Final = 50
 """How often the record is tried when the session's own turn is quicker each time."""
-
-PAGE_EVENTS: Final = 1_000
 
 OpenModel = Callable[[], Awaitable[Model]]
 
@@ -104,7 +103,7 @@ class Titles:
 
     async def _unless_titled(self, key: Key, head: Position) -> Position | None:
         """Where the log ends, if it has no title after the first words."""
-        while events := await self._store.events_after(key, head, limit=PAGE_EVENTS):
+        while events := await self._store.events_after(key, head, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
             if any(isinstance(event.body, TitleChanged) for event in events):
                 return None
             head = events[-1].position

@@ -25,6 +25,7 @@ from holdfast.live.live import Progress
 from holdfast.observing.activity import begin_tool_call
 from holdfast.session.decide import Append, CallFacts, InterruptedCall, preview
 from holdfast.session.state import Call, Reply, State
+from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
 from holdfast.tasks.endings import shortened
 from holdfast.tools.built_in import Question
@@ -363,7 +364,7 @@ async def _whole_output(holding: Holding, tool_call_id: ToolCallId) -> str | Non
     """The last result under this id, as the log has it, whole."""
     found = None
     position = Position(0)
-    while page := await holding.store.events_after(holding.key, position, limit=500):
+    while page := await holding.store.events_after(holding.key, position, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
         for event in page:
             if isinstance(event.body, ToolCompleted) and event.body.tool_call_id == tool_call_id:
                 found = event.body.content

@@ -28,6 +28,7 @@ from holdfast.server.http.service import Service
 from holdfast.server.http.views import QueuedView, queued_views
 from holdfast.server.http.wire import answer, read_query
 from holdfast.server.reader import Reading
+from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Cursor
 
 MAX_WAIT_SECONDS: Final = 60
@@ -101,7 +102,7 @@ class EventRoutes:
 
     async def _page(self, key: Key, asked: EventQuery) -> EventPage:
         position = parse_cursor(asked.after).position
-        events = await self._operations.store.events_after(key, position, limit=asked.limit)
+        events = await self._operations.store.events_after(key, position, limit=asked.limit, max_bytes=PAGE_BYTES)
         if not events and asked.wait:
             events = await self._next_events(key, position, asked)
         last = events[-1].position if events else position
@@ -116,7 +117,7 @@ class EventRoutes:
                         break
         except TimeoutError:
             return ()
-        return await self._operations.store.events_after(key, position, limit=asked.limit)
+        return await self._operations.store.events_after(key, position, limit=asked.limit, max_bytes=PAGE_BYTES)
 
     # A stream
 
