@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.events.inbox import InboxItem, Item, Stop
+from holdfast.events.inbox import InboxItem, Item, Stop, TaskNews
+from holdfast.events.task import TaskNotice
 from holdfast.live.live import Advanced, Hint
 from holdfast.server import presence
 from holdfast.server.operations import Operations
@@ -20,8 +21,9 @@ from holdfast.session import decide
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
+from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.testing import defects
-from holdfast.testing.simulation.memory import inbox, leases, units
+from holdfast.testing.simulation.memory import inbox, leases, tasks, units
 from holdfast.testing.simulation.memory.leases import Leases
 from holdfast.testing.simulation.memory.order import Order
 from holdfast.testing.simulation.memory.store import MemoryStore
@@ -274,6 +276,29 @@ def _leave_what_was_declined() -> None:
         _replace(looking, "declined_by_all", lambda deciders: frozenset())
 
 
+# Tasks
+
+
+def _tell_of_no_end() -> None:
+    _replace(tasks, "tell", lambda db, key, notice, now: None)
+
+
+def _tell_of_every_end_again() -> None:
+    def again(db: Database, key: Key, notice: TaskNotice, now: int) -> None:
+        session = db.live(key)
+        if session is not None:
+            inbox.add(session, TaskNews(notice=notice), f"task:{session.tail}", now=now, wakes=True)
+
+    end = tasks.end
+
+    def twice(db: Database, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, **rest: Any) -> Any:
+        db.tasks[row.key, row.task_id].settled = False
+        return end(db, row, ending, notice, **rest)
+
+    _replace(tasks, "tell", again)
+    _replace(tasks, "end", twice)
+
+
 # Writing
 
 
@@ -378,6 +403,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("a stop that is meant for a turn that ended empties the queue", _clear_for_a_late_stop),
     Defect("of two changes made at once one is lost", _overwrite_settings),
     Defect("a permission that everybody declined stays open", _leave_what_was_declined),
+    Defect("nobody is told of the end of a task", _tell_of_no_end),
+    Defect("the end of a task is told by everybody who sees it", _tell_of_every_end_again),
     Defect("a put is acknowledged before it is committed", _acknowledge_first),
     Defect("the same client id is accepted twice", _accept_twice),
     Defect("an answer is accepted after a stop", _accept_after_stop),
@@ -406,7 +433,7 @@ _CLASSES: Final[tuple[Any, ...]] = (
     Reader,
     Worker,
 )
-_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, presence, tool_call, units)
+_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, presence, tasks, tool_call, units)
 """Everything that a defect may change."""
 
 

@@ -8,6 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.commands.command import Limits
+from holdfast.commands.commands import Commands
+from holdfast.commands.isolation import Unconfined
+from holdfast.commands.redaction import Redaction
 from holdfast.events.inbox import INBOX_VERSION
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
@@ -19,7 +23,11 @@ from holdfast.session.bounds import Bounds
 from holdfast.store.fences import LONGEST_STEP
 from holdfast.store.store import Store
 from holdfast.store.turn_limits import TurnLimits
-from holdfast.testing.simulation.hints import Network
+from holdfast.tasks.desk import TaskDesk
+from holdfast.tasks.keeper import TaskKeeper
+from holdfast.tasks.shell import Shell
+from holdfast.testing.simulation.commands import RUN, SimulatedCommands
+from holdfast.testing.simulation.hints import Network, SimulatedLive
 from holdfast.testing.simulation.loop import PLACE
 from holdfast.testing.simulation.memory.store import MemoryStore
 from holdfast.testing.simulation.model import TOOLS, SimulatedModel
@@ -39,6 +47,8 @@ PACE = Pace(
 )
 STARTED_MS = 1_700_000_000_000
 NODES = ("n1", "n2")
+SHARED = "/shared"
+"""A folder that every machine has."""
 SCARCE_TOOL = "put_line"
 SCARCE_MODEL = "rare"
 """What a process may lack."""
@@ -80,14 +90,17 @@ class SkewedClock:
 class Process:
     """One start of a process, from its opening of the store to its end."""
 
-    def __init__(self, world: World, network: Network, bounds: Bounds, name: str, role: Role) -> None:
+    def __init__(
+        self, world: World, network: Network, bounds: Bounds, name: str, role: Role, commands: SimulatedCommands | None
+    ) -> None:
         self._world = world
         self.role = role
         chance, skew = world.chance, world.weather.skew
         self.machine = Machine(world, name, role.node)
         self.machine.context.run(PLACE.set, self.machine)
         clock = SkewedClock(world, rate=1 + chance.uniform(-skew, skew), wrong_ms=chance.choice((0, 0, -3000, 3000)))
-        registry = Registry(found for found in TOOLS if not (role.lacks_tool and found.name == SCARCE_TOOL))
+        tools = TOOLS if commands is None else (*TOOLS, RUN)
+        registry = Registry(found for found in tools if not (role.lacks_tool and found.name == SCARCE_TOOL))
         self.store = self._opened(clock, registry)
         self._ids = iter(range(1, 1_000_000))
         live = network.join(self.machine)
@@ -98,11 +111,14 @@ class Process:
             bounds=bounds,
             node=role.node,
             host=role.node,
+            shared_directories=(SHARED,),
             producer="simulation",
             new_id=self._new_id,
         )
         self.presence = Presence(self.operations, self.store, clock)
         self.credentials = Credentials(self.store, wake=live.announce)
+        self._keeper: TaskKeeper | None = None
+        shell = self._shell(commands, live, clock) if commands is not None else None
         self._worker = Worker(
             store=self.store,
             live=live,
@@ -113,10 +129,17 @@ class Process:
             registry=registry,
             models=self._model,
             credentials=self.credentials,
+            shell=shell,
             new_id=self._new_id,
         )
         self._on_end: list[Callable[[], None]] = []
         self.is_stopping = False
+
+    def _shell(self, commands: SimulatedCommands, live: SimulatedLive, clock: SkewedClock) -> Shell:
+        machine = cast(Commands, commands)
+        desk = TaskDesk(self.store, machine, live, clock, host=commands.node, redaction=Redaction())
+        self._keeper = TaskKeeper(self.store, machine, desk, live, clock)
+        return Shell(machine, desk, isolation=Unconfined(), limits=Limits(), look=self._keeper.look)
 
     def _opened(self, clock: SkewedClock, registry: Registry) -> Store:
         world, role, name = self._world, self.role, self.machine.name
@@ -167,6 +190,8 @@ class Process:
     def start(self) -> None:
         self._world.trace.add(self.name, "starts")
         self.spawn(self._worker.__aenter__())
+        if self._keeper is not None:
+            self.spawn(self._keeper.__aenter__())
 
     def crash(self) -> None:
         self._world.trace.add(self.name, "dies")
@@ -213,6 +238,8 @@ class Process:
         self.is_stopping = True
         self._world.trace.add(self.name, "is told to stop")
         await self._worker.stop(grace_seconds=grace_seconds)
+        if self._keeper is not None:
+            await self._keeper.stop()
         await self.store.close()
         self._world.trace.add(self.name, "has stopped")
         self.machine.state = "dead"
@@ -233,6 +260,7 @@ class Fleet:
         self._network = Network(world)
         self._starts = 0
         self.lost_node: str | None = None
+        self.machines = {node: SimulatedCommands(world, node) for node in NODES if world.weather.commands}
         self.processes: list[Process] = []
 
     def start(self, count: int) -> None:
@@ -244,7 +272,8 @@ class Fleet:
             return
         self._starts += 1
         role = role or self._drawn(NODES[self._starts % self._world.weather.nodes])
-        process = Process(self._world, self._network, self._bounds, f"p{self._starts}", role)
+        commands = self.machines.get(role.node)
+        process = Process(self._world, self._network, self._bounds, f"p{self._starts}", role, commands)
         self.processes.append(process)
         process.start()
 

@@ -90,6 +90,7 @@ class SimulatedModel:
             pieces += [[TextDelta(chance.choice(_WORDS))] for _ in range(chance.randrange(6))]
         has_calls = calls and bool(request.tools) and _steps(request) < MOST_STEPS
         brought = [found.name for found in request.tools if found.name.startswith("fetch_")]
+        brought += ["exec"] * 6 if any(found.name == "exec" for found in request.tools) else []
         if has_calls:
             for index in range(chance.choice((1, 1, 2, 3))):
                 pieces += self._call(number, index, brought)
@@ -98,12 +99,17 @@ class SimulatedModel:
         return pieces
 
     def _call(self, number: int, index: int, brought: list[str]) -> list[list[Chunk]]:
-        """`brought`: tools of clients that are attached."""
+        """`brought`: tools that not every world has."""
         chance = self._world.chance
         name = chance.choice(
             ("note", "append_line", "append_line", "put_line", "guarded_line", "look_up", "ask_user", *brought)
         )
-        said = {"question": f"what of {number}?"} if name == "ask_user" else {"text": f"{number}.{index}"}
+        said: dict[str, Any] = {"text": f"{number}.{index}"}
+        if name == "ask_user":
+            said = {"question": f"what of {number}?"}
+        elif name == "exec":
+            command = f"run {chance.choice((0.2, 1.0, 4.0)) * chance.random():.3f} {chance.choice((0, 0, 3))}"
+            said = {"command": command, "timeout": 1, "run_in_background": chance.random() < 0.5}
         arguments = json.dumps(said)
         cut = chance.randrange(len(arguments))
         first = ToolCallDelta(index, arguments[:cut], f"call-{number}.{index}", name)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.events import message
+from holdfast.commands.command import CommandKey
+from holdfast.events import message, task
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId
 from holdfast.events.inbox import Message, Stop
@@ -17,12 +18,14 @@ from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
 from holdfast.session.fold import fold
 from holdfast.store.store import Cursor
+from holdfast.tasks.desk import command_key
 from holdfast.testing import invariants
 from holdfast.testing.evidence import Evidence
 from holdfast.testing.invariants import Invariant
 from holdfast.testing.kept import SessionRow
 from holdfast.testing.scenario import Scenario
 from holdfast.testing.simulation.clients import Ledger, Sending
+from holdfast.testing.simulation.commands import Running
 from holdfast.testing.simulation.guests import Guest
 from holdfast.testing.simulation.memory import reading
 from holdfast.testing.simulation.memory.store import Call, MemoryStore
@@ -52,7 +55,13 @@ CUTS = 4
 """Places at which a reading is cut in two."""
 
 
-def check(world: World, ledger: Ledger, followers: list[Follower], guests: list[Guest]) -> tuple[Violation, ...]:
+def check(
+    world: World,
+    ledger: Ledger,
+    followers: list[Follower],
+    guests: list[Guest],
+    commands: dict[CommandKey, Running],
+) -> tuple[Violation, ...]:
     """All that is wrong, session by session."""
     found = list(world.violations)
     for key, session, evidence in _sessions(world):
@@ -65,8 +74,27 @@ def check(world: World, ledger: Ledger, followers: list[Follower], guests: list[
             if follower.key == key:
                 found += [Violation("readers_see_the_same", text) for text in _read(session, follower)]
         found += [Violation("a_late_stop_takes_nothing", text) for text in _late_stops(session)]
+        found += [Violation("tasks_are_told", text) for text in _tasks(world.db, session, commands)]
         found += [Violation("guests_are_offered", text) for text in _offered(session, guests)]
     return tuple(found)
+
+
+def _tasks(db: Database, session: SessionRecord, commands: dict[CommandKey, Running]) -> Iterator[str]:
+    """Every command has ended, its row says how, and the end of one in the background is told once."""
+    bodies = [event.body for event in session.events]
+    notices = [body.notice for body in bodies if isinstance(body, task.TaskNotified)]
+    told = sorted(notice.task_id for notice in notices if notice.kind != "stalled")
+    started = sorted(body.task_id for body in bodies if isinstance(body, task.TaskStarted))
+    if told != started:
+        yield f"tasks {started} went into the background; of {told} the end was told"
+    for (key, task_id), record in db.tasks.items():
+        found = commands.get(command_key(record.row))
+        if key != session.key or found is None:
+            continue
+        if found.outcome is None:
+            yield f"the command of {task_id} still runs, and its row says {record.row.status}"
+        elif found.outcome.reason == "exited" and record.row.exit_code not in (found.exit_code, None):
+            yield f"the command of {task_id} exited with {found.exit_code}, and its row says {record.row.exit_code}"
 
 
 def _late_stops(session: SessionRecord) -> Iterator[str]:

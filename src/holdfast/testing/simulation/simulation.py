@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commands.command import CommandKey
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.events.session import SessionInfo
@@ -21,9 +22,10 @@ from holdfast.session.fold import NO_WORKER
 from holdfast.store.store import RequestRow
 from holdfast.testing.simulation import promises, real_stores, weather
 from holdfast.testing.simulation.clients import Client, Ledger, Refusal
+from holdfast.testing.simulation.commands import Running, all_commands
 from holdfast.testing.simulation.guests import Guest
 from holdfast.testing.simulation.loop import PLACE, Stuck, VirtualLoop
-from holdfast.testing.simulation.machines import SCARCE_MODEL, Fleet
+from holdfast.testing.simulation.machines import SCARCE_MODEL, SHARED, Fleet
 from holdfast.testing.simulation.memory.leases import UNPLACED_MS
 from holdfast.testing.simulation.memory.order import turns
 from holdfast.testing.simulation.memory.tables import SessionRecord
@@ -94,7 +96,7 @@ def _played(loop: VirtualLoop, play: "Play") -> tuple[Violation, ...]:
         loop.run_until_complete(play.play())
     except Stuck as stuck:
         play.world.fail("everything_comes_to_rest", str(stuck))
-    return promises.check(play.world, play.ledger, play.followers, play.guests)
+    return promises.check(play.world, play.ledger, play.followers, play.guests, play.commands())
 
 
 def _logs(sessions: Any) -> Iterator[str]:
@@ -131,6 +133,10 @@ class Play:
             Key(owners[number % len(owners)], SessionId(f"s{number + 1}")) for number in range(world.weather.sessions)
         ]
         self._until = world.weather.seconds
+
+    def commands(self) -> dict[CommandKey, Running]:
+        """Everything that was started on any machine."""
+        return all_commands([*self._fleet.machines.values()])
 
     def sessions(self) -> list[SessionRecord]:
         """All of every session."""
@@ -192,7 +198,7 @@ class Play:
             self.world.entrusted.add(key)
         return SessionOptions(
             client_tools=(LOOK_UP,),
-            working_directory="/work" if needs_node else None,
+            working_directory="/work" if needs_node else SHARED if weather.commands else None,
             tools=tuple(found.name for found in TOOLS) if needs_tool else None,
             model=SCARCE_MODEL if needs_model else None,
             own_token=key in self.world.entrusted,
@@ -253,6 +259,7 @@ class Play:
 
     def _is_at_rest(self) -> bool:
         settled = all(guest.is_attached for guest in self.guests)
+        settled = settled and not any(found.row.status == "running" for found in self.world.db.tasks.values())
         return settled and not self.world.under_way and all(map(_rests, self.world.db.sessions.values()))
 
     def _is_left_to_guests(self, key: Key, asked: RequestRow) -> bool:

@@ -63,6 +63,8 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """How many processes are of the release before, which does not know every kind of inbox item."""
     entrusts: bool
     """Some sessions need a token that only the process has to which a client gave it."""
+    commands: bool
+    """Models run commands, in front of their turn and in the background."""
     guests: int
     """Clients that bring tools of their own, and can decide permissions or decline to."""
 
@@ -102,6 +104,7 @@ def drawn(chance: random.Random) -> Weather:
         gaps=chance.choice((0.0, 0.0, 0.0, 0.0, 0.4)),
         old=chance.choice((0.0, 0.0, 0.0, 0.0, 0.5)),
         entrusts=chance.random() < 0.15,
+        commands=chance.random() < 0.12,
         guests=chance.choice((0, 0, 0, 0, 0, 1, 2)),
     )
 
@@ -122,6 +125,6 @@ def calm(weather: Weather) -> Weather:
 
 
 def on_a_real_store(weather: Weather, kind: Literal["sqlite", "postgresql"]) -> Weather:
-    """The same where the database is a real one: SQLite's processes see a death at once, PostgreSQL's never do; and all
-    processes are of this release."""
-    return msgspec.structs.replace(weather, death_is_seen=kind == "sqlite", old=0.0)
+    """The same where the database is a real one: SQLite's processes see a death at once, PostgreSQL's never do; all
+    processes are of this release, and no commands are run."""
+    return msgspec.structs.replace(weather, death_is_seen=kind == "sqlite", old=0.0, commands=False)
