@@ -11,6 +11,7 @@ from copilot import CopilotClient
 from copilot.session import PermissionNoResult
 from copilot.session_events import PermissionCompletedData, PermissionRequestedData, UserInputRequestedData
 
+from holdfast.server.copilot.framing import MAX_FRAME_BYTES
 from tests.wire.copilot.harness import (
     TOKEN,
     Heard,
@@ -74,12 +75,12 @@ async def test_garbage_is_answered_with_an_error_or_the_connection_is_dropped(
         assert outcome is None or isinstance(outcome["error"]["code"], int)
 
 
-async def test_a_frame_of_64_megabytes_is_refused_or_dropped(
+async def test_a_frame_beyond_the_bound_is_refused_or_dropped(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     async with undisturbed(client, model), RawClient.to(server.port) as raw:
         head = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"message":"'
-        body = head + b"x" * (64 * MEGABYTE - len(head) - 3) + b'"}}'
+        body = head + b"x" * (MAX_FRAME_BYTES - len(head)) + b'"}}'
         sending = asyncio.create_task(_write(raw, frame(body)))
         outcome = await raw.outcome()
         assert outcome is None or "error" in outcome

@@ -18,6 +18,7 @@ import pytest
 from holdfast.server.copilot import gate as gate_module
 from holdfast.server.copilot import listener as listener_module
 from holdfast.server.copilot import peer as peer_module
+from holdfast.server.copilot.framing import MAX_FRAME_BYTES
 from holdfast.server.copilot.gate import Terms
 from holdfast.server.copilot.listener import Listener
 from tests.wire.copilot.parrot import Parrot, Served, serving
@@ -145,7 +146,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lis
 @pytest.mark.parametrize(
     ("stream", "why"),
     [
-        (b"Content-Length: 64000000\r\n\r\n", "at most 33554432 bytes"),
+        (b"Content-Length: %d\r\n\r\n" % (MAX_FRAME_BYTES + 1), f"at most {MAX_FRAME_BYTES} bytes"),
         (b"Content-Length: -5\r\n\r\n", "not a whole number"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", "'Name: value'"),
         (b"A: b\r\n" * 1000, "more than 16 header lines"),
@@ -153,7 +154,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lis
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", "'Name: value'"),
         (framed(b"{}")[:-2] + b"{}\r\n\r\n", "must begin with a line"),
     ],
-    ids=["64 MB", "negative", "TLS", "many headers", "long header", "HTTP", "no length"],
+    ids=["too large", "negative", "TLS", "many headers", "long header", "HTTP", "no length"],
 )
 async def test_a_bad_stream_is_told_what_is_wrong_and_dropped(running: Listening, stream: bytes, why: str) -> None:
     async with await running.client() as honest, await running.client() as hostile:
@@ -171,7 +172,7 @@ async def test_a_bad_stream_is_told_what_is_wrong_and_dropped(running: Listening
 
 async def test_the_body_of_a_frame_that_is_too_large_is_not_read(running: Listening) -> None:
     async with await running.client() as honest, await running.client() as hostile:
-        hostile.send_bytes(b"Content-Length: 64000000\r\n\r\n" + b"x" * 64_000_000)
+        hostile.send_bytes(b"Content-Length: %d\r\n\r\n" % (MAX_FRAME_BYTES + 1) + b"x" * 64_000_000)
         try:
             async with asyncio.timeout(SECONDS):
                 await hostile.writer.drain()
