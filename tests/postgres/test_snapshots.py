@@ -59,7 +59,7 @@ async def test_a_snapshot_is_kept_though_the_session_is_being_written_to(
 
     async def end_at_the_second_look(self: Link, name: str, *given: Any) -> Any:
         nonlocal looks
-        if name == "is_left":
+        if name == "is_not_deleted":
             looks += 1
             if looks == 2:
                 await writing.commit()

@@ -125,8 +125,8 @@ class Leases:
             return [], None
         await self._free_the_gone(db)
         await db.run("wake_due", self._now_ms())
-        await db.run("wake_left", self._inbox_version, self._node, self._now_ms())
         here = self._here(without_models)
+        await db.run("wake_left", *here.has, self._inbox_version, self._now_ms())
         claims = await self._take(db, await self._order.next(db, here, limit), eligible=True)
         if len(claims) < limit:
             left = await self._to_end(db, here, limit - len(claims))
@@ -189,16 +189,16 @@ class Leases:
     async def keep_snapshot(self, db: Link, lease: Lease, kept: Snapshot) -> tuple[bool, str | None]:
         held = (lease.key.owner, lease.key.session, lease.fence, self._me)
         is_kept = await db.run("keep_snapshot", *held, kept.fold_version, kept.position, kept.state) == 1
-        if is_kept and not await self._is_left(db, lease.key):
+        if is_kept and not await self._is_not_deleted(db, lease.key):
             await db.run("delete_snapshot", lease.key.owner, lease.key.session)
             return False, None
         return is_kept, "snapshot" if is_kept else None
 
-    async def _is_left(self, db: Link, key: Key) -> bool:
+    async def _is_not_deleted(self, db: Link, key: Key) -> bool:
         """Whether the session is not deleted, and will not be before this transaction ends. Its lock is taken only now,
         because a snapshot takes long to write; and it is not waited for, since a deletion may wait for the snapshot."""
         for _ in range(LOOKS):
-            if await db.row("is_left", key.owner, key.session) is not None:
+            if await db.row("is_not_deleted", key.owner, key.session) is not None:
                 return True
             await asyncio.sleep(LOOK_PAUSE_SECONDS)
         return False

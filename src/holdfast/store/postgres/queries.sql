@@ -83,7 +83,7 @@ ON CONFLICT (owner, session) DO UPDATE
    SET fold_version = excluded.fold_version, position = excluded.position, state = excluded.state
  WHERE excluded.fold_version <> kept.fold_version OR excluded.position > kept.position;
 
--- name: is_left
+-- name: is_not_deleted
 -- Nobody can delete the session until this transaction ends. Nothing, if somebody else has it locked.
 SELECT 1 FROM holdfast.session WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE SKIP LOCKED;
 
@@ -320,7 +320,7 @@ SELECT EXISTS (SELECT 1 FROM kind WHERE fits OR number = $7::bigint),
                   WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL ORDER BY runnable_since LIMIT 1), false)
     OR (SELECT true FROM holdfast.session
          WHERE needs_inbox IS NOT NULL AND needs_inbox <= $9::integer AND NOT runnable AND deleted_at IS NULL
-           AND host IN ('', $1::text) ORDER BY needs_inbox LIMIT 1) IS NOT NULL
+           AND {fits} ORDER BY needs_inbox LIMIT 1) IS NOT NULL
     OR EXISTS (SELECT 1 FROM holdfast.inbox
                  JOIN holdfast.session ON session.owner = inbox.owner AND session.id = inbox.session
                 WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND runnable AND lease_holder IS NULL)
@@ -338,11 +338,11 @@ UPDATE holdfast.session SET runnable = true, runnable_since = coalesce(runnable_
  WHERE session.owner = due.owner AND session.id = due.id;
 
 -- name: wake_left
--- Sessions that older releases left because of items that they could not read. One that has its place on another host is
--- left to a process of that host: this one could not run it, and an older one would only leave it again.
-UPDATE holdfast.session SET runnable = true, runnable_since = $3::bigint, needs_inbox = NULL
+-- Sessions that older releases left because of items that they could not read ($5: the inbox version, $6: the time). One
+-- that this process may not run is left to one that may: an older one would only leave it again, and again.
+UPDATE holdfast.session SET runnable = true, runnable_since = $6::bigint, needs_inbox = NULL
   FROM (SELECT owner, id FROM holdfast.session
-         WHERE needs_inbox <= $1 AND NOT runnable AND deleted_at IS NULL AND host IN ('', $2)
+         WHERE needs_inbox <= $5::integer AND NOT runnable AND deleted_at IS NULL AND {fits}
          ORDER BY needs_inbox LIMIT 100 FOR UPDATE SKIP LOCKED) AS left_ones
  WHERE session.owner = left_ones.owner AND session.id = left_ones.id;
 

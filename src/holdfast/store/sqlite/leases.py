@@ -100,7 +100,7 @@ class Leases:
             or db.execute(SQL["is_due"], (self._now_ms(),)).fetchone() is not None
         ):
             return False, []
-        if db.execute(SQL["is_left"], (self._inbox_version, self._node)).fetchone() is not None:
+        if db.execute(SQL["is_left"], self._left(without)).fetchone() is not None:
             return False, []
         if not self._has_unheld(db):
             return True, []
@@ -119,13 +119,17 @@ class Leases:
         if db.execute(SQL["is_alive"], (self._me, self._boot, boottime_ms())).fetchone() is None:
             return [], None
         db.execute(SQL["wake_due"], (self._now_ms(),))
-        db.execute(SQL["wake_left"], (self._inbox_version, self._node, self._now_ms()))
+        db.execute(SQL["wake_left"], (*self._left(without), self._now_ms()))
         claims = [self._take(db, found, eligible=True) for found in self._claimable(db, limit, without)]
         self._left_some = self._has_unheld(db)
         if self._left_some and len(claims) < limit:
             left = self._claimable_to_end(db, limit - len(claims))
             claims += [self._take(db, found, eligible=False) for found in left]
         return claims, "sessions" if claims else None
+
+    def _left(self, without: str) -> tuple[int | str, ...]:
+        """What this process has that a session which older releases left may need."""
+        return self._inbox_version, self._node, self._tools, without, self._me, self._secret_key
 
     def held(self, db: sqlite3.Connection) -> tuple[Lease, ...]:
         found = db.execute(SQL["held"], (self._me,)).fetchall()

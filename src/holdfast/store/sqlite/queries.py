@@ -12,7 +12,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 MANY: Final = 128
 """How many rows one statement takes at the most."""
 
-FRAGMENTS: Final = ("counted", "needs")
+FRAGMENTS: Final = ("counted", "needs", "fits_left")
 """Parts of statements that stand in many of them."""
 
 

@@ -316,15 +316,25 @@ UPDATE session SET runnable = 1, runnable_since = wake_at
 -- name: is_due
 SELECT 1 FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL LIMIT 1;
 
+-- name: fits_left
+-- A fragment: whether the process may run a session that was left, as `claimable` has it.
+(host IS NULL OR host = ?2)
+   AND (tools = '[]' OR NOT EXISTS (
+     SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?3))))
+   AND (?4 = '[]' OR model IS NULL OR model NOT IN (SELECT value FROM json_each(?4)))
+   AND NOT EXISTS (
+     SELECT 1 FROM secret
+      WHERE secret.owner = session.owner AND secret.session = session.id AND secret.keeper NOT IN (?5, ?6));
+
 -- name: is_left
 SELECT 1 FROM session INDEXED BY session_left
- WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?2) LIMIT 1;
+ WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND {fits_left} LIMIT 1;
 
 -- name: wake_left
--- Sessions that older releases left because of items that they could not read. One that has its place on another host is
--- left to a process of that host: this one could not run it, and an older one would only leave it again.
-UPDATE session INDEXED BY session_left SET runnable = 1, runnable_since = ?3, needs_inbox = NULL
- WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND (host IS NULL OR host = ?2);
+-- Sessions that older releases left because of items that they could not read. One that this process may not run is left
+-- to one that may: an older one would only leave it again, and again.
+UPDATE session INDEXED BY session_left SET runnable = 1, runnable_since = ?7, needs_inbox = NULL
+ WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND {fits_left};
 
 -- name: stopping
 -- Sessions to be stopped, which any process may do.

@@ -122,6 +122,20 @@ class UpgradingConformance:
         here = await open_store(inbox_version=INBOX_VERSION + 1)
         assert len(await here.claim(limit=MANY)) == 1
 
+    async def test_a_session_left_for_the_next_release_is_left_alone_by_its_processes_that_can_not_run_it(
+        self, store: Store, open_store: OpenStore, insert_item: InsertItem
+    ) -> None:
+        """Else this release, which can run it, would leave it again at once, and so on for ever."""
+        able = await open_store(tools=frozenset({"tool"}))
+        await create(store, tools=("tool",))
+        await insert_item(KEY, "future", sequence=1, kind="from_the_future", payload=PAYLOAD)
+        assert await able.release(await hold(able), seen_tail=1, how="for_newer")
+        newer = await open_store(inbox_version=INBOX_VERSION + 1)
+        assert await newer.claim(limit=MANY) == []
+        assert await able.claim(limit=MANY) == []
+        newer_and_able = await open_store(tools=frozenset({"tool"}), inbox_version=INBOX_VERSION + 1)
+        assert len(await newer_and_able.claim(limit=MANY)) == 1
+
     async def test_a_session_left_for_the_next_release_takes_messages_here(
         self, store: Store, insert_item: InsertItem
     ) -> None:

@@ -83,7 +83,7 @@ class Leases:
         self._end_attachments(now)
         if not self._is_alive():
             return [], None
-        self._wake_left(now)
+        self._wake_left(now, without_models)
         next_ones = self._order.next(limit, lambda found: self._may_run(found, without_models))
         claims = [self._take(found, eligible=True, now=now) for found in next_ones]
         if len(claims) < limit:
@@ -93,11 +93,11 @@ class Leases:
             claims = [replace(claim, loaded=self._loaded(claim, fold_version)) for claim in claims]
         return claims, "sessions" if claims else None
 
-    def _wake_left(self, now: int) -> None:
+    def _wake_left(self, now: int, without_models: Collection[str]) -> None:
         """Take up the sessions that older releases left because of items that they could not read."""
         for found in self._db.sessions.values():
             is_for_us = found.needs_inbox is not None and found.needs_inbox <= self._inbox_version
-            if is_for_us and not found.is_runnable and not found.is_deleted and found.host in (None, self._node):
+            if is_for_us and not (found.is_runnable or found.is_deleted) and self._may_run(found, without_models):
                 found.is_runnable, found.runnable_since, found.needs_inbox = True, now, None
 
     def bury(self) -> None:
