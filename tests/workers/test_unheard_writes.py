@@ -135,11 +135,19 @@ async def test_a_session_that_was_dropped_is_given_back_also_by_who_is_ended_bef
         if unit.fence is not None:
             raise unheard()
 
+    claimed = asyncio.Event()
+
+    async def note(claims: list[Claim]) -> None:
+        if claims:
+            claimed.set()
+
     async with patience(), runtime_on(database, claim_every_seconds=60.0) as runtime:
         store_of(runtime).before["commit"] = fail
+        store_of(runtime).after["claim"] = note
         session = await runtime.session("s")
         await session.send("hello")
         await comes_true(lambda: "was dropped" in caplog.text)
+        await claimed.wait()  # It was begun before its claim was committed.
         assert len(await runtime.store.held()) == 1, "it is kept for a while"
         await runtime.worker.stop(grace_seconds=0)
         assert await runtime.store.held() == ()
