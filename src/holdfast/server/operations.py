@@ -62,6 +62,7 @@ from holdfast.store.store import (
     Row,
     Store,
     Unit,
+    answer_key,
 )
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
@@ -689,7 +690,7 @@ class Operations:
         self._check_size("A name", answered_by, self._bounds.max_name_characters)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=made, content=content, answered_by=answered_by)
-        accepted = await self._put(key, item, f"answer:{request_id}")
+        accepted = await self._put(key, item, answer_key(request_id))
         return Answered(request_id=request_id, answer_id=made, duplicate=accepted.duplicate)
 
     async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:

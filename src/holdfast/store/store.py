@@ -117,6 +117,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     promotes: tuple[Promotion, ...] = ()
     opens: tuple[RequestRow, ...] = ()
     closes: tuple[RequestId, ...] = ()
+    """Rejected if an answer to one of them was accepted that the unit does not promote: what was accepted counts."""
     segments: tuple[Segment, ...] = ()
     drops_segments: bool = False
     """The message in flight is in `events` now (or will not be): its segments go."""
@@ -158,6 +159,17 @@ class Rejected(msgspec.Struct, frozen=True):
 
 HEAD_MOVED: Final = "the head has moved"
 """The reason of a unit that supposed another head."""
+
+
+def answer_key(request_id: RequestId) -> str:
+    """What the answer to a request is called in the inbox: the first to be put under it is the one that counts."""
+    return f"answer:{request_id}"
+
+
+def answer_waits(request_id: RequestId) -> str:
+    """The reason of a unit that would close a request over an answer that was accepted and that it does not promote."""
+    return f"an answer to request {request_id} waits"
+
 
 Outcome = Committed | FenceMissed | Rejected
 

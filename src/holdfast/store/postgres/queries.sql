@@ -123,6 +123,14 @@ SELECT given.number
      WHERE owner = given.owner AND session = given.session AND sequence = given.sequence AND state = 'accepted')
     AS inbox;
 
+-- name: waiting_answers
+SELECT given.number, inbox.sequence
+  FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS given (owner, session, item_key, number)
+  CROSS JOIN LATERAL (
+    SELECT sequence FROM holdfast.inbox
+     WHERE owner = given.owner AND session = given.session AND item_key = given.item_key AND state = 'accepted')
+    AS inbox;
+
 -- name: promote
 UPDATE holdfast.inbox SET state = given.state, outcome = given.outcome
   FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[])

@@ -14,7 +14,17 @@ from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import PARTS, commit_units
 from holdfast.store.postgres.text import to_store
-from holdfast.store.store import HEAD_MOVED, Committed, FenceMissed, Outcome, Rejected, Segment, Unit
+from holdfast.store.store import (
+    HEAD_MOVED,
+    Committed,
+    FenceMissed,
+    Outcome,
+    Rejected,
+    Segment,
+    Unit,
+    answer_key,
+    answer_waits,
+)
 
 TOOLS_BETWEEN: Final = "\x1f"
 
@@ -143,6 +153,7 @@ class Units:
             holding = await self._lock(link, holding)
             holding = await self._create(link, holding)
             holding = await self._still_waiting(link, holding)
+            holding = await self._without_answers(link, holding)
         written = await self._write(link, holding)
         for group in written:
             for job in group.jobs:
@@ -186,6 +197,21 @@ class Units:
             else:
                 left.append(group)
         return left
+
+    async def _without_answers(self, link: Link, groups: list[Group]) -> list[Group]:
+        """Those that close no request over an answer which was accepted meanwhile."""
+        closed = [(group, request_id) for group in groups for request_id in group.unit.closes]
+        if not closed:
+            return groups
+        wanted = [(*group.key, answer_key(request_id)) for group, request_id in closed]
+        late: dict[int, str] = {}
+        for number, sequence in await link.rows("waiting_answers", *_columns(3, wanted)):
+            group, request_id = closed[number - 1]
+            if sequence not in [promotion.sequence for promotion in group.unit.promotes]:
+                late[id(group)] = answer_waits(request_id)
+        for group in [found for found in groups if id(found) in late]:
+            await self._explain(link, [group], late[id(group)])
+        return [group for group in groups if id(group) not in late]
 
     async def _write(self, link: Link, groups: list[Group]) -> list[Group]:
         """The one statement. Those that it wrote."""

@@ -77,6 +77,9 @@ RETURNING log;
 SELECT 1 FROM inbox INDEXED BY inbox_waiting
  WHERE owner = ?1 AND session = ?2 AND sequence = ?3 AND state = 'accepted';
 
+-- name: waiting_answer
+SELECT sequence FROM inbox WHERE owner = ?1 AND session = ?2 AND item_key = ?3 AND state = 'accepted';
+
 -- name: promote
 UPDATE inbox INDEXED BY inbox_waiting SET state = ?4, outcome = ?5
  WHERE owner = ?1 AND session = ?2 AND sequence = ?3 AND state = 'accepted';

@@ -14,7 +14,18 @@ from holdfast.store import crash_points
 from holdfast.store.sqlite import annotation_rows, task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
-from holdfast.store.store import HEAD_MOVED, Committed, FenceMissed, Key, Outcome, Rejected, Segment, Unit
+from holdfast.store.store import (
+    HEAD_MOVED,
+    Committed,
+    FenceMissed,
+    Key,
+    Outcome,
+    Rejected,
+    Segment,
+    Unit,
+    answer_key,
+    answer_waits,
+)
 
 _SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
 _ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?)")
@@ -200,6 +211,11 @@ class Units:
         for promotion in unit.promotes:
             if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
                 return Rejected(f"inbox item {promotion.sequence} no longer waits")
+        promoted = {promotion.sequence for promotion in unit.promotes}
+        for request_id in unit.closes:
+            found = self._db.execute(SQL["waiting_answer"], (*job.key, answer_key(request_id))).fetchone()
+            if found is not None and found[0] not in promoted:
+                return Rejected(answer_waits(request_id))
         return None
 
     def _create(self, unit: Unit) -> SessionNow:

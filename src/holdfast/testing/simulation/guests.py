@@ -40,13 +40,19 @@ class Guest:
 
     @property
     def is_attached(self) -> bool:
-        return self.process is not None and self.process.machine.state == "running"
+        """A process that is told to stop closes its connections first."""
+        process = self.process
+        return process is not None and process.machine.state == "running" and not process.is_stopping
 
     async def visit(self, until: float) -> None:
         """Come, stay for a while, leave and come back. Once it has cleared up it stays."""
         loop, chance = self._world.loop, self._world.chance
         while not self._world.is_over:
-            up = [process for process in self._fleet.up() if process.machine.state == "running"]
+            up = [
+                process
+                for process in self._fleet.up()
+                if process.machine.state == "running" and not process.is_stopping
+            ]
             if up and await self._attach(chance.choice(up)):
                 leaves_at = loop.time() + chance.uniform(0.5, 6.0)
                 while self.is_attached and (loop.time() < leaves_at or loop.time() > until):

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from holdfast.events.ids import TurnId
 from holdfast.events.inbox import Stop
 from holdfast.store.store import (
@@ -317,6 +319,18 @@ class InboxConformance:
         assert refused(await reply(store)) == "request_closed"
         assert await store.requests(KEY) == await store.requests(KEY, answered=True) == ()
         assert await store.receipt(KEY, f"answer:{REQUEST}") is None
+
+    async def test_a_request_is_not_closed_over_an_answer_that_was_accepted(self, store: Store) -> None:
+        """A turn that is given up must take in what came meanwhile: its sender was told that it counts."""
+        lease = await asking(store)
+        item = accepted(await reply(store)).item
+        closing = Unit(key=KEY, fence=lease.fence, closes=(REQUEST,), status="idle")
+        assert isinstance(await store.commit(closing), Rejected)
+        row = await store.row(KEY)
+        assert row is not None
+        assert row.status == "waiting"
+        taking_in = replace(closing, promotes=(Promotion(item.sequence, "answered"),))
+        assert isinstance(await store.commit(taking_in), Committed)
 
     async def test_an_answer_after_a_stop_is_refused(self, store: Store) -> None:
         await asking(store)

@@ -15,6 +15,8 @@ from holdfast.store.store import (
     Rejected,
     Segment,
     Unit,
+    answer_key,
+    answer_waits,
 )
 from holdfast.testing.simulation.memory import tasks
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord, Written
@@ -49,6 +51,11 @@ def _refusal(unit: Unit, session: SessionRecord | None, process: str) -> Outcome
     for promotion in unit.promotes:
         if promotion.sequence not in waiting:
             return Rejected(f"inbox item {promotion.sequence} no longer waits")
+    promoted = {promotion.sequence for promotion in unit.promotes}
+    for request_id in unit.closes:
+        found = session.inbox.get(answer_key(request_id))
+        if found is not None and found.waits and found.item.sequence not in promoted:
+            return Rejected(answer_waits(request_id))
     return None
 
 
