@@ -164,15 +164,19 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
-    async def until(self, text: str, *, times: int = 1) -> str:
+    async def until(self, text: str, *, times: int = 1, after: str = "") -> str:
+        """Wait until a text was drawn so often, counted behind the last place of `after`."""
         async with asyncio.timeout(SECONDS):
-            while self.text.count(text) < times:
+            while self._drawn(after).count(text) < times:
                 self._came.clear()
                 try:
                     await self._came.wait()
                 except asyncio.CancelledError:
                     raise AssertionError(f"{text!r} did not come ({times} times): {self.text[-3000:]}") from None
         return self.text
+
+    def _drawn(self, after: str) -> str:
+        return self.text.rpartition(after)[2] if after else self.text
 
     async def ended(self) -> int:
         async with asyncio.timeout(SECONDS):

@@ -147,6 +147,7 @@ async def test_ctrl_c_stops_the_turn_and_the_next_message_works(place: Place) ->
         valve.opened.set()
         terminal.type("and now?\r")
         await terminal.until("You said and now?.")
+        await terminal.until("── ready", after="You said and now?.")
         terminal.type("\x03")
         await terminal.until("Press Ctrl-C again to leave")
         terminal.type("\x03")
