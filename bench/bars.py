@@ -424,7 +424,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_append_20",
         probe="cluster_appends",
-        what="PostgreSQL: appends of 20 producers, against the bare driver with the same fenced statement",
+        what="PostgreSQL: appends of 20 producers, against the bare driver with a fenced statement",
         unit="times",
         at_least=0.7,
     ),
