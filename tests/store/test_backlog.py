@@ -62,12 +62,11 @@ async def test_on_postgresql_units_wait_for_room(postgres_url: str) -> None:
 
 async def test_a_unit_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:
     backlog = Backlog(max_jobs=1)
-    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    backlog.add(1, first)
+    backlog.add(1)
     waiting = [asyncio.ensure_future(backlog.room()) for _ in range(2)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    first.set_result(None)
+    backlog.remove(1, 1)
     await waiting[1]
     assert waiting[0].cancelled()
     await asyncio.sleep(0)

@@ -1,7 +1,9 @@
 """SQLite's files deleted, moved or replaced under a running process: nothing is acknowledged into a lost file."""
 
 import logging
+import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -106,6 +108,44 @@ async def test_no_read_is_answered_from_a_lost_file(
     for _ in range(4):
         assert await refusal(store.row(KEY)) == "store_file_lost"
     assert await refusal(store.backup(path.parent.parent / "backup.db")) == "store_file_lost"
+
+
+HOUR_NS = 3_600_000_000_000
+
+
+def hours_ago() -> int:
+    """A time of change that is far from now and not a whole second."""
+    return time.time_ns() // 1_000_000_000 * 1_000_000_000 - HOUR_NS + 1
+
+
+def date_back(folder: Path, changed_at: int) -> None:
+    os.utime(folder, ns=(changed_at, changed_at))
+
+
+@lost_in_each_way
+async def test_a_folder_that_long_stood_still_is_looked_at_no_less(
+    store: SqliteStore, path: Path, lose: Callable[[Path], None]
+) -> None:
+    date_back(path.parent, hours_ago())
+    await send(store, "kept")
+    lose(path)
+    assert await refusal(send(store, "m")) == "store_file_lost"
+    assert await refusal(store.row(KEY)) == "store_file_lost"
+
+
+@pytest.mark.parametrize(
+    "changed_at",
+    [time.time_ns() // 1_000_000_000 * 1_000_000_000 - HOUR_NS, time.time_ns() + HOUR_NS + 1],
+    ids=["whole_seconds", "after_now"],
+)
+async def test_a_time_of_change_that_need_not_move_on_is_not_trusted(
+    store: SqliteStore, path: Path, changed_at: int
+) -> None:
+    date_back(path.parent, changed_at)
+    await send(store, "kept")
+    move_the_database(path)
+    date_back(path.parent, changed_at)  # As a file system leaves it that takes no notice of so short a time.
+    assert await refusal(send(store, "m")) == "store_file_lost"
 
 
 async def test_a_lost_file_is_not_made_anew(store: SqliteStore, path: Path) -> None:

@@ -8,7 +8,7 @@ what it holds. (On PostgreSQL only units share a writer; other writes wait for a
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from holdfast.store.errors import StoreUnavailable
 
@@ -36,15 +36,16 @@ class Backlog:
     def _is_below(self) -> bool:
         return self.jobs < self._max_jobs and self.bytes < self._max_bytes
 
-    def add(self, size: int, outcome: asyncio.Future[Any]) -> None:
+    def add(self, size: int) -> None:
         self.jobs += 1
         self.bytes += size
-        outcome.add_done_callback(lambda _: self._remove(size))
 
-    def _remove(self, size: int) -> None:
-        self.jobs -= 1
+    def remove(self, jobs: int, size: int) -> None:
+        """So many jobs of so many bytes together have an outcome: a whole batch at once, to keep it cheap."""
+        self.jobs -= jobs
         self.bytes -= size
-        self._call_next()
+        if self._waiting:
+            self._call_next()
 
     def _call_next(self) -> None:
         if self._waiting and not self._waiting[0].done() and self._is_below():

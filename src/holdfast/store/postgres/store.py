@@ -213,7 +213,8 @@ class PostgresStore:
             await self._backlog.room()
             self._refuse_if_closed()
         job = UnitJob(asyncio.get_running_loop().create_future(), unit)
-        self._backlog.add(job.size, job.future)
+        self._backlog.add(job.size)
+        job.future.add_done_callback(lambda _: self._backlog.remove(1, job.size))
         self._flusher.submit(job)
         outcome: Outcome = await job.future
         return outcome

@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,15 @@ SUFFIXES: Final = ("", "-wal", "-shm")
 """The database, its write-ahead log and the index of that log. SQLite keeps all three under the same inodes for as long
 as any connection is open."""
 
+CHANGED_LATER_NS: Final = 50_000_000
+"""A change of the folder that comes this much after another one has another time: file systems take the time from the
+system's clock, which moves on every 10 ms at least."""
+
 Identity = tuple[int, int]
 """Device and inode."""
+
+FolderState = tuple[int, int, int]
+"""Device and inode of the folder, and when a name in it was last made, removed or replaced."""
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +38,11 @@ class DatabaseFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder = os.fspath(path.parent)
         self._names = tuple(os.fspath(path) + suffix for suffix in SUFFIXES)
         self._opened: tuple[Identity | None, ...] | None = None
+        self._unchanged: FolderState | None = None
+        """While the folder is in this state, its names lead to the opened files."""
         self._saying = threading.Lock()
         self._is_lost = False
 
@@ -64,10 +75,16 @@ class DatabaseFiles:
 
     def loss(self) -> StoreUnavailable | None:
         """Why nothing may be acknowledged; None while every name leads to the file that was opened. An inode is not
-        given to another file while this process has it open, so that files put back are known again."""
+        given to another file while this process has it open, so that files put back are known again.
+
+        No name leads elsewhere without a change of the folder, so that one look at the folder mostly will do."""
+        folder = _state(self._folder)
+        if folder is not None and folder == self._unchanged:
+            return None
         is_lost = tuple(_identity(name) for name in self._names) != self._opened
         if is_lost is not self._is_lost:
             self._note(is_lost=is_lost)
+        self._unchanged = None if is_lost or folder is None or not _would_show(folder[2]) else folder
         return _lost(self.path) if is_lost else None
 
     def _note(self, *, is_lost: bool) -> None:
@@ -87,6 +104,19 @@ def _identity(name: str) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _state(folder: str) -> FolderState | None:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _would_show(changed_at: int) -> bool:
+    """Whether a change from now on gets another time. A file system that keeps whole seconds is not trusted."""
+    return changed_at % 1_000_000_000 != 0 and time.time_ns() - changed_at > CHANGED_LATER_NS
 
 
 def _lost(path: Path) -> StoreUnavailable:

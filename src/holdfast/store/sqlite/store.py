@@ -108,6 +108,7 @@ class SqliteStore:
             self._checkpoints,
             self._run_jobs,
             self._units.forget_all,
+            self._settled,
             self._died,
         )
         self._readers = Readers(self._files, self._loop)
@@ -165,6 +166,9 @@ class SqliteStore:
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
+
+    def _settled(self, jobs: int, size: int) -> None:
+        self._backlog.remove(jobs, size)
 
     def _died(self, death: StoreUnavailable) -> None:
         """The writer failed: refuse everything from now on, and let others have the leases."""
@@ -551,7 +555,7 @@ class SqliteStore:
         return self._submit(job)
 
     def _submit(self, job: Job) -> asyncio.Future[Any]:
-        self._backlog.add(job.size, job.future)
+        self._backlog.add(job.size)
         self._writer.submit(job)
         return job.future
 

@@ -6,11 +6,9 @@ the process that just committed neither.
 The turnstile is only about fairness. A process that stands still in it is passed by after a moment; what keeps writes
 apart is SQLite's own lock."""
 
-import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,22 +21,22 @@ PASSED_BY_SECONDS: Final = 10.0
 
 
 class Turnstile:
-    """An OS lock on a folder that all processes of a database know; the system frees it when a process ends."""
+    """An OS lock on a folder that all processes of a database know; the system frees it when a process ends.
+
+    Inside `with turnstile:` this process is the next to get SQLite's lock, unless the turnstile had to be left out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._descriptor: int | None = None
+        self._is_in = False
         self._left_out_until = 0.0
 
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """Inside, this process is the next to get SQLite's lock, unless the turnstile had to be left out."""
-        is_in = self._enter()
-        try:
-            yield
-        finally:
-            if is_in and self._descriptor is not None:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+    def __enter__(self) -> None:
+        self._is_in = self._enter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_in and self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.store import crash_points
@@ -39,6 +40,9 @@ MAX_DEFERRALS: Final = 20
 """How many transactions a job in the background lets pass before it joins one."""
 
 NOT_WRITTEN: Final = None
+
+_IS_BACKGROUND: Final = attrgetter("is_background")
+_SIZE: Final = attrgetter("size")
 
 log = logging.getLogger(__name__)
 
@@ -136,23 +140,10 @@ class Call(Job):
 RunJobs = Callable[[sqlite3.Connection, Sequence[Job]], None]
 
 
-def settle_all(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        job.settle()
-
-
-def settle_in_turn(loop: asyncio.AbstractEventLoop, first: Sequence[Job], others: Sequence[Job], turns: int) -> None:
-    """Those who were told early go first."""
-    settle_all(first)
-    if turns:
-        loop.call_soon(settle_in_turn, loop, (), others, turns - 1)
-    else:
-        settle_all(others)
-
-
 class Writer:
     """The thread, its connection and its queue. `run_jobs` does what the jobs ask, inside a transaction;
-    `rolled_back` hears when it was all for nothing; `died` is called on the event loop if the thread fails, and no job
+    `rolled_back` hears when it was all for nothing; `settled` is called on the event loop with the number of jobs that
+    have an outcome and their bytes together; `died` is called on the event loop if the thread fails, and no job
     is left waiting."""
 
     def __init__(
@@ -163,6 +154,7 @@ class Writer:
         checkpoints: Checkpoints,
         run_jobs: RunJobs,
         rolled_back: Callable[[], None],
+        settled: Callable[[int, int], None],
         died: Callable[[StoreUnavailable], None],
     ) -> None:
         self._files = files
@@ -171,6 +163,7 @@ class Writer:
         self._checkpoints = checkpoints
         self._run_jobs = run_jobs
         self._rolled_back = rolled_back
+        self._settled = settled
         self._died = died
         self._death: StoreUnavailable | None = None
         self._in_hand: list[Job] = []
@@ -236,7 +229,7 @@ class Writer:
         while not stopping:
             jobs, stopping = self._take()
             self._in_hand = jobs
-            if not stopping:
+            if not stopping and any(map(_IS_BACKGROUND, jobs)):
                 jobs = self._in_hand = self._without_background(jobs)
             if not self._is_refused(jobs):
                 jobs = self._do(jobs)
@@ -368,7 +361,7 @@ class Writer:
             if synced is not self._synced:
                 self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
-            with self._turnstile.passing():
+            with self._turnstile:
                 self._begin_in_turn()
         except sqlite3.Error as error:
             raise NotBegun(error) from error
@@ -400,7 +393,7 @@ class Writer:
                 _reach(jobs, "after")
             except Exception as error:
                 raise CommitInDoubt(error) from error
-        self._checkpoints.committed(BATCH_BYTES + sum([job.size for job in jobs]))
+        self._checkpoints.committed(BATCH_BYTES + sum(map(_SIZE, jobs)))
 
     def _roll_back(self) -> None:
         """Leave no transaction open, even if that takes a new connection. Without either the thread can't go on."""
@@ -415,11 +408,24 @@ class Writer:
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         first = [job for job in jobs if job.is_told_early or job.is_follower]
-        others = [job for job in jobs if not (job.is_told_early or job.is_follower)]
+        others = [job for job in jobs if not (job.is_told_early or job.is_follower)] if first else jobs
         try:
-            self._loop.call_soon_threadsafe(settle_in_turn, self._loop, first, others, HEAD_START if first else 0)
+            self._loop.call_soon_threadsafe(self._settle, first, others, HEAD_START if first else 0)
         except RuntimeError:
             pass  # The loop is closed: nobody waits any more.
+
+    def _settle(self, first: Sequence[Job], others: Sequence[Job], turns: int) -> None:
+        """On the event loop. Those who were told early go first."""
+        self._settle_all(first)
+        if turns:
+            self._loop.call_soon(self._settle, (), others, turns - 1)
+        else:
+            self._settle_all(others)
+
+    def _settle_all(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            job.settle()
+        self._settled(len(jobs), sum(map(_SIZE, jobs)))
 
 
 class BatchFailed(Exception):
