@@ -19,7 +19,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos bench docs page screenshots clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos fuzz bench docs page screenshots clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,9 @@ power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget w
 
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers, servers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200
+
+fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30): the parsers that outsiders reach, with whatever they may be sent
+	@$(PLAIN) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
 
 bench: $(TEST_READY) ## Measure against the bars that the README states
 	@$(PLAIN) $(BIN)/python -m bench
