@@ -40,6 +40,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Azure's; None is its route without versions."""
     has_secrets: bool = False
     """It can't be asked without what the client gave with it."""
+    name: str = ""
+    """What the client calls it among several; it is a part of its models' names, as `NAME/MODEL`."""
 
 
 class SessionStarted(Body, frozen=True, tag="session.start"):

@@ -53,7 +53,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a client gave to one session."""
 
     providers: dict[str, ProviderSecrets] = {}
-    """By the very base URL that the session's provider has."""
+    """By the provider that each was given for: see `place_of`."""
     github_token: str | None = None
 
     def __repr__(self) -> str:
@@ -128,11 +128,11 @@ class Credentials:
         self._wake()
 
     async def for_provider(self, key: Key, provider: Provider) -> ProviderSecrets:
-        """What goes to the session's own provider: what was given for that very URL, and nothing else."""
+        """What goes to the session's own provider: what was given for that name and that very URL, and nothing else."""
         if not provider.has_secrets:
             return ProviderSecrets()
         given, kept = await self._look(key)
-        found = given.providers.get(provider.base_url) if given is not None else None
+        found = given.providers.get(place_of(provider)) if given is not None else None
         if found is None:
             await self._lose(key, given, kept)
             raise SecretsUnknown("The key of the session's own provider")
@@ -198,6 +198,11 @@ class Credentials:
         self._headers.end_turn(key)
 
 
+def place_of(provider: Provider) -> str:
+    """Tells providers apart, also two at the same URL. A URL has no space in it: no name can pass for another."""
+    return f"{provider.name} {provider.base_url}" if provider.name else provider.base_url
+
+
 def _values(secrets: Secrets) -> Iterable[str]:
     yield secrets.github_token or ""
     for provider in secrets.providers.values():
@@ -252,8 +257,8 @@ class MessageHeaders:
 
 def check_secrets(secrets: Secrets) -> None:
     """Raises `BadHeader` or `BadBaseUrl`, which repeat none of them."""
-    for base_url, given in secrets.providers.items():
-        host_of(base_url)
+    for place, given in secrets.providers.items():
+        host_of(place.rpartition(" ")[2])
         check_headers(given.headers, may_authorize=True)
         _check_secret("key", given.api_key)
         _check_secret("token", given.bearer_token)

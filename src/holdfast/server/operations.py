@@ -908,6 +908,8 @@ def _model_of_row(bodies: Sequence[Body], provider: Provider | None) -> str | No
     for body in bodies:
         if isinstance(body, SettingsChanged) and (brought := _provider_in(body)) is not None:
             provider, found = brought, OWN_MODEL
+        elif isinstance(body, SettingsChanged) and body.provider is None:
+            provider = None
         elif isinstance(body, ModelChanged):
             found = row_model(body.new_model, provider)
     return found

@@ -1,11 +1,11 @@
 """What a client says when it creates or resumes a session, checked and in our own words."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from holdfast.events.session import ClientTool, Provider
-from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets
+from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets, place_of
 from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
 from holdfast.tools.built_in import HOLDFAST_SHELL
@@ -83,6 +83,7 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             model=self.wire_model or self.model_id,
             api_version=version if isinstance(version, str) else None,
             has_secrets=bool(self.api_key or self.bearer_token or self.headers),
+            name=self.name or "",
         )
 
     def secrets(self) -> ProviderSecrets:
@@ -92,7 +93,7 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class NamedModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A model of one of the client's providers."""
+    """A model of one of the client's providers. It is chosen as `PROVIDER/ID`."""
 
     id: str
     provider: str
@@ -125,15 +126,45 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def own_provider(self) -> ProviderOptions | None:
         """The endpoint that the session's model is asked at, if the client brought one."""
-        if self.provider is not None or not self.providers:
-            return self.provider
-        chosen = next((found for found in self.models or () if found.id == self.model), None)
-        if chosen is None:
-            return self.providers[0]
-        found = next((found for found in self.providers if found.name == chosen.provider), None)
+        return self.provider or self.provider_of(self.model or "")
+
+    def provider_of(self, model: str) -> ProviderOptions | None:
+        """The one of several providers that a model is of: `PROVIDER/ID`, both exactly as they were given. None: it is
+        none of theirs. Raises `Invalid` for a model that the provider was not said to have."""
+        name, _, model_id = model.partition("/")
+        found = next((found for found in self.providers or () if found.name == name), None)
         if found is None:
-            raise Invalid("provider_unknown", f"The model {chosen.id} is of {chosen.provider}, which is not given.")
-        return msgspec.structs.replace(found, wire_model=chosen.wire_model or chosen.id)
+            return None
+        for known in self.models or ():
+            if (known.provider, known.id) == (name, model_id):
+                return msgspec.structs.replace(found, wire_model=known.wire_model or known.id)
+        raise Invalid(
+            "model_unknown", f"The provider {name} was given without a model {model_id!r}: add it to `models`."
+        )
+
+    def going_on_with(self, provider: Provider | None, model: str | None) -> Self:
+        """A client that brings the session's own provider again, and names no model, means the session's model."""
+        if self.model is not None or provider is None or not provider.name:
+            return self
+        is_brought = any(found.name == provider.name for found in self.providers or ())
+        return msgspec.structs.replace(self, model=model) if is_brought else self
+
+    def check_providers(self) -> None:
+        """Raises `Invalid` for providers and models that could be mistaken for one another."""
+        names = [found.name for found in self.providers or ()]
+        if self.provider is not None and names:
+            raise Invalid("providers_invalid", "Give `provider` or `providers`, not both.")
+        for name in names:
+            if not name or "/" in name or not name.isprintable():
+                raise Invalid("providers_invalid", "Each of `providers` needs a name, printable and without a slash.")
+            if names.count(name) > 1:
+                raise Invalid("providers_invalid", f"There are two providers called {name}; a name can be used once.")
+        models = [(found.provider, found.id) for found in self.models or ()]
+        for provider, model_id in models:
+            if provider not in names:
+                raise Invalid("provider_unknown", f"The model {model_id} is of {provider}, which is not given.")
+            if models.count((provider, model_id)) > 1:
+                raise Invalid("providers_invalid", f"The model {provider}/{model_id} is given twice.")
 
     def secrets(self) -> Secrets | None:
         """What the client entrusts to the session; None: nothing."""
@@ -141,8 +172,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         has_secrets = brought is not None and brought.provider().has_secrets
         if not has_secrets and self.git_hub_token is None:
             return None
-        providers = {brought.base_url: brought.secrets()} if brought is not None else {}
-        return Secrets(providers=providers, github_token=self.git_hub_token)
+        return Secrets(providers=secrets_of(brought), github_token=self.git_hub_token)
 
     def client_tools(self, built_in: frozenset[str]) -> tuple[ClientTool, ...]:
         names = [found.name for found in self.tools or ()]
@@ -178,6 +208,11 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.available_tools is None or bool(patterns & set(self.available_tools))
 
 
+def secrets_of(*brought: ProviderOptions | None) -> dict[str, ProviderSecrets]:
+    """What was given with each provider, bound to it."""
+    return {place_of(found.provider()): found.secrets() for found in brought if found is not None}
+
+
 def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) -> SessionParams:
     """Raises `Invalid` for a value of a wrong type, and `ModelNotUsable` for a provider or a secret that is of no use:
     before anything of it is written."""
@@ -190,6 +225,9 @@ def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) ->
             "sandbox_unsupported",
             "Clients don't choose the sandbox of commands; whoever starts the runtime does. Leave sandboxConfig out.",
         )
+    found.check_providers()
+    if found.provider is not None:
+        found = msgspec.structs.replace(found, provider=msgspec.structs.replace(found.provider, name=None))
     brought, secrets = found.own_provider(), found.secrets()
     if brought is not None:
         check_provider(brought.provider())

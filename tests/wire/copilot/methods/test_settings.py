@@ -100,14 +100,14 @@ async def test_the_models_are_listed_with_auto_before_them(session: Session) -> 
 
 async def test_a_model_of_the_clients_other_provider_is_asked_there(desk: Desk, client: Client) -> None:
     session = await client.session(
-        model="a",
+        model="one/a",
         providers=[
             {"name": "one", "baseUrl": "https://one.example/v1", "apiKey": "key-one"},
             {"name": "two", "baseUrl": "https://two.example/v1", "apiKey": "key-two"},
         ],
         models=[{"id": "a", "provider": "one"}, {"id": "b", "provider": "two", "wireModel": "b-wire"}],
     )
-    assert (await session.ask("model.switchTo", modelId="b"))["modelId"] == "b"
+    assert (await session.ask("model.switchTo", modelId="two/b"))["modelId"] == "two/b"
     state = await desk.runtime.operations.state(desk.key(session))
     assert state.provider is not None
     assert (state.provider.base_url, state.provider.model) == ("https://two.example/v1", "b-wire")

@@ -8,11 +8,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.events import codec
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, Position, SessionId, random_id
 from holdfast.events.request import UserInputRequested
 from holdfast.events.session import ClientTool, Provider, SettingsChanged
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
+from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import Answer
 from holdfast.server.copilot.projection import Projection, WireEvent, iso, still_said
@@ -37,6 +39,8 @@ async def create(call: Call) -> Any:
         options = await _options(call, key, params)
         made = await call.service.operations.create_if_missing(key.owner, options, key.session)
         before = None if made else await call.service.operations.state(key)
+        if before is not None:
+            params = params.going_on_with(before.provider, before.model)
         attached, row = await _placed(call, key, params, before, lambda: _made(call, key, params, before))
     if made:
         call.service.announce("created", key, call.service.about(row))
@@ -53,9 +57,11 @@ async def resume(call: Call) -> Any:
             before = await call.service.operations.state(key)
         except NotFound as error:
             raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
+        params = params.going_on_with(before.provider, before.model)
         call.service.operations.check_settings(await _settings(call, key, params, before))
-        model = await _model(call, params) if params.model is not None else before.model
-        work = lambda: _resumed(call, params, model, pending)  # noqa: E731
+        if params.model is not None:
+            await choose(call.service.models, params, before, params.model)
+        work = lambda: _resumed(call, params, pending)  # noqa: E731
         attached, row = await _placed(call, key, params, before, work)
     return Answer(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
 
@@ -97,7 +103,6 @@ async def _made(call: Call, key: Key, params: SessionParams, before: State | Non
 async def _resumed(
     call: Call,
     params: SessionParams,
-    model: str | None,
     pending: list[tuple[OpenRequest, ToolCall]],
 ) -> None:
     key, service = call.key, call.service
@@ -106,12 +111,17 @@ async def _resumed(
     async def settings(state: State) -> SettingsChanged:
         return await _settings(call, key, params, state)
 
+    async def switched(state: State) -> list[Body]:
+        model, provider = await choose(service.models, params, state, params.model)
+        changed = UNSET if provider == state.provider else provider
+        return changes(state, model, SettingsChanged(provider=changed))
+
     resumed = await service.presence.resume(
         key, arrival, continue_pending_work=params.continue_pending_work, settings=settings
     )
     await _entrust(call, key, params, resumed.state.provider)
-    if model is not None and model != resumed.state.model:
-        await service.operations.change_model(key, model)
+    if params.model is not None:
+        await service.operations.change(key, switched)
     if params.continue_pending_work:
         for request, found in await service.presence.deliverable(key, arrival.tools):
             if request.kind == "client_tool":
@@ -170,7 +180,7 @@ async def _options(call: Call, key: Key, params: SessionParams) -> SessionOption
     brought = params.own_provider()
     return SessionOptions(
         own_token=params.git_hub_token is not None,
-        model=await _model(call, params),
+        model=(await choose(service.models, params, None, params.model))[0],
         system_message=params.system_message.text() if params.system_message else None,
         working_directory=directory,
         tools=params.built_in_tools(service.settings.built_in),
@@ -236,17 +246,6 @@ def _directory(call: Call, given: str | None) -> str:
     if found is None:
         raise Invalid("directory_not_found", f"The working directory {given} does not exist. Name one that does.")
     return str(found)
-
-
-async def _model(call: Call, params: SessionParams) -> str:
-    """A provider of the client's own knows what models it has."""
-    brought = params.own_provider()
-    if brought is None:
-        return await call.service.models.chosen(params.model)
-    name = params.model or brought.model_id or brought.wire_model
-    if name is None:
-        raise Invalid("model_missing", "With a provider of your own, say which model to ask for.")
-    return name
 
 
 async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider | None) -> None:

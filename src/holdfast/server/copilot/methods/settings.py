@@ -8,13 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.events.body import Body
-from holdfast.events.session import Mode, ModelChanged, Provider, SettingsChanged
+from holdfast.events.session import Mode, Provider, SettingsChanged
 from holdfast.models.credentials import Secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.methods.tools import offer_again
-from holdfast.server.copilot.options import ProviderOptions, SessionParams, parsed
+from holdfast.server.copilot.model_choice import changes, choose
+from holdfast.server.copilot.options import ProviderOptions, SessionParams, parsed, secrets_of
 from holdfast.server.copilot.projection import shown_model
 from holdfast.server.errors import Invalid
 from holdfast.session.state import State
@@ -96,9 +97,10 @@ async def switch_model(call: Call) -> Any:
         nonlocal model, said
         model, provider = await _switched(call, attached.params, state, name)
         said = _said(state, model, effort)
-        return _changed(state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
+        return changes(state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
 
     await call.service.operations.change(attached.key, switched)
+    attached.params = msgspec.structs.replace(attached.params, model=name)
     return {
         "status": "applied",
         "deferred": False,
@@ -128,22 +130,19 @@ async def _switched(
     call: Call, params: SessionParams, state: State, name: str
 ) -> tuple[str, Provider | UnsetType | None]:
     """What the session calls a model that its client names, and where that is asked if it is elsewhere."""
-    if any(found.id == name for found in params.models or ()):
-        chosen = msgspec.structs.replace(params, model=name)
-        brought = chosen.own_provider()
-        assert brought is not None
-        check_provider(brought.provider())  # Of those that the client brought only the first one asked was.
+    # With a single provider, another model is asked for there by its name.
+    several = msgspec.structs.replace(params, provider=None)
+    model, provider = await choose(call.service.models, several, state, name)
+    if isinstance(provider, Provider) and provider.name:
+        check_provider(provider)  # Of those that the client brought only the first one asked was.
         await _entrust(call, params, *(params.providers or ()))
-        return name, brought.provider()
-    if state.provider is not None:
-        return name, msgspec.structs.replace(state.provider, model=None)
-    return await call.service.models.chosen(name), UNSET
+    return model, provider
 
 
 async def _entrust(call: Call, params: SessionParams, *brought: ProviderOptions | None) -> None:
     """Keep the keys of all these providers: the one that was asked so far still is, until the change is written."""
-    known = {found.base_url: found.secrets() for found in brought if found is not None}
-    await call.service.credentials.put(call.key, Secrets(providers=known, github_token=params.git_hub_token))
+    secrets = Secrets(providers=secrets_of(*brought), github_token=params.git_hub_token)
+    await call.service.credentials.put(call.key, secrets)
 
 
 def _said(state: State, model: str, effort: str | None) -> str:
@@ -151,14 +150,6 @@ def _said(state: State, model: str, effort: str | None) -> str:
     if state.model is None or state.model == model:
         return f"Model changed to: {shown_model(model)}{after}"
     return f"Model changed from {shown_model(state.model)} to {shown_model(model)}{after}"
-
-
-def _changed(state: State, model: str | None, settings: SettingsChanged) -> list[Body]:
-    """Records to be written together: no step is made with a half of them."""
-    bodies: list[Body] = [settings] if settings != SettingsChanged() else []
-    if model is not None and model != state.model:
-        bodies.append(ModelChanged(new_model=model, previous_model=state.model))
-    return bodies
 
 
 # The options
@@ -193,12 +184,12 @@ async def update_options(call: Call) -> Any:
             client_name=UNSET if wanted.client_name is None else wanted.client_name,
             provider=provider,
         )
-        return _changed(state, model, settings)
+        return changes(state, model, settings)
 
     if wanted.available_tools is not None or wanted.excluded_tools is not None:
         await offer_again(call, attached, params)
     await call.service.operations.change(attached.key, updated)
-    attached.params = params
+    attached.params = params if wanted.model is None else msgspec.structs.replace(params, model=wanted.model)
     attached.member.streaming = bool(params.streaming)
     return {"success": True, "pluginHookCount": 0}
 
@@ -213,9 +204,10 @@ def _merged(attached: Attached, wanted: Options) -> SessionParams:
     }
     if wanted.ask_user_disabled is not None:
         given["request_user_input"] = attached.member.answers_questions and not wanted.ask_user_disabled
-    return msgspec.structs.replace(
-        attached.params, **{name: value for name, value in given.items() if value is not None}
-    )
+    changed = {name: value for name, value in given.items() if value is not None}
+    if wanted.provider is not None:
+        changed |= {"providers": None, "models": None}
+    return msgspec.structs.replace(attached.params, **changed)
 
 
 async def _model_of(
