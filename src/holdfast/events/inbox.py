@@ -40,6 +40,8 @@ class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     feedback: str = ""
     rules: tuple[str, ...] = ()
     """What is approved beyond this once, if not the rule that the request names."""
+    place: str | None = None
+    """Where it is approved for later sessions as well: a directory, or everywhere (the empty one). None: it is not."""
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="client_tool"):
@@ -63,6 +65,10 @@ class Answer(Payload, frozen=True, tag="answer"):
     answer_id: str
     content: PermissionAnswer | ToolAnswer | QuestionAnswer
     answered_by: str = ""
+
+    def says_the_same(self, other: "Answer") -> bool:
+        """Whether the two may share an id. Who sends it does not matter."""
+        return self.content == other.content
 
 
 StopCause = Literal["stopped", "suspended", "not continued"]

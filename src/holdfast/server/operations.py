@@ -569,11 +569,14 @@ class Operations:
         *,
         feedback: str = "",
         rules: tuple[str, ...] = (),
+        place: str | None = None,
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
+        """`place`: where it is to be allowed for later sessions as well, which the caller is to `grant` afterwards.
+        It is a part of what was answered: under the same id a wider answer is another one."""
         self._check_rules(rules)
-        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules)
+        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
     async def grant(self, key: Key, place: str, rules: tuple[str, ...]) -> None:

@@ -1,13 +1,16 @@
 """One call of `put`, as every store takes it."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.events import codec
 from holdfast.events.inbox import Item, Stop, UnknownItem
-from holdfast.store.store import Key
+from holdfast.store.store import Key, Refused
 from holdfast.store.turn_limits import TurnLimits
+
+REUSED: Final = Refused("id_reused", "This id was already used for something else. Use a new one.")
+"""What other content under a used id gets: nothing of it counts."""
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):

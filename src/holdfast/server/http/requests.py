@@ -43,7 +43,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     at most 16,000,000 bytes in UTF-8, as the result of any tool has."""
 
     answer_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
-    """The same id again gets the same receipt. Any other answer is refused once one was accepted."""
+    """The same answer under the same id again gets the same receipt. Anything else is refused once one was accepted:
+    under another id as `answered_already`, under the same one as `id_reused`."""
     decision: Literal["approve", "approve_for_session", "approve_always", "deny"] | UnsetType = UNSET
     """`approve_always` holds for this session, and for those that are made later in its working directory."""
     everywhere: bool = False
@@ -161,6 +162,7 @@ class RequestRoutes:
             DECISIONS["approve_always"],
             feedback=given.feedback,
             rules=given.rules,
+            place=place,
             answer_id=given.answer_id,
             answered_by=identity.name,
         )

@@ -19,7 +19,7 @@ from holdfast.events.inbox import (
     TaskNews,
     ToBackground,
 )
-from holdfast.store.putting import Put
+from holdfast.store.putting import REUSED, Put
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
@@ -60,7 +60,7 @@ def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accept
     receipt, original = inbox_item(found[:7]), found[7] if found[7] is not None else found[6]
     if isinstance(asked.item, Answer) and isinstance(receipt.item, Answer):
         if receipt.item.answer_id == asked.item.answer_id:
-            return Accepted(receipt, duplicate=True)
+            return Accepted(receipt, duplicate=True) if asked.item.says_the_same(receipt.item) else REUSED
         who = f" by {receipt.item.answered_by}" if receipt.item.answered_by else ""
         return Refused("answered_already", f"This was already answered{who}.")
     if original == asked.payload:
@@ -69,7 +69,7 @@ def _again(db: sqlite3.Connection, asked: Put, found: tuple[Any, ...]) -> Accept
         waits = receipt.state == "accepted" and _waits_still(db, asked)
         items = tuple(inbox_item(row) for row in removed)
         return Accepted(receipt, duplicate=True, removed=items, waits_for_slot=waits)
-    return Refused("id_reused", "This id was already used for something else. Use a new one.")
+    return REUSED
 
 
 def _waits_still(db: sqlite3.Connection, asked: Put) -> bool:

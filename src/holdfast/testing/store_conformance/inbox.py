@@ -5,7 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from holdfast.events.ids import TurnId
-from holdfast.events.inbox import Stop
+from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, Stop
 from holdfast.store.store import (
     Accepted,
     Committed,
@@ -289,6 +289,25 @@ class InboxConformance:
         late = await reply(store, answer("b", by="bob"))
         assert isinstance(late, Refused)
         assert (late.code, "ann" in late.message) == ("answered_already", True)
+
+    async def test_another_answer_under_a_used_id_is_refused_and_the_first_one_stands(self, store: Store) -> None:
+        lease = await asking(store)
+        said = answer("a")
+        first = accepted(await reply(store, said))
+        for content in (
+            PermissionAnswer(decision="approved-for-session"),
+            PermissionAnswer(decision="approved", rules=("shell",)),
+            PermissionAnswer(decision="approved", place=""),
+            QuestionAnswer(answer="approved"),
+        ):
+            assert refused(await reply(store, replace(said, content=content))) == "id_reused"
+        again = accepted(await reply(store, replace(said, answered_by="bob")))
+        assert (again.item, again.duplicate) == (first.item, True), "who sends it again does not matter"
+        taking_in = (Promotion(first.item.sequence, "answered"),)
+        closing = Unit(key=KEY, fence=lease.fence, closes=(REQUEST,), promotes=taking_in)
+        assert isinstance(await store.commit(closing), Committed)
+        late = replace(said, content=PermissionAnswer(decision="approved-for-session"))
+        assert refused(await reply(store, late)) == "id_reused", "also once it was taken up"
 
     async def test_an_answered_request_asks_nobody_any_more(self, store: Store) -> None:
         await asking(store)

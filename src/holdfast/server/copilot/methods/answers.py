@@ -110,6 +110,7 @@ async def handle_permission(call: Call) -> Any:
             DECISIONS[kind],
             feedback=str(result.get("feedback") or ""),
             rules=rules,
+            place=place if granted else None,
         )
     except (Conflict, NotFound):
         return {"success": False}

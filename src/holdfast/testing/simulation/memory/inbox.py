@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop, UnknownItem
-from holdfast.store.putting import Put
+from holdfast.store.putting import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.testing.simulation.memory.order import Admission
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
@@ -46,11 +46,11 @@ def _admission(db: Database, session: SessionRecord, asked: Put) -> Admission:
 def _again(db: Database, session: SessionRecord, asked: Put, found: InboxRecord) -> Accepted | Refused:
     if isinstance(asked.item, Answer) and isinstance(found.item.item, Answer):
         if found.item.item.answer_id == asked.item.answer_id:
-            return Accepted(found.item, duplicate=True)
+            return Accepted(found.item, duplicate=True) if asked.item.says_the_same(found.item.item) else REUSED
         who = f" by {found.item.item.answered_by}" if found.item.item.answered_by else ""
         return Refused("answered_already", f"This was already answered{who}.")
     if found.original != codec.encode_item(asked.item):
-        return Refused("id_reused", "This id was already used for something else. Use a new one.")
+        return REUSED
     stop = asked.item_key if isinstance(asked.item, Stop) else asked.stop_first
     removed = sorted(
         (each for each in session.inbox.values() if stop is not None and each.removed_by == stop),
