@@ -1,6 +1,7 @@
 """Events to state. Folding a prefix and then the rest gives what folding the whole gives.
 
-Every log can be folded: an event that makes no sense where it stands changes what it can and nothing else.
+Every log can be folded: an event that makes no sense where it stands changes what it can and nothing else. The time
+that a legal log takes grows with the number of its events and no faster: logs come from other people, too.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,6 @@ from holdfast.session.notices import notice_text
 from holdfast.session.state import (
     Call,
     Failure,
-    HistoryItem,
     IllegalTransition,
     Note,
     OpenRequest,
@@ -43,12 +43,18 @@ def fold(events: Iterable[Event], onto: State | None = None) -> State:
     """The state after these events; `onto` is changed in place."""
     state = State() if onto is None else onto
     for event in events:
-        apply(state, event)
+        _apply(state, event)
+    if state.cuts:
+        state.cut_history()
     return state
 
 
 def apply(state: State, event: Event) -> None:
     """Take one event in. Those at or before the head are known already and change nothing."""
+    fold((event,), state)
+
+
+def _apply(state: State, event: Event) -> None:
     if event.position <= state.head:
         return
     state.head = event.position
@@ -85,16 +91,14 @@ def restored(data: bytes | None) -> State | None:
         return None
 
 
-def images_left(state: State) -> list[Position]:
-    """The events whose images a state lacks that began as a snapshot."""
-    return [each.images_at for each in _pictured(state) if each.images_at is not None and not each.images]
+def images_left(state: State) -> dict[Position, Person | Call]:
+    """What lacks its images in a state that began as a snapshot, by the position of the event that has them."""
+    return {each.images_at: each for each in _pictured(state) if each.images_at is not None and not each.images}
 
 
-def put_images_back(state: State, event: Event) -> None:
+def put_images_back(pictured: Person | Call, event: Event) -> None:
     if isinstance(event.body, (message.UserMessage, tool.ToolCompleted)):
-        for each in _pictured(state):
-            if each.images_at == event.position:
-                each.images = event.body.images
+        pictured.images = event.body.images
 
 
 def _pictured(state: State) -> list[Person | Call]:
@@ -122,7 +126,7 @@ def _take(state: State, body: Body, event: Event) -> None:
         case session.SessionInfo(info_type=info_type):
             state.no_worker_noted = state.no_worker_noted or info_type == NO_WORKER
         case session.Truncated():
-            state.history = [item for item in state.history if _outlives(item, body.kept)]
+            _rewound(state, body.kept)
         case turn.TurnStarted():
             state.no_worker_noted = False
             state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
@@ -182,11 +186,12 @@ def _settings_changed(state: State, body: session.SettingsChanged) -> None:
             setattr(state, name, list(value) if name == "allow" else value)
 
 
-def _outlives(item: HistoryItem, kept: Position) -> bool:
-    """What a rewind leaves: all up to there, and what became since of the tasks that were started up to there."""
-    if isinstance(item, Note) and item.task_started is not None:
-        return item.task_started <= kept
-    return item.position <= kept
+def _rewound(state: State, kept: Position) -> None:
+    """Note a rewind, for `cut_history`. One that went further back than this leaves nothing that this would take."""
+    while state.cuts and state.cuts[-1][1] >= kept:
+        state.cuts.pop()
+    if not state.cuts or state.cuts[-1][0] < len(state.history):
+        state.cuts.append((len(state.history), kept))
 
 
 def _task_started(state: State, body: task.TaskStarted, event: Event) -> None:
@@ -268,6 +273,7 @@ def _answered(state: State, body: message.AssistantMessage, position: Position) 
     blocks = [block for block in body.blocks if isinstance(block, message.ToolCallBlock)]
     calls = [Call(block.tool_call_id, block.name, block.arguments) for block in blocks]
     state.history.append(Reply(position, body.message_id, text, calls, body.interrupted))
+    state.calls_open = state.calls_open or bool(calls)
     if state.turn and not body.interrupted:
         state.turn.failure = None
         state.turn.failures_since_answer = 0
@@ -299,8 +305,8 @@ INTERRUPTED = "The execution of this tool, or a previous tool was interrupted."
 
 def _close_calls(state: State) -> None:
     """A call that its step left open never gets a result: the model was, or will be, told so."""
-    for item in reversed(state.history):
-        if isinstance(item, Reply):
-            for call in item.unfinished():
-                call.result = INTERRUPTED
-            return
+    if state.calls_open:
+        state.calls_open = False
+        reply = state.last_reply()
+        for call in reply.unfinished() if reply else ():
+            call.result = INTERRUPTED

@@ -12,6 +12,7 @@ is, and must be readable.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -134,8 +135,8 @@ class Note(msgspec.Struct, tag="note"):
     """For the news of a task: where its start stands. What goes back to a place after that does not undo the news."""
 
 
-class Reply(msgspec.Struct, tag="reply"):
-    """The model's answer in one step, with the results of the calls that it made."""
+class Reply(msgspec.Struct, tag="reply", dict=True):
+    """The model's answer in one step, with the results of the calls that it made. Its calls stay the same ones."""
 
     position: Position
     message_id: MessageId
@@ -144,13 +145,25 @@ class Reply(msgspec.Struct, tag="reply"):
     interrupted: bool = False
 
     def call(self, tool_call_id: ToolCallId) -> Call | None:
-        return next((call for call in self.calls if call.tool_call_id == tool_call_id), None)
+        """The call of that id; the first, if a model gave several the same."""
+        return self._by_id.get(tool_call_id)
+
+    @cached_property
+    def _by_id(self) -> Mapping[ToolCallId, Call]:
+        return {call.tool_call_id: call for call in reversed(self.calls)}
 
     def unfinished(self) -> list[Call]:
         return [call for call in self.calls if call.result is None]
 
 
 HistoryItem = Person | Note | Reply
+
+
+def outlives(item: HistoryItem, kept: Position) -> bool:
+    """What a rewind leaves: all up to there, and what became since of the tasks that were started up to there."""
+    if isinstance(item, Note) and item.task_started is not None:
+        return item.task_started <= kept
+    return item.position <= kept
 
 
 class RunningTask(msgspec.Struct):
@@ -240,6 +253,11 @@ class State(msgspec.Struct):
     allow: list[str] = []
     place_rules: tuple[str, ...] = ()
     history: list[HistoryItem] = []
+    cuts: list[tuple[int, Position]] = []
+    """Rewinds that the history does not show yet, within a fold: of so many items from the start, those stay that
+    outlive a rewind to that position. Both numbers rise from one to the next. It is empty whenever a fold is over."""
+    calls_open: bool = True
+    """Whether the last reply may have calls that its step left open."""
     turn: Turn | None = None
     turns: int = 0
     """How many were started."""
@@ -260,9 +278,28 @@ class State(msgspec.Struct):
 
     def reply(self) -> Reply | None:
         """The message of the step whose tools are running."""
-        if self.phase not in (Phase.RUNNING_TOOLS, Phase.WAITING):
-            return None
-        return next((item for item in reversed(self.history) if isinstance(item, Reply)), None)
+        return self.last_reply() if self.phase in (Phase.RUNNING_TOOLS, Phase.WAITING) else None
+
+    def last_reply(self) -> Reply | None:
+        """The reply that stands last in the history. In a log that the runtime wrote it is near the end while it is of
+        any interest: looking for it does not grow with the session."""
+        since = self.cuts[-1][0] if self.cuts else 0
+        for index in range(len(self.history) - 1, since - 1, -1):
+            if isinstance(found := self.history[index], Reply):
+                return found
+        if self.cuts:
+            self.cut_history()
+            return self.last_reply()
+        return None
+
+    def cut_history(self) -> None:
+        """Let the history show all rewinds, in one go however many they were."""
+        left, start = [], 0
+        for end, kept in self.cuts:
+            left += [item for item in self.history[start:end] if outlives(item, kept)]
+            start = end
+        self.history = left + self.history[start:]
+        self.cuts = []
 
 
 def same_call_key(block: ToolCallBlock | Call) -> str:

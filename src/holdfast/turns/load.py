@@ -66,9 +66,9 @@ async def folded_whole(store: Store, loaded: Loaded, claiming: asyncio.Future[An
     left = images_left(state)
     if left and claiming is not None:
         await asyncio.shield(claiming)  # They may be large: the claim is to be counted first.
-    for position in left:
+    for position, pictured in left.items():
         for event in await store.events_after(loaded.row.key, Position(position - 1), limit=1):
-            put_images_back(state, event)
+            put_images_back(pictured, event)
     return Folded(
         row=loaded.row,
         state=state,

@@ -1,0 +1,131 @@
+"""Resource bombs: small or allowed input that is made to cost much. Costs are counted in operations and in turns that
+others get meanwhile, never in seconds; `python -m bench` measures those."""
+
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from holdfast.events import message, task, tool, turn
+from holdfast.events.body import Body
+from holdfast.events.ids import MessageId, Position, TaskId, ToolCallId
+from holdfast.events.session import Truncated
+from holdfast.session.fold import apply, dump, fold
+from holdfast.session.state import Phase, State, next_phase
+from tests.session.logs import STARTED, TURN, at, call, result, said, step, step_ended, task_started, turn_ended, user
+
+# Folding
+
+
+def operations(work: Callable[[], object]) -> int:
+    """How many steps of the interpreter this takes."""
+    found = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal found
+        frame.f_trace_opcodes = True
+        found += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def turn_of(*bodies: Body) -> list[Body]:
+    return [turn.TurnStarted(turn_id=TURN), *bodies, turn_ended()]
+
+
+def truncations_that_keep_all(n: int) -> Iterable[Body]:
+    yield from turn_of(*(user(id=f"u{number}") for number in range(n)))
+    yield from (Truncated(kept=Position(n + 2)) for _ in range(n))
+
+
+def truncations_between_turns(n: int) -> Iterable[Body]:
+    yield from turn_of(*(user(id=f"u{number}") for number in range(n)))
+    for _ in range(n):
+        yield Truncated(kept=Position(n + 2))
+        yield from turn_of(step(1), said(call("c")), result("c"), step_ended(1))
+
+
+def tasks(n: int) -> list[Body]:
+    started = [task_started(f"t{number}") for number in range(n)]
+    return turn_of(step(1), said(call("c1")), *started, result("c1"), step_ended(1))
+
+
+def told(number: int, kind: task.NoticeKind = "completed") -> Body:
+    return task.TaskNotified(notice=task.TaskNotice(task_id=TaskId(f"t{number}"), kind=kind, command="make"))
+
+
+def truncations_that_news_outlives(n: int) -> Iterable[Body]:
+    yield from tasks(1)
+    yield from (told(0, "stalled") for _ in range(n))
+    yield from (Truncated(kept=Position(2 * n - number)) for number in range(n))
+
+
+def truncations_that_take_one_note_each(n: int) -> Iterable[Body]:
+    yield from tasks(n)
+    yield from (told(number) for number in reversed(range(n)))
+    yield from (Truncated(kept=Position(4 + number)) for number in reversed(range(n)))
+
+
+def turns_without_an_answer(n: int) -> Iterable[Body]:
+    for number in range(n):
+        yield from turn_of(user(id=f"u{number}"))
+
+
+def steps_without_an_answer(n: int) -> Iterable[Body]:
+    steps = [body for number in range(n) for body in (step(number), step_ended(number))]
+    yield from turn_of(*(user(id=f"u{number}") for number in range(n)), *steps)
+
+
+def calls_of_one_answer(n: int) -> Iterable[Body]:
+    calls = [call(f"c{number}") for number in range(n)]
+    attempts = [tool.ToolAttempted(tool_call_id=ToolCallId(f"c{number}"), attempt=1) for number in range(n)]
+    results = [result(f"c{number}") for number in range(n)]
+    yield from turn_of(step(1), said(*calls), *attempts, *results, step_ended(1))
+
+
+def failed_calls(n: int) -> Iterable[Body]:
+    failed = message.CallFailed(
+        message_id=MessageId("m"), attempt=1, error_code="x", message="x", retryable=True, retry_after_ms=None
+    )
+    yield from turn_of(user(), step(1), *[failed] * n, step_ended(1))
+
+
+LOGS = [
+    truncations_that_keep_all,
+    truncations_between_turns,
+    truncations_that_news_outlives,
+    truncations_that_take_one_note_each,
+    turns_without_an_answer,
+    steps_without_an_answer,
+    calls_of_one_answer,
+    failed_calls,
+]
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_folding_twice_as_many_events_takes_twice_as_many_operations(log: Callable[[int], Iterable[Body]]) -> None:
+    short, long = (at([STARTED, *log(size)]) for size in (150, 300))
+    phase = Phase.IDLE
+    for event in long:
+        phase = next_phase(phase, event.body)  # Nobody could import what is illegal.
+    assert operations(lambda: fold(long)) < 2.3 * operations(lambda: fold(short))
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_what_is_left_by_a_rewind_is_the_same_event_by_event_and_in_one_go(
+    log: Callable[[int], Iterable[Body]],
+) -> None:
+    events = at([STARTED, *log(20)])
+    state = State()
+    for event in events:
+        apply(state, event)
+    assert dump(fold(events)) == dump(state)
