@@ -1,17 +1,21 @@
 """Resource bombs: small or allowed input that is made to cost much. Costs are counted in operations and in turns that
 others get meanwhile, never in seconds; `python -m bench` measures those."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, Position, TaskId, ToolCallId
 from holdfast.events.session import Truncated
+from holdfast.server import json_bounds
+from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
 from holdfast.session.fold import apply, dump, fold
 from holdfast.session.state import Phase, State, next_phase
 from tests.session.logs import STARTED, TURN, at, call, result, said, step, step_ended, task_started, turn_ended, user
@@ -129,3 +133,85 @@ def test_what_is_left_by_a_rewind_is_the_same_event_by_event_and_in_one_go(
     for event in events:
         apply(state, event)
     assert dump(fold(events)) == dump(state)
+
+
+# JSON
+
+
+def places(data: bytes) -> list[int]:
+    """Brackets and commas outside of strings, one byte at a time."""
+    found, is_inside, at = [], False, 0
+    while at < len(data):
+        byte = data[at : at + 1]
+        if is_inside:
+            at += byte == b"\\"
+            is_inside = byte != b'"'
+        elif byte == b'"':
+            is_inside = True
+        elif byte in b"[]{},":
+            found.append(at)
+        at += 1
+    return found
+
+
+@pytest.mark.parametrize("piece", [2, 3, 7, 1 << 16])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {'a\\"[': [1, "x,\\\\", {"": '"\\'}]},
+        ["\\" * 7, "]" * 30, "x" * 50, ["é\n", {}]],
+        "x" * 40 + '"[\\' * 9,
+        [[[], {}], {"k": [0.5, None]}],
+    ],
+)
+def test_brackets_are_found_wherever_pieces_are_cut(value: Any, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_bounds, "PIECE_BYTES", piece)
+    data = msgspec.json.encode(value)
+    assert [found for found in json_bounds.tokens(data) if found >= 0] == places(data)
+
+
+COSTLY = {
+    "values": (b"[" + b"[]," * 2_000_000 + b"0]", "json_too_costly"),
+    "texts": (b"[" + b'"",' * 2_000_000 + b"0]", "json_too_costly"),
+    "keys": (b'{"a":0' + b',"b":0' * 1_000_000 + b"}", "json_too_costly"),
+    "depth": (b"[" * 4_000_000, "json_too_deep"),
+    "escapes": (b'"' + b"\\n" * 4_000_000 + b'"', "json_too_costly"),
+    "wide text": (b'"\xf0\x9f\x98\x80' + b"x" * 8_000_000 + b'"', "json_too_large"),
+    "escaped wide text": (b'"\\ud83d\\ude00' + b"x" * 8_000_000 + b'"', "json_too_large"),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_json_that_is_costly_to_read_is_refused_unread(name: str) -> None:
+    data, code = COSTLY[name]
+    with pytest.raises(TooCostly) as refused:
+        for _ in json_bounds.counting(data, BODY):
+            pass
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'"' + b"x" * 13_000_000 + b'"',
+        b'"' + b"[{,\\\\" * 900_000 + b'"',
+        b"[" + b'"a",' * 99_000 + b"0]",
+        b"[" * 64 + b"]" * 64,
+        b'"' * 4_000_000,
+        b'"' + b'\\"' * 900_000,
+    ],
+)
+async def test_others_get_turns_while_large_json_is_counted(data: bytes) -> None:
+    turns, is_over = 0, False
+
+    async def tick() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    await json_bounds.check(data, JsonBounds())
+    is_over = True
+    await ticking
+    assert turns >= min(len(data), 1_900_000) // json_bounds.PIECE_BYTES // 2

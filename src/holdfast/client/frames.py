@@ -2,10 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from holdfast.events.tool import MAX_RESULT_JSON_BYTES
-
-MAX_FRAME_BYTES: Final = MAX_RESULT_JSON_BYTES
-"""No event is larger than one with the result of a tool: a longer frame is none of a server of ours."""
+MAX_FRAME_BYTES: Final = 97_000_000
+"""No event is larger than one with the result of a tool, of which JSON may write each byte as six; logs of earlier
+releases have results of up to 16 MB. A longer frame is none of a server of ours."""
 
 
 class Frame(NamedTuple):

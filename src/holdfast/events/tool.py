@@ -10,13 +10,14 @@ ToolError = Literal[
     "failed", "denied", "rejected", "interrupted", "unknown_tool", "invalid_arguments", "timeout", "too_large"
 ]
 
-MAX_RESULT_BYTES: Final = 16_000_000
+MAX_RESULT_BYTES: Final = 10_000_000
 """The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. A client's answer is such a
 result, so every surface takes one of this size."""
 
-MAX_RESULT_JSON_BYTES: Final = 6 * MAX_RESULT_BYTES + 1_000_000
-"""The largest JSON message that carries one result: JSON writes a byte of text as up to six (a backslash, `u0000`), and
-the rest of the message is small. Request bodies, frames and streams that may hold a result are bounded by this."""
+MAX_RESULT_JSON_BYTES: Final = 14_000_000
+"""The largest JSON message with a result that a surface takes: pictures of that size fit, which take up a third more
+there, and text, of which JSON writes some bytes as two or three. It is read in one go, so `server/json_bounds.py` also
+bounds what is in it."""
 
 
 class ToolStarted(Body, frozen=True, tag="tool.execution_start"):

@@ -10,7 +10,7 @@ from holdfast.store.store import Loaded, Row, Store
 
 PAGE_EVENTS: Final = 1_000
 PAGE_BYTES: Final = 4 << 20
-"""One event alone may be larger: a tool result has up to 16 MB."""
+"""One event alone may be larger: a tool result has up to 10 MB."""
 
 SMALL_EVENTS: Final = 500
 SMALL_BYTES: Final = 256 << 10

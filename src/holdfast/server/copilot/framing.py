@@ -16,6 +16,9 @@ from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 MAX_FRAME_BYTES: Final = MAX_RESULT_JSON_BYTES
 """The result of a client's tool fits, and so does a message with several attached images."""
 
+MAX_MENDED_BYTES: Final = 500_000
+"""Text with half a character in it is mended in messages of up to this size: it takes much longer than reading."""
+
 MAX_HEADER_LINE_BYTES: Final = 1024
 MAX_HEADER_LINES: Final = 16
 """Clients send one or two header lines."""
@@ -57,7 +60,8 @@ class FrameReader:
         length = self._length or 0
         if len(self._buffer) < length:
             return None
-        body = bytes(self._buffer[:length])
+        with memoryview(self._buffer) as held:
+            body = bytes(held[:length])
         del self._buffer[:length]
         self._length, self._lines, self._body_follows = None, 0, False
         return body
@@ -108,7 +112,7 @@ def decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if b"\\ud" not in body.lower():
+        if len(body) > MAX_MENDED_BYTES or b"\\ud" not in body.lower():
             raise NotJson(str(error)) from None
     # A lone surrogate: legal JSON, which JavaScript and Python write, and which only this slower reader takes.
     try:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.models.errors import ModelNotUsable
 from holdfast.server.copilot.framing import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import OperationError
+from holdfast.server.json_bounds import BODY, PIECE_BYTES, TooCostly, check, counting
 from holdfast.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,8 @@ class Peer:
         self._waiting: set[asyncio.Task[None]] = set()
         self._by_id: dict[Any, asyncio.Task[None]] = {}
         self._stalled: asyncio.TimerHandle | None = None
+        self._counting: asyncio.Task[None] | None = None
+        self._is_all_read = False
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._ending: asyncio.Task[None] | None = None
@@ -204,7 +207,9 @@ class Peer:
 
     def ended(self) -> None:
         """The other side sends nothing more. It may still read the answers to what it asked before."""
-        self._end("the client closed it")
+        self._is_all_read = True
+        if self._counting is None:
+            self._end("the client closed it")
 
     def lost(self) -> None:
         """Nothing can be sent any more."""
@@ -217,7 +222,7 @@ class Peer:
 
     def _work_off(self) -> None:
         """Take what was read, until there is no whole message left or enough is at work."""
-        while self.is_open and len(self._at_work) < MAX_AT_WORK:
+        while self.is_open and self._counting is None and len(self._at_work) < MAX_AT_WORK:
             try:
                 body = self._frames.next()
             except BadFraming as error:
@@ -227,9 +232,28 @@ class Peer:
             if body is None:
                 self._read_on()
                 return
-            self._take(body)
-        if self.is_open:
+            if len(body) <= PIECE_BYTES:
+                self._take(body, counted=False)
+            else:
+                self._wire.pause_reading()
+                self._counting = self._loop.create_task(self._take_large(body))
+        if self.is_open and self._counting is None:
             self._stop_reading()
+
+    async def _take_large(self, body: bytes) -> None:
+        """Others get turns while it is counted whether a large message can be read; what came after it waits."""
+        try:
+            await check(body)
+            self._take(body, counted=True)
+        except TooCostly as error:
+            self._refuse(None, RpcError(PARSE_ERROR, str(error)))
+        finally:
+            self._counting = None
+            if self.is_open:
+                self._wire.resume_reading()
+                self._work_off()
+            if self._is_all_read and self._counting is None:
+                self._end("the client closed it")
 
     def _stop_reading(self) -> None:
         if self._stalled is None:
@@ -249,9 +273,14 @@ class Peer:
         self._read_on()
         self._work_off()
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: bytes, *, counted: bool) -> None:
         try:
+            for _ in () if counted else counting(body, BODY):
+                pass
             message = decoded(body)
+        except TooCostly as error:
+            self._refuse(None, RpcError(PARSE_ERROR, str(error)))
+            return
         except NotJson as error:
             self._refuse(None, RpcError(PARSE_ERROR, f"The message is not JSON: {error}"))
             return
@@ -411,6 +440,8 @@ class Peer:
 
     async def _end_requests(self) -> None:
         """What was read is still done, and what only waited is not."""
+        if self._counting is not None:
+            self._counting.cancel()
         at_work, waiting = set(self._at_work), set(self._waiting)
         for task in waiting:
             task.cancel()

@@ -20,7 +20,7 @@ from holdfast.events.turn import TurnStarted
 from holdfast.server.ai_sdk.message import Message, conversation
 from holdfast.server.ai_sdk.sent import Meant, Words
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.http.chat_bodies import MAX_BODY_BYTES, ChatBody, ChatQuery, HistoryQuery, Queued
+from holdfast.server.http.chat_bodies import BODY_BOUNDS, MAX_BODY_BYTES, ChatBody, ChatQuery, HistoryQuery, Queued
 from holdfast.server.http.chat_request import ChatRequest
 from holdfast.server.http.endpoint import Endpoint, Handler, routes_of
 from holdfast.server.http.identity import Identity
@@ -120,7 +120,7 @@ class Chat:
 
     async def _body(self, request: Request) -> ChatBody:
         self._service.streams.check(self._service.identity(request))
-        return await read_body(request, ChatBody, limit=MAX_BODY_BYTES)
+        return await read_body(request, ChatBody, limit=MAX_BODY_BYTES, bounds=BODY_BOUNDS)
 
     async def _take(self, request: Request, key: Key, body: ChatBody, meant: Meant) -> Response:
         asked = ChatRequest(self._service, request, key)

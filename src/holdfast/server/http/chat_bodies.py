@@ -12,11 +12,15 @@ from holdfast.server.ai_sdk.chunks import DataQueued
 from holdfast.server.ai_sdk.sent import Id, Meant, Trigger, UiMessage, Words, meant
 from holdfast.server.errors import Invalid
 from holdfast.server.http.message_options import MessageOptions
+from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.operations import DeliveryChoice
 
-MAX_BODY_BYTES: Final = 8_000_000 + MAX_RESULT_JSON_BYTES
+MAX_BODY_BYTES: Final = MAX_RESULT_JSON_BYTES
 """A client sends its whole conversation each time, of which only the end is looked at: that may be the result of one of
 its tools."""
+
+BODY_BOUNDS: Final = JsonBounds(values=200_000)
+"""Most of the conversation is passed over unread."""
 
 MAX_CLIENT_TOOLS: Final = 128
 

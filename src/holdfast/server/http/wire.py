@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -12,9 +11,7 @@ from starlette.responses import Response
 
 from holdfast.events.codec import to_bytes
 from holdfast.server.http.errors import ApiError
-
-MAX_JSON_DEPTH: Final = 64
-"""No value of ours is nested half as deep; a parser that is given a million brackets runs out of stack."""
+from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly, check
 
 PASSED_OVER_BYTES: Final = 16_000_000
 """Of a body that is too long so much more is read and thrown away: who is still sending does not hear the answer."""
@@ -28,9 +25,6 @@ LARGE_BODIES_BYTES: Final = 400_000_000
 A client that may send one may send many at once, and a process without memory would end the sessions of all."""
 
 HANGING_UP: Final = {"connection": "close"}
-
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -46,9 +40,15 @@ def nothing() -> Response:
     return Response(status_code=204)
 
 
-async def read_body(request: Request, kind: type[T], *, limit: int) -> T:
-    """The request's body as a value of that type. No body at all is the same as an empty object."""
-    return parse(await read_bytes(request, limit=limit) or b"{}", kind)
+async def read_body(request: Request, kind: type[T], *, limit: int, bounds: JsonBounds = BODY) -> T:
+    """The request's body as a value of that type. No body at all is the same as an empty object. What would take long,
+    or much memory, to read is refused first."""
+    body = await read_bytes(request, limit=limit) or b"{}"
+    try:
+        await check(body, bounds)
+    except TooCostly as error:
+        raise ApiError(422, error.code, str(error)) from error
+    return parse(body, kind)
 
 
 class LargeBodies:
@@ -113,8 +113,6 @@ async def _read_bytes(request: Request, limit: int, grow: Callable[[int], None])
 
 def parse(body: bytes, kind: type[T]) -> T:
     """JSON as a value of that type; an unknown field, a wrong type or no JSON at all is refused."""
-    if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH and depth(body) > MAX_JSON_DEPTH:
-        raise ApiError(422, "json_too_deep", f"JSON is nested at most {MAX_JSON_DEPTH} levels deep here.")
     try:
         found: T = _decoder(kind).decode(body)
     except msgspec.ValidationError as error:
@@ -134,17 +132,6 @@ def read_query(request: Request, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise ApiError(422, "invalid", f"{error} of the query.") from error
     return found
-
-
-def depth(body: bytes) -> int:
-    """How deep brackets are nested; counting ends just beyond what is allowed."""
-    level = deepest = 0
-    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", body)):
-        level += 1 if bracket[0] in b"[{" else -1
-        deepest = max(deepest, level)
-        if deepest > MAX_JSON_DEPTH:
-            break
-    return deepest
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
