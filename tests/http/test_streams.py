@@ -39,13 +39,9 @@ class Connection:
 class World:
     def __init__(self, *, per_owner: int = 10) -> None:
         self.clock = ManualClock()
-        self.valid = True
-        self.streams = Streams(self.clock, per_owner=per_owner, is_valid=self._is_valid)
+        self.streams = Streams(self.clock, per_owner=per_owner)
         self.frames: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self.closed = asyncio.Event()
-
-    async def _is_valid(self, identity: Identity) -> bool:
-        return self.valid
 
     async def told(self) -> AsyncGenerator[bytes, None]:
         try:
@@ -131,17 +127,6 @@ async def test_fault_35_a_client_that_takes_nothing_is_let_go_of(world: World) -
     assert connection.aborted.is_set()
     await telling
     assert world.frames.qsize() == 3, "the rest was never taken from the log"
-
-
-async def test_whoever_may_no_longer_read_is_broken_off(world: World) -> None:
-    connection = Connection()
-    telling = world.opened(connection)
-    await pass_time(world, 4)
-    assert not connection.aborted.is_set()
-    world.valid = False
-    await pass_time(world, 4)
-    assert connection.aborted.is_set()
-    await telling
 
 
 async def test_all_of_them_are_broken_off_at_once(world: World) -> None:

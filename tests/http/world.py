@@ -107,7 +107,7 @@ class Done(NamedTuple):
 class Place:
     """A database and a working directory of a test's own, and the commands on them."""
 
-    def __init__(self, folder: Path, model: Model | None = None) -> None:
+    def __init__(self, folder: Path, model: Model | None = None, **environ: str) -> None:
         self.data = folder / "data"
         self.work = folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
@@ -117,6 +117,7 @@ class Place:
             "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
             "PYTHONUTF8": "1",
             "HOLDFAST_TITLES": "words",
+            **environ,
         }
 
     async def run(self, *words: str, **environ: str) -> Done:

@@ -21,6 +21,7 @@ from holdfast.server.http.access import Access
 from holdfast.server.http.gate import Gate, Names
 from holdfast.server.http.openapi import openapi_route
 from holdfast.server.http.service import Service
+from holdfast.server.http.watch import Watch
 
 
 def api_routes(service: Service) -> list[Route]:
@@ -46,5 +47,6 @@ def application(service: Service, names: Names) -> ASGIApp:
     """What a web server is given."""
     found = api_routes(service)
     router = Router([*found, openapi_route(found)], redirect_slashes=False)
-    gate = Gate(router, names=names, identities=service.identities)
+    watch = Watch(service.clock, service.identities.is_valid)
+    gate = Gate(router, names=names, identities=service.identities, watch=watch)
     return Access(gate, clock=service.clock, observer=service.observer, accesses=service.accesses)

@@ -21,6 +21,7 @@ from holdfast.server.http.identity import Identities
 from holdfast.server.http.page import ASSETS
 from holdfast.server.http.service import IDENTITY
 from holdfast.server.http.streams import ABORT
+from holdfast.server.http.watch import Watch, not_known
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,11 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class Gate:
     """The outermost application."""
 
-    def __init__(self, behind: ASGIApp, *, names: Names, identities: Identities) -> None:
+    def __init__(self, behind: ASGIApp, *, names: Names, identities: Identities, watch: Watch) -> None:
         self._behind = behind
         self._names = names
         self._identities = identities
+        self._watch = watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,13 +85,15 @@ class Gate:
             if scope["method"] == "OPTIONS":
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sender.send)
                 return
-        if scope["path"] not in PUBLIC and not scope["path"].startswith(ASSETS):
-            identity = await self._identities.identify(_bearer(headers))
-            if identity is None:
-                raise _not_known()
-            scope[IDENTITY] = identity
         scope["app"] = self  # Then what Starlette has to say of an address comes here as an error.
-        await self._behind(scope, receive, sender.send)
+        if scope["path"] in PUBLIC or scope["path"].startswith(ASSETS):
+            return await self._behind(scope, receive, sender.send)
+        identity = await self._identities.identify(_bearer(headers))
+        if identity is None:
+            raise not_known()
+        scope[IDENTITY] = identity
+        async with self._watch.over(identity):
+            await self._behind(scope, receive, sender.send)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         name = _host_name(headers.get("host", ""))
@@ -201,16 +205,6 @@ def _foreign() -> ApiError:
         403,
         "origin_not_allowed",
         "Web pages of other origins may not use this server. If one should, name it in HOLDFAST_ALLOWED_ORIGINS.",
-    )
-
-
-def _not_known() -> ApiError:
-    return ApiError(
-        401,
-        "not_signed_in",
-        "Show who asks, with the header `Authorization: Bearer …`: the token that `holdfast serve` printed, or an API "
-        "key.",
-        headers={"www-authenticate": "Bearer"},
     )
 
 

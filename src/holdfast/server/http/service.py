@@ -104,7 +104,7 @@ class Service:
         self._check_model = check_model
         self.redis_state = redis_state
         self.rates = Rates(clock, per_minute=settings.follow_ups_per_minute)
-        self.streams = Streams(clock, per_owner=settings.streams_per_owner, is_valid=identities.is_valid)
+        self.streams = Streams(clock, per_owner=settings.streams_per_owner)
         self.is_draining = False
 
     async def figures(self) -> str:

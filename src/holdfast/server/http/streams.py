@@ -7,7 +7,7 @@ Who reads slowly holds up nobody: what is not taken waits in the log, not in mem
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -42,10 +42,9 @@ class BrokenOff(Exception):
 class Streams:
     """One per process."""
 
-    def __init__(self, clock: Clock, *, per_owner: int, is_valid: Callable[[Identity], Awaitable[bool]]) -> None:
+    def __init__(self, clock: Clock, *, per_owner: int) -> None:
         self._clock = clock
         self._per_owner = per_owner
-        self._is_valid = is_valid
         self._open: set[EventStream] = set()
         self._owners: Counter[str] = Counter()
         self._pulse: asyncio.Task[None] | None = None
@@ -87,21 +86,11 @@ class Streams:
         """One task for all streams, while there are any."""
         while self._open:
             await self._clock.sleep(LOOK_SECONDS)
-            known: dict[Identity, bool] = {}
             for stream in tuple(self._open):
-                if stream.identity not in known:
-                    known[stream.identity] = await self._still_valid(stream.identity)
-                if known[stream.identity] and not stream.is_stalled():
-                    stream.fill_silence()
-                else:
+                if stream.is_stalled():
                     stream.abort()
-
-    async def _still_valid(self, identity: Identity) -> bool:
-        try:
-            return await self._is_valid(identity)
-        except Exception:
-            log.warning("could not look whether a reader may still read", exc_info=True)
-            return True
+                else:
+                    stream.fill_silence()
 
 
 class EventStream(Response):
