@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
-PURE = {"events"}
+PURE = {"events", "shell_grammar"}
 SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "observing"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
 ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
@@ -20,6 +20,7 @@ ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "event_loop": set(),
+    "shell_grammar": set(),
     "events": set(),
     "session": PURE,
     "store": PURE,

@@ -85,7 +85,59 @@ def test_a_rule_for_one_command_does_not_cover_a_second_one_behind_it(command: s
 
 def test_a_rule_may_say_itself_that_commands_are_chained() -> None:
     assert verdict("shell", "make | tee log", "shell(make | tee *)") == "allow"
+    assert verdict("shell", "make|tee 'a b'", "shell(make | tee *)") == "allow"
     assert verdict("shell", "make | tee log; rm x", "shell(make | tee *)") == "ask"
+    assert verdict("shell", "make && tee log", "shell(make | tee *)") == "ask"
+    assert verdict("shell", "make | tee log | tee x", "shell(make | tee *)") == "ask"
+    assert verdict("shell", "make '| tee log'", "shell(make* | tee *)") == "ask", "that is one command"
+
+
+def test_a_chain_is_covered_if_each_of_its_commands_is() -> None:
+    rules = ("shell(git *)", "shell(ls *)", "shell(ls)", "shell(make)")
+    assert verdict("shell", "git status && ls -la | ls docs; git log\nls x", *rules) == "allow"
+    assert verdict("shell", "git status && ls", *rules) == "allow", "it may be run with any arguments, and without"
+    assert verdict("shell", "make", *rules) == "allow"
+    assert verdict("shell", "git status && make", *rules) == "ask", "just that text was approved"
+    assert verdict("shell", "git status && rm x", *rules) == "ask"
+    assert verdict("shell", "git status > x", *rules) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo ${x:=$'\\x60id\\x3ePWN\\x60'}${x@P}",
+        "echo $HOME",
+        "echo ~",
+        "echo *",
+        "echo {a,b}",
+        "echo a # b",
+        "echo a\r",
+        "echo 2>&1",
+        "X=1 echo a",
+    ],
+)
+def test_a_pattern_never_covers_what_is_not_certain(command: str) -> None:
+    patterns = ("shell(echo *)", "shell(* *)", "shell(*echo*)", "bash(e*)", "*(echo*)", "shell(?*)", "shell([!x]*)")
+    assert verdict("shell", command, *patterns, tool="bash") == "ask"
+    assert verdict("shell", command, f"shell({command.replace('*', '[*]')})") == "allow", "just this text"
+
+
+@pytest.mark.parametrize(
+    ("command", "rule", "expected"),
+    [
+        ("git   status", "shell(git s*)", "allow"),
+        ("'git' \"status\"", "shell(git s*)", "allow"),
+        ("git 'push --dry-run'", "shell(git push *)", "ask"),
+        ("git push x\\ --dry-run", "shell(git push * --dry-run)", "ask"),
+        ("'git push' x", "shell(git push *)", "ask"),
+        ("git commit -m 'a b'", "shell(git commit -m 'a*')", "allow"),
+        ('git commit -m "a b"', "shell(git commit -m 'a*')", "allow"),
+        ("git  status", "shell(git status)", "ask"),
+        ("'git' status", "shell(git status)", "ask"),
+    ],
+)
+def test_a_pattern_sees_the_words_and_not_how_they_are_written(command: str, rule: str, expected: Verdict) -> None:
+    assert verdict("shell", command, rule) == expected
 
 
 def test_what_lies_outside_needs_a_rule_that_names_it_or_everything() -> None:

@@ -270,7 +270,10 @@ def test_what_is_approved_in_one_directory_is_approved_in_no_other(home: Path) -
         rule = session_rule(ask, "exec")
         assert [allows(rule, other) for other in asks] == [number == other for other in range(len(asks))]
         assert not any(allows(rule, other) for other in forged)
-    assert [allows("shell(rm *)", ask) for ask in asks] == [True, True, True], "a pattern is for all of them"
+        assert not allows("shell(rm *)", ask), "which files that would be is not in its text"
+    plain = [asked(exec_tool, home, command="rm -rf x", work_dir=place) for place in places]
+    assert [allows("shell(rm *)", ask) for ask in plain] == [True, True, True], "a pattern is for all of them"
+    assert [allows("shell(rm * (in docs) )", ask) for ask in plain] == [False, True, False]
 
 
 @pytest.mark.parametrize(("work_dir", "why"), [("gone", "No such file"), ("a.txt", "Not a directory")])

@@ -1,17 +1,21 @@
 """What people are told about a command. When in doubt, nothing is read-only and nothing can be approved for good."""
 
-import shutil
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from copilot.generated.session_events import PermissionRequestShell
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.tools.shell_permissions import RUNS_OTHERS, shell_ask, understand
+from holdfast.shell_grammar import OTHER_BUILTINS, RESERVED_WORDS
+from holdfast.tools.shell_permissions import (
+    CAN_RUN_OTHERS,
+    RUNS_OTHERS,
+    WITH_SUBCOMMANDS,
+    can_be_widened,
+    shell_ask,
+    understand,
+)
 
 
 def read(command: str, description: str = "") -> PermissionRequestShell:
@@ -24,12 +28,9 @@ def commands(command: str) -> dict[str, bool]:
 
 
 def test_a_request_has_all_that_the_client_expects() -> None:
-    asked = shell_ask("git push origin main && curl https://example.org/x?a=1", "Publish it")
-    assert (asked.kind, asked.subject, asked.inside) == (
-        "shell",
-        "git push origin main && curl https://example.org/x?a=1",
-        True,
-    )
+    command = "git push origin main && curl 'https://example.org/x?a=1'"
+    asked = shell_ask(command, "Publish it")
+    assert (asked.kind, asked.subject, asked.inside) == ("shell", command, True)
     wire = PermissionRequestShell.from_dict(asked.details)
     assert wire.full_command_text == asked.subject
     assert wire.intention == "Publish it"
@@ -48,18 +49,17 @@ def test_a_request_has_all_that_the_client_expects() -> None:
         ("ls -la docs | grep x", {"ls": True, "grep": True}),
         ("cd docs && ls; pwd\nwhoami", {"cd": True, "ls": True, "pwd": True, "whoami": True}),
         ("rm -rf docs || echo no", {"rm": False, "echo": True}),
-        ("sleep 1 & wait", {"sleep": True, "wait": False}),
         ("./ls x", {"./ls": False}),
         ("/bin/ls", {"/bin/ls": False}),
         ("'my program' --flag", {"my program": False}),
         ("git -C docs status", {"git": False}),
         ("git 'log'", {"git log": False}),
-        ("npm test |& tail -5", {"npm test": False, "tail": True}),
+        ("npm test | tail -5", {"npm test": False, "tail": True}),
+        ("npm test 2>&1 | tail -5", {"npm test": False, "tail": True}),
         ("echo 'a; rm -rf /' \"&& rm\" \\; rm", {"echo": True}),
-        ("echo a#b # rm -rf /\nls", {"echo": True, "ls": True}),
-        ("ec\\\nho hi", {"echo": True}),
-        ("echo $HOME *.txt {a,b} ~ a=b", {"echo": True}),
-        ("echo \"$HOME costs 5$\" '$(rm)' '`rm`'", {"echo": True}),
+        ("echo a#b HEAD~1 a=b", {"echo": True}),
+        ("echo \\\n hi", {"echo": True}),
+        ("echo 'costs 5$' '$(rm)' '`rm`'", {"echo": True}),
         ('echo "a\\$(b) \\`c\\`"', {"echo": True}),
         ("ls;ls;ls", {"ls": True}),
         ("make&&make test", {"make": False}),
@@ -113,6 +113,18 @@ def test_the_programs_that_a_command_starts_are_named(command: str, found: dict[
         "alias ls=rm\nls",
         "export PATH=.; ls",
         "time ls",
+        "sleep 1 & wait",
+        "wait",
+        "npm test |& tail -5",
+        "echo a # rm -rf /\nls",
+        "ec\\\nho hi",
+        "echo $HOME",
+        'echo "$HOME"',
+        "echo *.txt",
+        "echo {a,b}",
+        "echo ~",
+        "A=b ls",
+        "echo ${x:=$'\\x60id\\x3ePWN\\x60'}${x@P}",
         "# nothing",
         ";",
         "> file",
@@ -177,11 +189,12 @@ def test_a_variable_that_is_set_for_a_command_makes_it_doubtful() -> None:
 
 
 def test_paths_that_it_may_touch_are_listed_once() -> None:
-    command = "cp /etc/passwd ../x ~/y ./z docs/a docs/a word --file=/tmp/f -o/x https://a.b/c 2> errors/log"
+    command = "cp /etc/passwd ../x ./z docs/a docs/a word --file=/tmp/f -o/x https://a.b/c 2> errors/log"
     assert read(command).possible_paths == [
-        "errors/log", "/etc/passwd", "../x", "~/y", "./z", "docs/a", "/tmp/f",
+        "errors/log", "/etc/passwd", "../x", "./z", "docs/a", "/tmp/f",
     ]  # fmt: skip
-    assert read("echo $(cat /etc/passwd | tee '../x')").possible_paths == ["/etc/passwd", "../x"]
+    rough = "echo $(cat /etc/passwd | tee '../x') ~/y --file=/tmp/f"
+    assert read(rough).possible_paths == ["/etc/passwd", "../x", "~/y", "/tmp/f"]
 
 
 def test_lists_are_short_however_long_the_command_is() -> None:
@@ -200,49 +213,41 @@ def test_whatever_is_asked_there_is_something_to_show(command: str) -> None:
         assert not found.understood
 
 
-PIECES = [
-    "a",
-    "b",
-    "a1",
-    "$",
-    "'",
-    '"',
-    "\\",
-    ";",
-    "&",
-    "&&",
-    "|",
-    "||",
-    ">",
-    "<",
-    "2>",
-    ">&",
-    "#",
-    "=",
-    "*",
-    "!",
-    "\n",
-    "\t",
-]
-PIECES += [" ", "{a,b}", "$a", "-"]
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        *sorted(RUNS_OTHERS | CAN_RUN_OTHERS | WITH_SUBCOMMANDS | OTHER_BUILTINS | RESERVED_WORDS),
+        *("python3", "python3.12", "clang-15", "g++-12", "Bash", "PYTHON", "m4", "pip3", "pip3 install"),
+        *("git push", "git log", "git config", "git -c", "git status -s", "npm test", "cargo build", "ls -la", "git "),
+        *(
+            "",
+            " ",
+            "*",
+            "l*",
+            "l?",
+            "[l]s",
+            "ls)",
+            "./ls",
+            "/bin/ls",
+            "a b",
+            "ls;id",
+            "ls|sh",
+            "é",
+            "ls\n",
+            "-x",
+            "A=b",
+        ),
+    ],
+)
+def test_a_program_whose_argument_could_be_code_is_approved_with_no_others(identifier: str) -> None:
+    assert not can_be_widened(identifier)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(command=some.lists(some.sampled_from(PIECES), max_size=12))
-def test_bash_starts_nothing_that_was_not_named(tmp_path: Path, command: list[str]) -> None:
-    text = " ".join(command) if len(command) % 2 else "".join(command)
-    found = understand(text)
-    if not found.understood:
-        return
-    (tmp_path / "start").write_text('command_not_found_handle() { printf "%s\\0" "$1" >> "$LOG"; }')
-    log = tmp_path / "log"
-    log.write_text("")
-    with tempfile.TemporaryDirectory(dir=tmp_path) as directory:
-        environment = {"PATH": "/nowhere", "BASH_ENV": str(tmp_path / "start"), "LOG": str(log)}
-        bash = str(shutil.which("bash"))
-        subprocess.run([bash, "-c", f"{text}\nwait"], cwd=directory, env=environment, input=b"", capture_output=True)
-    assert set(log.read_text().split("\0")[:-1]) <= {found.identifier for found in found.commands}
+@pytest.mark.parametrize(
+    "identifier", ["ls", "cat", "grep", "wc", "cd", "echo", "mkdir", "my-tool", "base64", "git add"]
+)
+def test_a_plain_program_is_approved_with_other_arguments(identifier: str) -> None:
+    assert can_be_widened(identifier)
 
 
 def test_reading_a_command_takes_no_time() -> None:

@@ -3,6 +3,9 @@
 By default reading inside the working directory is allowed, writing and executing ask, and whatever lies outside is
 denied. A rule grants more: a kind (`read`, `write`, `shell`) or a tool's name, alone or with a pattern for its
 subject in parentheses, such as `write(docs/*)` or `shell(git *)`; `*` grants everything.
+
+A pattern for the shell covers programs with arguments and nothing else that a shell can do: it is matched with each
+simple command of a command that can be taken apart with certainty. A rule without wildcards covers just its own text.
 """
 
 import re
@@ -11,6 +14,7 @@ from glob import escape
 from typing import Final, Literal
 
 from holdfast.events.request import PermissionAsk
+from holdfast.shell_grammar import NotCertain, Script, parse
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -25,7 +29,13 @@ EVERY_CALL: Final = "*"
 
 _RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 
-_CHAINING = (";", "&", "|", "<", ">", "`", "$(", "\n")
+_EXACT = re.compile(r"(?:[^*?\[]|\[[*?\[]\])+", re.DOTALL)
+_ESCAPED_WILDCARD = re.compile(r"\[([*?\[])\]")
+
+_IN_DIRECTORY = re.compile(r"(?P<command>.*) \(in (?P<directory>[^()\s]+)\) ", re.DOTALL)
+"""A command, or a pattern for one, in a directory below the working directory."""
+
+_OPERATOR = re.compile(r"\s*(&&|\|\||[;|\n])\s*")
 
 
 class BadRule(ValueError):
@@ -52,7 +62,7 @@ def judge(
 ) -> Verdict:
     """What becomes of a call. With nobody there to be asked, what would ask is denied. `asks_always`: whoever is
     there is asked of everything, also to read, and about what lies outside."""
-    if any(_grants(rule, ask, tool_name) for rule in allow):
+    if any(_grants(rule, ask, tool_name) for rule in allow) or _patterns_grant(allow, ask, tool_name):
         return "allow"
     if asks_always and not unattended:
         return "ask"
@@ -61,6 +71,12 @@ def judge(
     if ask.kind == "read":
         return "allow"
     return "deny" if unattended else "ask"
+
+
+def command_in(subject: str) -> str:
+    """The command of a shell request, without the directory that its subject may name."""
+    placed = _IN_DIRECTORY.fullmatch(subject)
+    return placed["command"] if placed else subject
 
 
 def session_rule(ask: PermissionAsk, tool_name: str) -> str:
@@ -78,6 +94,7 @@ def custom_tool_rule(tool_name: str) -> str:
 
 
 def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
+    """Whether one rule covers the whole of it."""
     parsed = _RULE.fullmatch(rule)
     if parsed is None:
         return False
@@ -88,10 +105,65 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
         return False
     if pattern is None:
         return True
-    subject = tool_name if name == "custom-tool" else ask.subject
-    return fnmatchcase(subject, pattern) and not (ask.kind == "shell" and _chains(subject, pattern))
+    if ask.kind == "shell":
+        return pattern == EVERY_CALL or _exact(pattern) == ask.subject
+    return fnmatchcase(tool_name if name == "custom-tool" else ask.subject, pattern)
 
 
-def _chains(command: str, pattern: str) -> bool:
-    """A pattern for one command does not cover a second one behind it, unless it says so itself."""
-    return pattern != "*" and any(mark in command and mark not in pattern for mark in _CHAINING)
+# Commands
+
+
+def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> bool:
+    """Whether patterns cover each simple command of it. A redirection is no part of a command that a pattern names."""
+    patterns = _shell_patterns(allow, tool_name) if ask.kind == "shell" else []
+    if not patterns:
+        return False
+    placed = _IN_DIRECTORY.fullmatch(ask.subject)
+    try:
+        script = parse(placed["command"] if placed else ask.subject)
+    except NotCertain:
+        return False
+    if any(command.redirections for command in script.commands):
+        return False
+    patterns = [found for pattern in patterns if (found := _within(pattern, placed and placed["directory"]))]
+    return all(_is_covered(command.text, patterns) for command in script.commands) or any(
+        _covers_chain(pattern, script) for pattern in patterns
+    )
+
+
+def _shell_patterns(allow: list[str], tool_name: str) -> list[str]:
+    found = (parsed for rule in allow if (parsed := _RULE.fullmatch(rule)))
+    return [rule["pattern"] for rule in found if rule["pattern"] and rule["name"] in ("*", "shell", tool_name)]
+
+
+def _within(pattern: str, directory: str | None) -> str | None:
+    """What a pattern says of commands in a directory; one that names no directory is for all of them."""
+    placed = _IN_DIRECTORY.fullmatch(pattern)
+    if placed is None:
+        return pattern
+    return placed["command"] if placed["directory"] == directory else None
+
+
+def _is_covered(command: str, patterns: list[str]) -> bool:
+    wild = [pattern for pattern in patterns if _exact(pattern) is None and not _OPERATOR.search(pattern)]
+    if any(fnmatchcase(command, pattern) for pattern in wild):
+        return True
+    # A rule for just this text, beside one for the same with any arguments: then it may stand among other commands.
+    return command in map(_exact, patterns) and any(fnmatchcase(f"{command} ", pattern) for pattern in wild)
+
+
+def _covers_chain(pattern: str, script: Script) -> bool:
+    """A pattern may say itself how commands are joined: `make | tee *`."""
+    parts = _OPERATOR.split(pattern)
+    operators = tuple(";" if operator == "\n" else operator for operator in parts[1::2])
+    return (
+        _exact(pattern) is None
+        and len(parts) > 1
+        and operators == script.operators
+        and all(fnmatchcase(command.text, part) for command, part in zip(script.commands, parts[::2], strict=True))
+    )
+
+
+def _exact(pattern: str) -> str | None:
+    """The one text that a pattern without wildcards matches."""
+    return _ESCAPED_WILDCARD.sub(r"\1", pattern) if _EXACT.fullmatch(pattern) else None

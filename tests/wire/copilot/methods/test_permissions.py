@@ -106,6 +106,69 @@ async def test_a_command_is_listed_in_the_words_of_a_prompt(tmp_path: Path) -> N
         assert isinstance(request["canOfferSessionApproval"], bool)
 
 
+@pytest.mark.parametrize(
+    ("command", "identifiers", "allow"),
+    [
+        ("true", ["true"], ["shell(true)", "shell(true *)"]),
+        ("true; pwd", ["true", "pwd"], ["shell(true)", "shell(true *)", "shell(pwd)", "shell(pwd *)"]),
+        ("env true", ["env"], ["shell(env true)"]),
+        ("git push --help", ["git push"], ["shell(git push --help)"]),
+        ("true", ["rm"], ["shell(true)"]),
+        ("true", ["true", "bash"], ["shell(true)"]),
+        ("true", ["*"], ["shell(true)"]),
+        ("echo $HOME", ["echo $HOME"], ["shell(echo $HOME)"]),
+        ("echo $HOME", ["echo"], ["shell(echo $HOME)"]),
+    ],
+)
+async def test_one_approved_command_grants_no_more_than_its_programs_with_other_arguments(
+    tmp_path: Path, command: str, identifiers: list[str], allow: list[str]
+) -> None:
+    async with desk_at(tmp_path, ScriptedCall("bash", {"command": command}), "Done.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Run")
+        asked = await session.client.until("permission.requested")
+        approval = {"kind": "commands", "commandIdentifiers": identifiers}
+        await session.ask(
+            "permissions.handlePendingPermissionRequest",
+            requestId=asked["requestId"],
+            result={"kind": "approve-for-session", "approval": approval},
+        )
+        await session.client.until("session.idle")
+        assert (await desk.runtime.operations.state(desk.key(session))).allow == allow
+
+
+async def test_one_approved_command_does_not_grant_what_is_hidden_in_another(tmp_path: Path) -> None:
+    hidden = "true ${x:=$'\\x60id\\x3ePWN\\x60'}${x@P}"
+    calls = [ScriptedCall("bash", {"command": command}) for command in ("true", "true a 'b c'", hidden)]
+    async with desk_at(tmp_path, *calls, "Done.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Run")
+        asked = await session.client.until("permission.requested")
+        approval = {"kind": "commands", "commandIdentifiers": ["true"]}
+        await session.ask(
+            "permissions.handlePendingPermissionRequest",
+            requestId=asked["requestId"],
+            result={"kind": "approve-for-session", "approval": approval},
+        )
+        first = asked["requestId"]
+        asked = await session.client.until("permission.requested", lambda data: data["requestId"] != first)
+        assert asked["permissionRequest"]["fullCommandText"] == hidden, "and not the one before it"
+        await session.ask(
+            "permissions.handlePendingPermissionRequest", requestId=asked["requestId"], result={"kind": "reject"}
+        )
+        await session.client.until("session.idle")
+        assert not (tmp_path / "work" / "PWN").exists()
+
+
+@pytest.mark.parametrize("identifier", ["bash", "env", "git push", "ls; id", "python3", "*", ""])
+async def test_a_program_that_runs_others_can_t_be_approved_for_a_place(tmp_path: Path, identifier: str) -> None:
+    async with desk_at(tmp_path, "Done.") as desk:
+        session = await desk.client().session()
+        approval = {"kind": "commands", "commandIdentifiers": [identifier]}
+        with pytest.raises(Refused, match="Approve such a command itself when it is asked about"):
+            await session.ask("permissions.locations.addToolApproval", locationKey="/x", approval=approval)
+
+
 async def test_a_client_that_no_longer_decides_is_no_longer_asked(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "{last_tool_result}") as desk:
         session = await desk.client().session()

@@ -1,6 +1,6 @@
 """What clients answer: the result of a tool, a decision, a reply to a question. The first answer counts."""
 
-from glob import escape
+from collections.abc import Collection
 from typing import Any, Final
 
 from holdfast.events.ids import RequestId
@@ -11,7 +11,8 @@ from holdfast.server.copilot.attachments import decoded
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid, NotFound
-from holdfast.session.permissions import custom_tool_rule
+from holdfast.session.permissions import command_in, custom_tool_rule
+from holdfast.tools.shell_permissions import can_be_widened, understand
 
 RESULT_TYPES: Final[dict[str, ToolError | None]] = {
     "success": None,
@@ -101,7 +102,7 @@ async def handle_permission(call: Call) -> Any:
         return {"success": await call.service.decline(attached, request_id)}
     if not isinstance(kind, str) or kind not in DECISIONS:
         raise Invalid("decision_invalid", f"{kind!r} is no decision; {', '.join((*DECISIONS, UNAVAILABLE))} are.")
-    rules = approved_rules(result.get("approval"))
+    rules = await _rules(call, attached, request_id, result.get("approval"))
     place, granted = await _beyond(call, attached, request_id, result, rules)
     try:
         await call.service.operations.decide_permission(
@@ -135,15 +136,29 @@ async def _beyond(
     return str(result.get("locationKey") or state.working_directory or ""), granted
 
 
-def approved_rules(approval: Any) -> tuple[str, ...]:
-    """Permission rules for what a client approved beyond once; none: what the request itself would grant."""
+async def _rules(call: Call, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
+    """What an approval grants that answers a request: of programs, those that the request is about."""
+    if not isinstance(approval, dict) or approval.get("kind") != "commands":
+        return approved_rules(approval)
+    opened = (await call.service.operations.state(attached.key)).requests.get(request_id)
+    kind, _, subject = opened.asked_for.partition(" ") if opened else ("", "", "")
+    asked = understand(command_in(subject)).commands if kind == "shell" else ()
+    return approved_rules(approval, among={command.identifier for command in asked})
+
+
+def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tuple[str, ...]:
+    """Permission rules for what a client approved beyond once; none: what the request itself would grant. A program is
+    approved with other arguments only if none of them could be code, and all that are named are `among` those asked."""
     if not isinstance(approval, dict):
         return ()
     match approval.get("kind"):
         case "commands":
-            names = approval.get("commandIdentifiers") or ()
-            named = [escape(name) for name in names if isinstance(name, str) and name]
-            return tuple(rule for name in named for rule in (f"shell({name})", f"shell({name} *)"))
+            names = approval.get("commandIdentifiers")
+            if not isinstance(names, list) or not all(isinstance(name, str) and can_be_widened(name) for name in names):
+                return ()
+            if among is not None and not set(names) <= set(among):
+                return ()
+            return tuple(rule for name in names for rule in (f"shell({name})", f"shell({name} *)"))
         case "write":
             return ("write",)
         case "read":

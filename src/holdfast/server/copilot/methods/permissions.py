@@ -112,7 +112,11 @@ async def add_approval(call: Call) -> Any:
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
     if not rules:
-        raise Invalid("approval_invalid", "This approval can't be kept: it is not for commands, reading or writing.")
+        raise Invalid(
+            "approval_invalid",
+            "This approval can't be kept: it is not for reading or writing, nor for programs that run nothing else. "
+            "Approve such a command itself when it is asked about.",
+        )
     await call.service.operations.store.grant(attached.key.owner, call.text("locationKey"), rules)
     return {"success": True}
 
