@@ -163,7 +163,7 @@ async def test_fault_17_a_follow_up_never_leaks_into_another_turn_or_another_ses
         await session.send("this side")
         await neighbour.send("next door")
         await gate.reached.wait()
-        await session.send("taken back", message_id="taken back")
+        await session.send("taken back", message_id="taken-back")
         await session.send("taken back too", delivery="enqueue")
         assert (await session.stop()).returned == ("taken back", "taken back too")
         gate.open()

@@ -18,6 +18,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 
+from holdfast.events.ids import CHOSEN_ID
 from holdfast.server.http.gate import PUBLIC
 from tests.http.world import Client, Server
 
@@ -46,7 +47,8 @@ async def test_the_schema_is_public_and_names_what_is_there(client: Client, serv
     assert set(found["paths"]["/v1/sessions/{session_id}"]) == {"get", "patch", "delete"}
     created = found["components"]["schemas"]["NewSession"]
     assert created["additionalProperties"] is False
-    assert created["properties"]["id"]["anyOf"][0] == {"type": "string", "minLength": 1, "maxLength": 64}
+    chosen = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": f"^{CHOSEN_ID}$"}
+    assert created["properties"]["id"]["anyOf"][0] == chosen
 
 
 async def test_what_the_schema_calls_public_is_open_and_nothing_else(client: Client, server: Server) -> None:

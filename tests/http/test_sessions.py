@@ -30,8 +30,8 @@ async def test_the_same_id_again_is_the_same_session(client: Client) -> None:
     ("body", "where"),
     [
         ({"id": 7}, "`$.id`"),
-        ({"id": ""}, "`$.id`"),
-        ({"id": "x" * 65}, "`$.id`"),
+        ({"id": ""}, "session id"),
+        ({"id": "x" * 65}, "session id"),
         ({"nothing": 1}, "`nothing`"),
         ({"tools": "view"}, "`$.tools`"),
         ({"client_tools": [{"name": "a b"}]}, "`$.client_tools[0].name`"),

@@ -61,7 +61,7 @@ class World:
 
     async def keep_pinging(self) -> None:
         """Somebody else talks to the same runtime all the while, and is answered each time."""
-        session = await self.runtime.session("somebody else")
+        session = await self.runtime.session("somebody-else")
         while True:
             assert (await session.run(f"ping {self.pings}")).text == "pong"
             self.pings += 1

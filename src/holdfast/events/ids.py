@@ -1,6 +1,7 @@
 """The names of things, each its own type, so that one can't be passed where another is meant; and new ones."""
 
 import os
+import re
 from typing import Final, NewType
 
 import msgspec
@@ -26,6 +27,20 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
     owner: Owner
     session: SessionId
+
+
+CHOSEN_ID: Final = r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]*"
+"""What an id looks like that a client chose, whatever it names. It is the same in an address, in a header, as the
+name of a file and in every database; `CHOSEN_ID_RULE` says so to people."""
+
+CHOSEN_ID_RULE: Final = "letters (a to z, A to Z), digits, - _ : and, but for the first one, dots"
+
+_CHOSEN_ID: Final = re.compile(CHOSEN_ID)
+
+
+def may_be_chosen(found: str) -> bool:
+    """Whether a client may give something this id. How long it may be is for others to say."""
+    return _CHOSEN_ID.fullmatch(found) is not None
 
 
 _IDS_AT_ONCE: Final = 64

@@ -17,7 +17,19 @@ from msgspec import UNSET
 from holdfast.events import codec, inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId, TurnId, random_id
+from holdfast.events.ids import (
+    CHOSEN_ID_RULE,
+    EventId,
+    Key,
+    MessageId,
+    Owner,
+    Position,
+    RequestId,
+    SessionId,
+    TurnId,
+    may_be_chosen,
+    random_id,
+)
 from holdfast.events.inbox import InboxItem, PermissionAnswer, QuestionAnswer, StopCause, ToolAnswer
 from holdfast.events.message import Image, PageContext, UserMessage
 from holdfast.events.request import Decision, PermissionKind, RequestKind
@@ -196,7 +208,7 @@ class Operations:
 
     async def create_if_missing(self, owner: Owner, options: SessionOptions, made: SessionId) -> bool:
         """Whether it was made just now."""
-        self._check_id("session", made)
+        self.check_id("session", made)
         self._check_options(options)
         self._check_tools(options.client_tools)
         key = Key(owner, made)
@@ -414,7 +426,7 @@ class Operations:
         """Accept a message. The same id again gives the same receipt, and never a second run. `model` and `thinking`
         (tokens, 0 is off) are for its turn alone. `only_if_idle` refuses it as the delivery `reject` does."""
         made = MessageId(self._new_id()) if message_id is None else message_id
-        self._check_id("message", made)
+        self.check_id("message", made)
         self._check_text(text)
         page = context.as_text() if context else ""
         self._check_size("What is added to a message", added + page, self._bounds.max_instructions_characters)
@@ -462,7 +474,7 @@ class Operations:
 
         `replaces` is where the message that is taken back stands. The same again, as long as that is not done, is the
         same receipt; anything else replaces what was to replace it."""
-        self._check_id("message", said.message_id)
+        self.check_id("message", said.message_id)
         self._check_text(said.content)
         item = inbox.Message(
             message_id=said.message_id,
@@ -530,7 +542,7 @@ class Operations:
         """End the running turn, and no other: if it is not the one that it was `meant_for`, nothing is stopped or
         taken back. Otherwise messages that wait come back, unless they are to be kept."""
         made = self._new_id() if stop_id is None else stop_id
-        self._check_id("stop", made)
+        self.check_id("stop", made)
         item = inbox.Stop(stop_id=made, keep_queued=keep_queued, cause=cause, meant_for=meant_for)
         accepted = await self._put(key, item, f"stop:{made}")
         said = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
@@ -545,7 +557,7 @@ class Operations:
         """Let the conversation go on from there as if nothing after it had been said. Returns when it does. The same id
         again gets the same receipt."""
         made = self._new_id() if rewind_id is None else rewind_id
-        self._check_id("rewind", made)
+        self.check_id("rewind", made)
         item_key = f"rewind:{made}"
         position = (await self.session(key)).head
         accepted = await self._put(key, inbox.Rewind(rewind_id=made, kept=kept), item_key)
@@ -658,7 +670,7 @@ class Operations:
     ) -> tuple[Attachment, ...]:
         """Say that a client is present, what it can run and answer, and what it declined before. To be repeated before
         the time is over. The others that are."""
-        self._check_id("attachment", attachment_id)
+        self.check_id("attachment", attachment_id)
         found = Attachment(
             attachment_id=attachment_id,
             key=key,
@@ -688,7 +700,7 @@ class Operations:
         answered_by: str,
     ) -> Answered:
         made = self._new_id() if answer_id is None else answer_id
-        self._check_id("answer", made)
+        self.check_id("answer", made)
         self._check_answer(content)
         self._check_size("A name", answered_by, self._bounds.max_name_characters)
         await self._check_kind(key, request_id, _CONTENT_KIND[type(content)])
@@ -768,12 +780,12 @@ class Operations:
             raise NotFound("message_not_queued", f"The message {message_id} is not waiting (any more).")
         self.live.publish(key, Changed(queue=True))
 
-    def _check_id(self, what: str, found: str) -> None:
-        if not found or len(found) > self._bounds.max_id_characters or not found.isprintable():
-            raise Invalid(
-                "id_invalid",
-                f"A {what} id has 1 to {self._bounds.max_id_characters} printable characters.",
-            )
+    def check_id(self, what: str, found: str) -> None:
+        """Raises `Invalid` for an id that a client may not choose, before anything is made under it."""
+        limit = self._bounds.max_id_characters
+        if len(found) > limit or not may_be_chosen(found):
+            article = "An" if what[0] in "aeiou" else "A"
+            raise Invalid("id_invalid", f"{article} {what} id has 1 to {limit} characters: {CHOSEN_ID_RULE}.")
 
     def _check_text(self, text: str) -> None:
         if not text.strip():

@@ -203,7 +203,7 @@ class Client:
         """Be present in this process with a tool of that name. One that a dead process offered is free only when that
         is known to be dead."""
         brought = ClientTool(name=name, description="A tool.", parameters={"type": "object"})
-        arrival = Arrival(attachment_id=f"{name} {self._process}", tools=(brought,))
+        arrival = Arrival(attachment_id=f"{name}:{self._process}", tools=(brought,))
 
         async def is_attached() -> bool:
             with contextlib.suppress(Conflict):

@@ -99,15 +99,16 @@ class Chat:
 
     async def send_to_session(self, request: Request) -> Response:
         body = await self._body(request)
-        return await self._take(request, self._service.key(request), body, body.meant())
+        return await self._take(request, self._service.key(request), body, self._meant(body))
 
     async def send_to_chat(self, request: Request) -> Response:
         body = await self._body(request)
         if body.id is None:
             raise Invalid("id_missing", "Name the session: `id` in the body.")
+        self._operations.check_id("session", body.id)
         identity = self._service.identity(request)
         key = Key(identity.owner, SessionId(body.id))
-        meant = body.meant()
+        meant = self._meant(body)
         try:
             return await self._take(request, key, body, meant)
         except NotFound as error:
@@ -117,6 +118,13 @@ class Chat:
         # A crash right after this leaves an empty session, and the client to send again under the same id.
         await self._operations.create_if_missing(identity.owner, self._options(identity, body), key.session)
         return await self._take(request, key, body, meant)
+
+    def _meant(self, body: ChatBody) -> Meant:
+        """What the client means by it. The id of a new message is checked before anything is written for it."""
+        found = body.meant()
+        if isinstance(found, Words):
+            self._operations.check_id("message", found.message_id)
+        return found
 
     async def _body(self, request: Request) -> ChatBody:
         self._service.streams.check(self._service.identity(request))

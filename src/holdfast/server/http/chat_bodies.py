@@ -11,6 +11,7 @@ from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 from holdfast.server.ai_sdk.chunks import DataQueued
 from holdfast.server.ai_sdk.sent import Id, Meant, Trigger, UiMessage, Words, meant
 from holdfast.server.errors import Invalid
+from holdfast.server.http.endpoint import ChosenId
 from holdfast.server.http.message_options import MessageOptions
 from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.operations import DeliveryChoice
@@ -38,14 +39,14 @@ class ChatBody(MessageOptions, frozen=True, kw_only=True):
     """As the `ai` package sends it (`messages`, `trigger`, `messageId`), or simply a `text`. Whatever else an
     application adds is ignored."""
 
-    id: Annotated[str, Meta(max_length=64, pattern="^[^/]+$")] | None = None
-    """The session; at /v1/chat only. It is a part of addresses, where a slash would be another part."""
+    id: ChosenId | None = None
+    """The session; at /v1/chat only."""
     messages: tuple[UiMessage, ...] = ()
     trigger: Trigger = "submit-message"
     answers_or_edits: Id | None = msgspec.field(name="messageId", default=None)
     """The message that is edited, answered again, or whose tools are answered."""
     text: str | None = None
-    message_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    message_id: ChosenId | None = None
     """With `text`: the message's own id. Sent again under it, it is the same message."""
     delivery: DeliveryChoice = "steer"
     """What becomes of a message that comes while a turn runs."""
@@ -57,7 +58,7 @@ class ChatBody(MessageOptions, frozen=True, kw_only=True):
             return meant(self.messages, self.trigger, self.answers_or_edits)
         if self.messages:
             raise Invalid("invalid", "Give `messages` or `text`, not both.")
-        return Words(self.message_id or random_id(), self.text)
+        return Words(random_id() if self.message_id is None else self.message_id, self.text)
 
     def client_tools(self) -> tuple[ClientTool, ...]:
         return tuple(

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from holdfast.events.ids import Key, Position, SessionId
 from holdfast.server.errors import Invalid
 from holdfast.server.forking import fork_session
-from holdfast.server.http.endpoint import Endpoint, routes_of
+from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.service import Service
 from holdfast.server.http.views import SessionView, session_view
@@ -37,7 +37,7 @@ class ForkGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Rewind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: Annotated[int, Meta(ge=1, le=2**53)]
     """The last position that stays. A turn that runs is stopped first."""
-    rewind_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    rewind_id: ChosenId | None = None
     """The same id again is the same rewind."""
 
 

@@ -1,15 +1,21 @@
 """A method at an address: what it takes, what it answers, and who handles it. The schema is made of the same words."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.events.ids import CHOSEN_ID
+
 ROUTE: Final = "holdfast.route"
 """Where a request's scope says which route it took, as a template without anybody's names in it."""
+
+ChosenId = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 64, "pattern": f"^{CHOSEN_ID}$"})]
+"""An id that the client chose. The schema says what it may be; the operation that takes it refuses it in words."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 

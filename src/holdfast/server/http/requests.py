@@ -14,7 +14,7 @@ from holdfast.events.ids import Key, RequestId
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 from holdfast.events.turn import TurnStarted
-from holdfast.server.http.endpoint import Endpoint, routes_of
+from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.service import Service
@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One of `decision` (for a permission), `answer` (for a question) and `content` (for a client's tool). Its text has
     at most 10,000,000 bytes in UTF-8, as the result of any tool has."""
 
-    answer_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    answer_id: ChosenId | None = None
     """The same answer under the same id again gets the same receipt. Anything else is refused once one was accepted:
     under another id as `answered_already`, under the same one as `id_reused`."""
     decision: Literal["approve", "approve_for_session", "approve_always", "deny"] | UnsetType = UNSET

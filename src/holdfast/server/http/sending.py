@@ -1,16 +1,13 @@
 """Messages sent for a receipt, by programs that follow the session's own stream; and whether it has come to rest."""
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events.ids import MessageId
 from holdfast.server.errors import NotFound
-from holdfast.server.http.endpoint import Endpoint, routes_of
+from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
 from holdfast.server.http.message_options import MessageOptions, chosen
 from holdfast.server.http.service import Service
 from holdfast.server.http.wire import answer, read_body
@@ -21,7 +18,7 @@ from holdfast.store.store import Cursor
 
 class NewMessage(MessageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
-    message_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    message_id: ChosenId | None = None
     """Sent again under it, it is the same message, and gets the same receipt."""
     delivery: DeliveryChoice = "steer"
     """What becomes of it while a turn runs."""

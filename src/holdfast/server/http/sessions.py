@@ -16,7 +16,7 @@ from holdfast.live.live import Delta
 from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
-from holdfast.server.http.endpoint import Endpoint, routes_of
+from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.message_options import Thinking, Tier, budget, model_of_tier
 from holdfast.server.http.messages import MessageView, page_of, starts_before
@@ -61,7 +61,7 @@ class ProviderGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class NewSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a session is made with. Anything left out follows the server."""
 
-    id: Id | None = None
+    id: ChosenId | None = None
     """A name of one's own for it: made once, however often it is asked for."""
     title: Name | None = None
     model: Name | None = None
@@ -146,7 +146,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    stop_id: Id | None = None
+    stop_id: ChosenId | None = None
     """The same id again is the same stop."""
     turn_id: Id | None = None
     """Only if this turn is the one that runs."""

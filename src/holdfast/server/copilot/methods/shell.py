@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.commands.command import CommandKey
 from holdfast.commands.errors import CommandsError
-from holdfast.events.ids import Key, random_id
+from holdfast.events.ids import CHOSEN_ID_RULE, Key, may_be_chosen, random_id
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.client_commands import Finished, handle_of, process_key, requested_key
 from holdfast.server.copilot.connection import Attached
@@ -157,8 +157,8 @@ def _command(call: Call) -> str:
 
 def _id(call: Call, name: str) -> str:
     given = call.text(name)
-    if not 0 < len(given) <= MAX_ID_CHARACTERS or not given.isprintable():
-        raise Invalid("id_invalid", f"{name} has 1 to {MAX_ID_CHARACTERS} printable characters.")
+    if len(given) > MAX_ID_CHARACTERS or not may_be_chosen(given):
+        raise Invalid("id_invalid", f"{name} has 1 to {MAX_ID_CHARACTERS} characters: {CHOSEN_ID_RULE}.")
     return given
 
 
