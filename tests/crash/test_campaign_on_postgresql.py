@@ -83,3 +83,57 @@ async def test_what_is_planted_is_wrong_but_can_be_run(postgres_url: str) -> Non
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 9
+
+
+ARRAYS = """
+import asyncio, sys, asyncpg
+from holdfast.testing import postgres_types
+
+async def main():
+    await postgres_types.learn(sys.argv[1])
+    db = await asyncpg.connect(sys.argv[1])
+    asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'typeinfo[_]tree'"
+    given = [2**40], [True, None], [b"x"], [7]
+    found = await db.fetchrow("SELECT $1::bigint[], $2::boolean[], $3::bytea[], $4::integer[]", *given)
+    assert tuple(found) == given
+    assert await db.fetchval(asked) == 0
+    assert await db.fetchval("SELECT $1::date[]", []) == []
+    assert await db.fetchval(asked) == 1
+    await db.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.anyio
+async def test_a_connection_of_the_campaign_does_not_ask_what_an_array_is(postgres_url: str) -> None:
+    command = [sys.executable, "-c", ARRAYS, postgres_url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+OBSERVE = """
+import asyncio, sys, asyncpg
+from holdfast.testing import postgres_trials
+
+def ask(query):
+    return postgres_trials.run(sys.argv[1], lambda db: db.raw.fetchval(query))
+
+first = ask("SELECT pg_backend_pid()")
+assert ask("SELECT pg_backend_pid()") == first
+
+async def cut():
+    db = await asyncpg.connect(sys.argv[1])
+    await db.execute(f"SELECT pg_terminate_backend({first}, 5000)")
+    await db.close()
+
+asyncio.run(cut())
+assert ask("SELECT pg_backend_pid()") != first
+"""
+
+
+@pytest.mark.anyio
+async def test_the_runner_keeps_its_connection_and_makes_another_when_it_is_lost(postgres_url: str) -> None:
+    command = [sys.executable, "-c", OBSERVE, postgres_url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -66,6 +66,8 @@ class TestMemory(StoreConformance):
         async def age(seconds: int) -> None:
             for record in db.tasks.values():
                 record.opened_at -= seconds
+                if record.end_noted_at is not None:
+                    record.end_noted_at -= seconds
             for host in db.hosts:
                 db.hosts[host] -= seconds
 

@@ -28,7 +28,8 @@ def path(tmp_path: Path) -> Path:
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     store = await SqliteStore.open(path, node="here")
     yield store
-    await store.close()
+    async with asyncio.timeout(30):
+        await store.close()
 
 
 def fail_with_a_bug(store: SqliteStore) -> None:
@@ -120,7 +121,7 @@ async def test_a_dead_writer_ends_what_runs_in_its_runtime_and_every_call_raises
         await never.wait()
 
     model = ScriptedModel(Script(rules=(Rule(replies=(Reply(text="never said"),)),)), gate=hold_back)
-    async with Runtime(database=path, model=model) as runtime:
+    async with asyncio.timeout(60), Runtime(database=path, model=model) as runtime:
         session = await runtime.session()
         turn = asyncio.ensure_future(session.run("hello"))
         await reached.wait()

@@ -86,7 +86,10 @@ class TestPostgres(StoreConformance):
         async def age(seconds: int) -> None:
             db = await asyncpg.connect(postgres_url)
             try:
-                await db.execute("UPDATE holdfast.task SET opened_at = opened_at - $1", seconds * 1000)
+                await db.execute(
+                    "UPDATE holdfast.task SET opened_at = opened_at - $1, end_noted_at = end_noted_at - $1",
+                    seconds * 1000,
+                )
                 await db.execute("UPDATE holdfast.task_host SET seen_at = seen_at - $1", seconds * 1000)
             finally:
                 await db.close()

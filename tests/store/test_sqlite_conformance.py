@@ -85,7 +85,9 @@ class TestSqlite(StoreConformance):
     def age_tasks(self, tmp_path: Path) -> AgeTasks:
         async def age(seconds: int) -> None:
             with closing(sqlite3.connect(tmp_path / "holdfast.db")) as db, db:
-                db.execute("UPDATE task SET opened_at = opened_at - ?", (seconds * 1000,))
+                db.execute(
+                    "UPDATE task SET opened_at = opened_at - ?1, end_noted_at = end_noted_at - ?1", (seconds * 1000,)
+                )
                 db.execute("UPDATE task_host SET seen_at = seen_at - ?", (seconds * 1000,))
 
         return age

@@ -147,10 +147,12 @@ class Machines:
         self._opened.append(machine)
         return machine
 
-    def let_hosts_be_silent(self, seconds: int) -> None:
-        """Makes the database believe that all tasks were opened, and all machines last heard of, so much earlier."""
+    def age_tasks(self, seconds: int) -> None:
+        """Makes the database believe that all tasks were opened and ended, and machines heard of, so much earlier."""
         with closing(sqlite3.connect(self.database)) as db, db:
-            db.execute("UPDATE task SET opened_at = opened_at - ?", (seconds * 1000,))
+            db.execute(
+                "UPDATE task SET opened_at = opened_at - ?1, end_noted_at = end_noted_at - ?1", (seconds * 1000,)
+            )
             db.execute("UPDATE task_host SET seen_at = seen_at - ?", (seconds * 1000,))
 
     async def close(self) -> None:

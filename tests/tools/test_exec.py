@@ -764,6 +764,8 @@ async def test_the_next_attempt_waits_only_for_what_is_left(
     session: Session, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await let_go(session, home, timeout=300)
+    (row,) = await session.rows()
+    assert await file_says(Path(row.output_file)) == "begun", "its supervisor writes it down when it gets to it"
     later = SimpleNamespace(time=lambda: time.time() + 301)
     monkeypatch.setattr(shell, "time", later)
     found = await session.outcome(exec_tool, home, name, 2, command=WATCHED, timeout=300)

@@ -168,6 +168,47 @@ async def test_a_process_that_stops_hands_its_session_over_once_the_cancelled_to
         assert [body.attempt for body in await bodies_of(session, ToolAttempted)] == [1, 2]
 
 
+async def test_a_process_that_is_stopped_twice_has_stopped_when_either_call_returns(database: Path) -> None:
+    deaf = Deaf()
+    model = scripted(call("deaf"), Reply(text="Done by another."))
+    async with (
+        patience(),
+        runtime_on(database, model, tools=[deaf.tool()], cancelled_tool_seconds=10) as stopping,
+        deaf,
+    ):
+        session = await stopping.session("s")
+        await session.send("go", message_id="m")
+        await deaf.started.wait()
+        first = asyncio.create_task(stopping.worker.stop(grace_seconds=3600))
+        again = asyncio.create_task(stopping.worker.stop(grace_seconds=0))
+        await deaf.cancelled.wait()
+        deaf.may_end.set()
+        await again
+        assert deaf.ended.is_set()
+        assert (await session.row()).held_by is None
+        await first
+        await stopping.worker.stop(grace_seconds=3600)
+
+
+async def test_a_stop_whose_caller_gives_up_goes_on_without_grace(database: Path) -> None:
+    deaf = Deaf()
+    async with (
+        patience(),
+        runtime_on(database, scripted(call("deaf")), tools=[deaf.tool()], cancelled_tool_seconds=10) as stopping,
+        deaf,
+    ):
+        session = await stopping.session("s")
+        await session.send("go", message_id="m")
+        await deaf.started.wait()
+        stopped = asyncio.create_task(stopping.worker.stop(grace_seconds=3600))
+        await asyncio.sleep(0)  # It has begun.
+        stopped.cancel()
+        await deaf.cancelled.wait()
+        deaf.may_end.set()
+        await stopping.worker.stop(grace_seconds=3600)
+        assert (await session.row()).held_by is None
+
+
 async def test_a_process_stops_and_hands_over_though_a_tool_never_ends(
     database: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

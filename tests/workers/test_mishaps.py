@@ -18,7 +18,7 @@ from holdfast.models.scripted import Reply
 from holdfast.server.operations import Operations
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.store import Claim, NewSession, Unit
+from holdfast.store.store import Claim, Lease, NewSession, Unit
 from tests.faults.world import (
     SHORT_LEASE,
     Gate,
@@ -240,6 +240,25 @@ async def test_a_drain_that_begins_during_a_claim_hands_over_at_once_what_was_cl
         assert (await session.row()).held_by is None, "while the process that drained is still there"
         async with runtime_on(database) as other:
             assert (await other.open("s").result_of("m")).reason == "completed"
+
+
+async def test_a_release_that_is_refused_though_nothing_was_put_is_not_asked_again(database: Path) -> None:
+    """Its lease is over, whatever the fence says: the session is claimed anew."""
+    asked: list[Lease] = []
+
+    async def free(lease: Lease) -> None:
+        if not asked:
+            with closing(sqlite3.connect(database)) as db, db:
+                db.execute("UPDATE session SET lease_holder = NULL")
+        asked.append(lease)
+
+    async with patience(), runtime_on(database) as runtime:
+        store_of(runtime).before["release"] = free
+        session = await runtime.session("s")
+        assert (await session.run("hello")).reason == "completed"
+        await comes_true(lambda: len(set(asked)) == 2)
+        await until_idle(session)
+    assert len(asked) == 2, "once for each claim"
 
 
 async def test_a_session_that_was_lost_for_want_of_renewal_counts_as_a_failed_claim(database: Path) -> None:

@@ -7,7 +7,7 @@ from holdfast.app import Runtime
 from holdfast.events.ids import Fence, Key
 from holdfast.events.inbox import InboxItem
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Claim, Early, Outcome, Unit
+from holdfast.store.store import Claim, Early, Lease, Outcome, ReleaseKind, Unit
 
 Trouble = Callable[[Any], Awaitable[object]]
 
@@ -48,6 +48,10 @@ class TroubledStore(SqliteStore):
         items = await super().waiting_items(key)
         await self._meet(self.after, "waiting_items", items)
         return items
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        await self._meet(self.before, "release", lease)
+        return await super().release(lease, seen_tail=seen_tail, how=how)
 
     async def renew(self, *, ttl_seconds: float) -> bool:
         await self._meet(self.before, "renew", ttl_seconds)

@@ -599,7 +599,9 @@ class Store(Protocol):
 
     async def drop_task(self, key: Key, task_id: TaskId) -> bool: ...
 
-    async def drop_old_tasks(self, *, ended_before: int) -> int: ...
+    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
+        """Drop the rows of tasks whose end was noted so long ago, by the database's clock."""
+        ...
 
     async def see_host(self, host: str) -> None:
         """Note that this machine's tasks are looked after now, by the database's clock."""

@@ -200,19 +200,17 @@ class TaskKeeper:
     # What nobody else does
 
     async def _sweep(self) -> None:
-        now = self._clock.now_ms()
-        await self._store.drop_old_tasks(ended_before=now - int(self._care.retention_seconds * 1000))
+        await self._store.drop_old_tasks(ended_seconds=self._care.retention_seconds)
         for row in await self._store.stray_tasks(self._desk.host, silent_seconds=self._care.lost_after_seconds):
-            await self._give_up(row, now)
+            await self._give_up(row)
 
-    async def _give_up(self, row: TaskRow, now: int) -> None:
+    async def _give_up(self, row: TaskRow) -> None:
         """Its machine may come back and correct it."""
         if row.kill_asked == "deletion":
             await self._store.drop_task(row.key, row.task_id)
             return
-        ending = TaskEnding(
-            status="lost", detail="The machine that it ran on has not been heard of since.", ended_at=now
-        )
+        detail = "The machine that it ran on has not been heard of since."
+        ending = TaskEnding(status="lost", detail=detail, ended_at=self._clock.now_ms())
         notice = notice_of(self._desk.without_secrets(row), ending, "")
         if await self._store.end_task(row, ending, notice, host=self._desk.host):
             self._live.publish(row.key, Changed())

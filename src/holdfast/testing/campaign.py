@@ -143,7 +143,7 @@ def plan(name: str, tally: Tally, seed: int, database: Database = "sqlite") -> I
                 yield msgspec.structs.replace(trial, aims=(f"~{chance.uniform(0, tally.seconds):.4f}",))
             case 7:
                 yield msgspec.structs.replace(trial, kind="pair")
-            case 8 | 9 | 10 if can_freeze(aims, database):
+            case 8 | 9 | 10 if can_freeze(aims, database) and not _waits_for_the_frozen(name, database):
                 yield msgspec.structs.replace(trial, kind="freeze")
             case 11 | 12 | 13 if BY_NAME[name].companion is not None:
                 yield msgspec.structs.replace(trial, aims=(*aims, f"{COMPANION}*#{chance.randint(1, len(places))}"))
@@ -168,6 +168,10 @@ def can_freeze(aims: Sequence[str], database: Database) -> bool:
     PostgreSQL ends such a transaction by itself."""
     is_outside = ":after#" in aims[0] or database == "postgresql"
     return len(aims) == 1 and is_outside and not aims[0].startswith((*NEVER_FROZEN, COMPANION))
+
+
+def _waits_for_the_frozen(name: str, database: Database) -> bool:
+    return BY_NAME[name].looks_for_the_absent and database == "sqlite"
 
 
 NEVER_FROZEN = ("tool:", "register:")

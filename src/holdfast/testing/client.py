@@ -199,6 +199,21 @@ class Client:
 
         await self._once(f"decline {attachment_id}", decline, about=asked)
 
+    async def decline_until_alone(self, attachment_id: str, other_id: str) -> None:
+        """Be unable to decide, beside a client that could, and leaves without a word: then nobody can. All of it is one
+        step, since a client that comes after a crash declined nothing."""
+        asked = await self.request(PermissionRequested)
+
+        async def decline() -> bool:
+            for name in (other_id, attachment_id):
+                await self._presence.arrive(self.key, Arrival(attachment_id=name, capabilities=("permission",)))
+            was_open = await self._presence.decline(self.key, attachment_id, asked)
+            await self._presence.leave(self.key, other_id)
+            await self.until(lambda: self.ended() > 0)
+            return was_open
+
+        await self._once(f"decline {attachment_id} without {other_id}", decline)
+
     async def offer(self, name: str) -> None:
         """Be present in this process with a tool of that name. One that a dead process offered is free only when that
         is known to be dead."""

@@ -27,15 +27,28 @@ from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
-from holdfast.store.store import Accepted, FenceMissed, LedgerEntry, Outcome, Refused, Rejected, Segment, Snapshot, Unit
+from holdfast.store.store import (
+    Accepted,
+    Claim,
+    FenceMissed,
+    LedgerEntry,
+    Outcome,
+    Refused,
+    Rejected,
+    Segment,
+    Snapshot,
+    Unit,
+)
 from holdfast.store.tasks import TaskRow
 from holdfast.testing import crowd_defects, postgres_defects
+from holdfast.testing.planting import altered
 from holdfast.testing.planting import replace as _replace
 from holdfast.testing.trial import Database, Kind
-from holdfast.turns import loop, tool_call
+from holdfast.turns import load, loop, tool_call
 from holdfast.turns.holding import Holding
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
+from holdfast.workers import worker
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +93,21 @@ def _ignore_live_holder() -> None:
 
 def _release_without_looking() -> None:
     SQL["release"] = SQL["release"].replace("AND inbox_tail = ?5", "AND ?5 IS NOT NULL")
+
+
+def _count_after_the_load() -> None:
+    """A claim is an attempt only once its session is in memory."""
+    SQL["take"] = altered(SQL["take"], "claims = claims + 1,", "")
+    counted = "UPDATE session SET claims = claims + 1 WHERE owner = ? AND id = ?"
+    folded = load.folded
+
+    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.Folded | None:
+        found = await folded(store, claim, **rest)
+        key = claim.lease.key
+        await store._write("claim", lambda db: (db.execute(counted, (key.owner, key.session)), "sessions"))
+        return found
+
+    _replace(worker, "folded", and_counted)
 
 
 def _forget_the_tombstone() -> None:
@@ -128,6 +156,10 @@ def _overwrite_answer() -> None:
         return outcome
 
     _replace(puts, "_again", overwritten)
+
+
+def _wake_nobody_who_could_deny() -> None:
+    SQL["wake_declined"] = altered(SQL["wake_declined"], "runnable = 1\n", "runnable = runnable\n")
 
 
 # Promotion and units
@@ -417,6 +449,18 @@ DEFECTS: tuple[Defect, ...] = (
         name="a session is released without a look at its inbox",
         plant=_release_without_looking,
         scenarios=("late-follow-up",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a claim is counted after the load that it is for",
+        plant=_count_after_the_load,
+        scenarios=("deadly-load",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a client that leaves a declined request wakes nobody",
+        plant=_wake_nobody_who_could_deny,
+        scenarios=("declined-by-the-rest",),
         kinds=("calm",),
     ),
     Defect(name="a deleted session leaves no trace", plant=_forget_the_tombstone, scenarios=("delete",)),

@@ -67,7 +67,7 @@ def _kept(folder: Path, keys: Sequence[Key]) -> list[Kept]:
     url = postgres_trials.url_of(folder)
     if url is None:
         return [kept_in_file(folder / "holdfast.db", key) for key in keys]
-    return asyncio.run(postgres_evidence.kept_of(url, keys))
+    return postgres_trials.run(url, lambda db: postgres_evidence.kept_over(db, keys))
 
 
 def _evidence(scenario: Scenario, trial: Trial, folder: Path, first: Key, kept: Kept) -> Evidence:

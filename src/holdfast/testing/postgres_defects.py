@@ -17,10 +17,12 @@ from holdfast.store.postgres.queries import SQL
 from holdfast.store.postgres.rows import inbox_item
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.putting import Put
-from holdfast.store.store import Accepted, Lease, Refused, ReleaseKind
+from holdfast.store.store import Accepted, Claim, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
 from holdfast.testing import crowd_defects
 from holdfast.testing.planting import altered, replace
+from holdfast.turns import load
+from holdfast.workers import worker
 
 LATE_SECONDS: Final = 0.02
 
@@ -60,8 +62,30 @@ def _release_without_looking() -> None:
     replace(PostgresStore, "release", late)
 
 
+def _count_after_the_load() -> None:
+    _alter("take", ", claims = claims + 1", "")
+    counted = "UPDATE holdfast.session SET claims = claims + 1 WHERE owner = $1 AND id = $2 RETURNING claims"
+    folded = load.folded
+
+    async def and_counted(store: PostgresStore, claim: Claim, **rest: Any) -> load.Folded | None:
+        found = await folded(store, claim, **rest)
+        key = claim.lease.key
+
+        async def count(db: Link) -> tuple[Any, str]:
+            return await db.ask(counted, key.owner, key.session), "sessions"
+
+        await store._write("claim", count)
+        return found
+
+    replace(worker, "folded", and_counted)
+
+
 def _forget_the_tombstone() -> None:
     SQL["delete_session"] = "DELETE FROM holdfast.session WHERE owner = $1 AND id = $2 AND $3::bigint IS NOT NULL"
+
+
+def _wake_nobody_who_could_deny() -> None:
+    _alter("wake_declined", "runnable = true", "runnable = runnable")
 
 
 # Accepting
@@ -206,6 +230,8 @@ PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "commits are not fenced": no_fence,
     "a session is taken from a holder that lives": _ignore_live_holder,
     "a session is released without a look at its inbox": _release_without_looking,
+    "a claim is counted after the load that it is for": _count_after_the_load,
+    "a client that leaves a declined request wakes nobody": _wake_nobody_who_could_deny,
     "a deleted session leaves no trace": _forget_the_tombstone,
     "a put is acknowledged before it is committed": _acknowledge_first,
     "the same client id is accepted twice": _accept_twice,

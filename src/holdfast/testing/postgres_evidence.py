@@ -9,6 +9,8 @@ from holdfast.store.postgres.connections import Address, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from holdfast.testing.kept import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
 
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 
 async def kept(url: str, key: Key) -> Kept:
     (found,) = await kept_of(url, [key])
@@ -20,10 +22,18 @@ async def kept_of(url: str, keys: Sequence[Key]) -> list[Kept]:
     address = Address(url)
     link = Link(await address.connect(), address)
     try:
-        await link.raw.execute(address.begin_reading)
-        return [await _kept(link, key) for key in keys]
+        return await kept_over(link, keys)
     finally:
         await link.raw.close(timeout=5)
+
+
+async def kept_over(link: Link, keys: Sequence[Key]) -> list[Kept]:
+    """The same, over a connection that is there already."""
+    await link.raw.execute(BEGIN)
+    try:
+        return [await _kept(link, key) for key in keys]
+    finally:
+        await link.give_up()
 
 
 async def _kept(db: Link, key: Key) -> Kept:

@@ -2,17 +2,22 @@
 process's lease, which the runner need not wait for, as it knows of the death."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import asyncpg
 
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import Address, Link
+from holdfast.store.postgres.failures import is_lost
 from holdfast.store.postgres.migrations import migrate
+from holdfast.testing import postgres_types
 from holdfast.testing.postgres_server import PostgresServer
 from holdfast.testing.power_cut.server import cut_server
+
+T = TypeVar("T")
 
 NOTE = "postgresql-url"
 """The file in a trial's folder that says where its database is. Without one it is a file beside it."""
@@ -55,22 +60,32 @@ SELECT EXISTS (SELECT 1 FROM holdfast.process WHERE greatest(alive_until, leases
 def databases(count: int) -> Iterator[list[str]]:
     """The URLs of so many, with the tables, on a server of their own."""
     with PostgresServer() as server:
+        asyncio.run(migrate(Address(server.url("template1"))))
         names = [f"trials_{number}" for number in range(count)]
-        for name in names:
-            asyncio.run(_run(server.url(), lambda db, name=name: db.execute(f"CREATE DATABASE {name}")))  # type: ignore[misc]
-            asyncio.run(migrate(Address(server.url(name))))
+        asyncio.run(_create(server.url(), names))
+        asyncio.run(postgres_types.learn(server.url()))
         yield [server.url(name) for name in names]
+
+
+async def _create(url: str, names: Sequence[str]) -> None:
+    """Copies of `template1`, which has the tables."""
+    db = await asyncpg.connect(url)
+    try:
+        for name in names:
+            await db.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    finally:
+        await db.close()
 
 
 def prepare(folder: Path, url: str) -> None:
     """Give a trial the database at that URL, with nothing in it."""
     (folder / NOTE).write_text(url)
 
-    async def empty(db: Any) -> None:
-        await db.fetch(_OTHERS)  # What a killed process left at work would come into the next trial.
-        await db.execute(_EMPTY)
+    async def empty(db: Link) -> None:
+        await db.raw.fetch(_OTHERS)  # What a killed process left at work would come into the next trial.
+        await db.raw.execute(_EMPTY)
 
-    asyncio.run(_run(url, empty))
+    run(url, empty)
 
 
 def url_of(folder: Path) -> str | None:
@@ -82,24 +97,59 @@ def end_leases(folder: Path) -> None:
     """All processes of the trial are dead: whatever they held is free, as it would be a lease later."""
     url = url_of(folder)
     if url is not None:
-        asyncio.run(_run(url, lambda db: db.execute(_TIME_IS_OVER)))
+        run(url, lambda db: db.raw.execute(_TIME_IS_OVER))
 
 
 def until_dead(folder: Path) -> None:
     """Wait until the time of all processes is over, by the database's clock. They are dead, and short-lived."""
     url = url_of(folder)
 
-    async def wait(db: Any) -> None:
-        while await db.fetchval(_ANY_ALIVE):  # noqa: ASYNC110 - the database tells nobody
+    async def wait(db: Link) -> None:
+        while await db.raw.fetchval(_ANY_ALIVE):  # noqa: ASYNC110 - the database tells nobody
             await asyncio.sleep(0.02)
 
     if url is not None:
-        asyncio.run(_run(url, wait))
+        run(url, wait)
 
 
-async def _run(url: str, work: Callable[[Any], Awaitable[Any]]) -> None:
-    db = await asyncpg.connect(url)
-    try:
-        await work(db)
-    finally:
-        await db.close()
+# The runner's own connection
+
+
+class _Observer:
+    """The connection over which a runner looks at the database of its trials, and empties it. A new one for each look
+    would cost more than the look: PostgreSQL would plan the same statements anew."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._link: Link | None = None
+
+    def run(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        return self._loop.run_until_complete(self._run(work))
+
+    async def _run(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """A connection that was lost since the last time, as after a cut of the power, shows only when it is used."""
+        link = self._link
+        if link is not None:
+            try:
+                return await work(link)
+            except Exception as error:
+                if not is_lost(error):
+                    raise
+                link.raw.terminate()
+        address = Address(self.url)
+        self._link = Link(await address.connect(), address)
+        return await work(self._link)
+
+
+_observer: _Observer | None = None
+
+
+def run(url: str, work: Callable[[Link], Awaitable[T]]) -> T:
+    """Do that over the connection that this process keeps to the database at `url`, and perhaps twice, if it was lost.
+    A forked process makes its own."""
+    global _observer
+    if _observer is None or _observer.url != url or _observer.process != os.getpid():
+        _observer = _Observer(url)
+    return _observer.run(work)

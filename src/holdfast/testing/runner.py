@@ -1,6 +1,6 @@
 """Plays trials: forks the processes, kills or freezes them, and looks at what is left.
 
-Everything here runs in processes of one thread that never open the database while another of the trial lives, so that
+Everything here runs in processes of one thread that never use the database while another of the trial lives, so that
 they can fork, and so that a victim finds the files exactly as the one before left them.
 """
 

@@ -81,6 +81,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     is_deleted: bool = False
     kills_itself: bool = False
     """The model ends the process: the runtime must give up on it."""
+    looks_for_the_absent: bool = False
+    """What is done depends on which clients are gone. On SQLite those of a frozen process are not: it is alive."""
+    is_deadly_to_load: bool = False
+    """Whoever has claimed the session in the midst of a turn, and loads it, dies of that."""
 
     @property
     def stories(self) -> tuple["Scenario", ...]:

@@ -232,6 +232,11 @@ async def _nobody_can_decide(client: Client) -> None:
     await client.turns_end(1)
 
 
+async def _the_one_who_could_leaves(client: Client) -> None:
+    await client.decline_until_alone("c1", "c2")
+    await client.turns_end(1)
+
+
 async def _until_handed_out(client: Client) -> None:
     await client.send("m1", "first")
     await client.request(ExternalToolRequested)
@@ -478,6 +483,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         rules=(rule("first", says("May I?", "guarded_line"), DONE),),
         says=M1,
         ends={"m1": COMPLETED},
+        looks_for_the_absent=True,
+    ),
+    Scenario(
+        name="declined-by-the-rest",
+        stages=(_until_asked, _the_one_who_could_leaves),
+        rules=(rule("first", says("May I?", "guarded_line"), DONE),),
+        says=M1,
+        ends={"m1": COMPLETED},
+        looks_for_the_absent=True,
     ),
     Scenario(
         name="not-continued",
@@ -520,6 +534,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         says=M1_M2,
         ends={"m1": ("error",), "m2": COMPLETED},
         kills_itself=True,
+    ),
+    Scenario(
+        name="deadly-load",
+        stages=(_one_turn,),
+        rules=(rule("first", says("Well then die0")),),
+        says=M1,
+        ends={"m1": ("error",)},
+        kills_itself=True,
+        is_deadly_to_load=True,
     ),
     Scenario(
         name="deadly-steps",

@@ -37,16 +37,18 @@ from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres import connections, liveness
 from holdfast.store.postgres import leases as postgres_leases
+from holdfast.store.postgres import rows as postgres_rows
 from holdfast.store.postgres import store as postgres_store
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import leases as sqlite_leases
+from holdfast.store.sqlite import rows as sqlite_rows
 from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Store
+from holdfast.store.store import Loaded, Store
 from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import Care, TaskKeeper
 from holdfast.tasks.shell import Shell
-from holdfast.testing import defects, postgres_trials
+from holdfast.testing import defects, planting, postgres_trials
 from holdfast.testing.client import LOOK_SECONDS, SECRET_KEY, Client
 from holdfast.testing.journal import Begun, Died, Failed, Journal, Passed, path_of, read
 from holdfast.testing.power_cut import victim as power_cut
@@ -55,6 +57,7 @@ from holdfast.testing.stage import TOOL_NAMES, StagedModel, tools_for
 from holdfast.testing.trial import Database
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import ToolContext
+from holdfast.turns import load
 from holdfast.workers.worker import Pace, Worker
 
 COMMANDS = "commands"
@@ -287,6 +290,8 @@ async def _store(part: Part) -> Store:
         clock=SystemClock(),
         limits=part.scenario.limits,
     )()
+    if part.scenario.is_deadly_to_load:
+        _die_of_loads()
     sqlite_leases.UNPLACED_MS = postgres_leases.UNPLACED_MS = part.scenario.unplaced_ms  # type: ignore[misc]
     if url is not None:
         if part.is_hasty:
@@ -299,6 +304,20 @@ async def _store(part: Part) -> Store:
         connections._SETTINGS["idle_in_transaction_session_timeout"] = str(FROZEN_TRANSACTION_MILLISECONDS)
         return await PostgresStore.open(url, **about)
     return await SqliteStore.open(part.folder / "holdfast.db", **about)
+
+
+def _die_of_loads() -> None:
+    """No session is so small that it comes with its claim."""
+    for rows in (sqlite_rows, postgres_rows):
+        planting.replace(rows, "SMALL_EVENTS", -1)
+    folded_whole = load.folded_whole
+
+    async def deadly(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None) -> load.Folded | None:
+        if loaded.row.turn_id is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await folded_whole(store, loaded, claiming)
+
+    planting.replace(load, "folded_whole", deadly)
 
 
 def _options(part: Part, story: Scenario) -> SessionOptions:
@@ -354,12 +373,20 @@ def _worker(
         live=live,
         clock=SystemClock(),
         bounds=BOUNDS,
-        pace=msgspec.structs.replace(HASTY if part.is_hasty else PATIENT, max_sessions=part.scenario.places),
+        pace=_pace(part),
         node=part.node,
         registry=Registry(tools),
         models=of_session,
         shell=shell,
     )
+
+
+def _pace(part: Part) -> Pace:
+    pace = msgspec.structs.replace(HASTY if part.is_hasty else PATIENT, max_sessions=part.scenario.places)
+    if part.scenario.is_deadly_to_load:
+        # It lets others ahead for longer and longer.
+        return msgspec.structs.replace(pace, claim_every_seconds=0.01)
+    return pace
 
 
 class _ToJournal(logging.Handler):

@@ -111,7 +111,7 @@ async def _turn_alone(store: Store, key: Key) -> Folded | None:
 async def _row_alone(store: Store, key: Key) -> Folded | None:
     """No event is read. Where the turn stands is guessed from what is stored beside the log; a wrong guess adds an end
     of a step that was over, which changes nothing in a fold. Calls that wait for an answer are known by their requests;
-    those that ran get no result in the log: a fold closes them with their turn."""
+    those that ran get no result in the log: folds and readers close them with their step."""
     found = await _around(store, key)
     if found is None:
         return None

@@ -150,9 +150,7 @@ class Loop:
 
     async def _leave_the_next_turn(self) -> bool:
         """It needs the history, which this state lacks: the next claim loads all of the session."""
-        if not await self._let_go("handed_over"):
-            raise LeaseLost(self.holding.key)
-        return True
+        return await self._let_go("handed_over")
 
     async def _gives_way(self) -> bool:
         """Between two turns a session goes to the end of the line, if others wait for its place: however many messages
@@ -244,11 +242,19 @@ class Loop:
         self._activities.start(name, work)
 
     async def _let_go(self, how: ReleaseKind) -> bool:
-        """Whether it was released. Before that, tools that were cancelled get to end."""
-        if not await self.holding.cancelled_tools.wait_out(self.holding.woken if how == "done" else None):
+        """Whether it was released. Before that, tools that were cancelled get to end.
+
+        A refusal that nothing in the inbox explains means that the lease is over, even if the session's row still has
+        its fence: a standby took over, or another process gave this one up."""
+        holding = self.holding
+        if not await holding.cancelled_tools.wait_out(holding.woken if how == "done" else None):
             return False
-        await self.holding.until_kept()
-        released = await self.holding.store.release(self.holding.lease, seen_tail=self.holding.tail_seen, how=how)
-        if not released:
-            self.holding.wake()
-        return released
+        await holding.until_kept()
+        seen = holding.tail_seen
+        if await holding.store.release(holding.lease, seen_tail=seen, how=how):
+            return True
+        holding.wake()
+        await holding.refresh_inbox()
+        if how not in ("done", "for_newer") or holding.tail_seen == seen:
+            raise LeaseLost(holding.key)
+        return False

@@ -114,6 +114,8 @@ class Worker:
         self._unusable_models: set[str] = set()
         """Models that this process turned out to have no way to use: their sessions are left to others."""
         self._draining = False
+        self._stopping: asyncio.Future[None] | None = None
+        self._grace_is_over = asyncio.Event()
         self.lost_leases = 0
         """How often a session was taken from this process, or it could not be sure that it was not."""
         self._duties: list[asyncio.Task[None]] = []
@@ -140,26 +142,48 @@ class Worker:
         await self.stop(grace_seconds=0)
 
     async def stop(self, *, grace_seconds: float) -> None:
-        """Stop claiming; let each session come to the end of its step, but no longer than this; then let go of all."""
-        if self._draining or not self._duties:
-            return  # Ended before, or never begun.
-        self._draining = True
-        self._stop_hearing()
-        claiming, *others = self._duties
-        claiming.cancel()  # Once: it still gives back what the store is handing out.
+        """Stop claiming; let each session come to the end of its step, but no longer than this; then let go of all.
+
+        Returns when all of that is done, however often it is called. The shortest grace counts, and a caller that is
+        cancelled leaves none."""
+        if not self._duties:
+            return  # Never begun.
+        if self._stopping is None:
+            self._draining = True
+            self._stop_hearing()
+            self._duties[0].cancel()  # Once: it still gives back what the store is handing out.
+            self._stopping = asyncio.ensure_future(self._stop())
+        try:
+            if grace_seconds > 0:
+                await asyncio.wait((self._stopping,), timeout=grace_seconds)
+        finally:
+            self._grace_is_over.set()
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         await self._titles.stop()
         for loop in self._loops.values():
             loop.draining = True
             loop.holding.wake()
-        if self._tasks and grace_seconds > 0:
-            await asyncio.wait(self._tasks.values(), timeout=grace_seconds)
+        await self._grace()
         ending = list(self._tasks.values())
-        for task in (*ending, *others):
+        for task in (*ending, *self._duties[1:]):
             _cancel_once(task)
         await asyncio.gather(*ending, *self._duties, return_exceptions=True)
         await self._give_back_owed()
         if self._orphans:
             await asyncio.wait(tuple(self._orphans), timeout=GIVE_UP_SECONDS)
+
+    async def _grace(self) -> None:
+        """Until every session has come to the end of its step, or there is no more time."""
+        if not self._tasks or self._grace_is_over.is_set():
+            return
+        stepping = asyncio.ensure_future(asyncio.wait(self._tasks.values()))
+        over = asyncio.ensure_future(self._grace_is_over.wait())
+        await asyncio.wait((stepping, over), return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (stepping, over):
+            waiting.cancel()
+        await asyncio.gather(stepping, over, return_exceptions=True)
 
     @property
     def holding(self) -> int:

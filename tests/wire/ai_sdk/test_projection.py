@@ -16,6 +16,8 @@ from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueued, DataToolP
 from holdfast.server.ai_sdk.projection import Projection
 from holdfast.server.ai_sdk.telling import Whole
 from holdfast.server.ai_sdk.tool_parts import Release, output_of, text_of
+from holdfast.session.decide import UNKNOWN_OUTCOME
+from holdfast.session.fold import INTERRUPTED
 from tests.wire.ai_sdk.logs import (
     TURN,
     asked,
@@ -217,6 +219,21 @@ def test_a_turn_whose_last_step_has_a_clients_call_ends_with_a_step_of_its_own()
     ]
 
 
+def test_calls_whose_turn_was_ended_without_its_log_are_closed_before_their_step_is() -> None:
+    """The one that ended it could not know of them."""
+    calls = call("add"), call("add", call_id="call-2"), call("add", call_id="call-3")
+    turn = log(
+        *(started(), typed(), step(), said(*calls), *(tool_started("add", f"call-{n}") for n in (1, 2, 3))),
+        *(attempted(), gave("3"), attempted("call-2")),
+        *(step_ended(0), SessionError(error_type="poisoned", message="Given up."), ended("error")),
+    )
+    closed = [(chunk["toolCallId"], chunk["errorText"]) for chunk in told(turn) if chunk["type"] == "tool-output-error"]
+    assert closed == [("call-2", UNKNOWN_OUTCOME), ("call-3", INTERRUPTED)]
+    assert types(told(turn))[-5:] == [
+        *("tool-input-available", "tool-output-error", "finish-step", "message-metadata", "error"),
+    ]
+
+
 def test_a_cut_answer_is_closed_marked_and_followed_by_the_new_one() -> None:
     turn = log(
         *(started(), typed(), step(), said(text("Half an"), call("add", '{"a'), interrupted=True)),
@@ -348,7 +365,7 @@ def test_what_is_passing_is_marked_as_passing() -> None:
 def test_a_long_text_is_sent_in_pieces_and_not_all_at_once() -> None:
     words = "Grüße an alle! " * 20_000
     message = said(thought(words), text(words), call("add", words))
-    turn = log(started(), typed(), step(), message, step_ended(), ended())
+    turn = log(started(), typed(), step(), message)
     sent = list(frames(Whole(Projection()).take(readings(turn))))
     assert max(map(len, sent)) < 2 * MAX_FRAME_BYTES
     lines = [json.loads(line[6:]) for line in b"".join(sent).splitlines() if line]

@@ -116,7 +116,7 @@ class Projection:
                 self._tools.start_step()
                 return [chunks.StartStep()]
             case turn.StepEnded():
-                return self._finish_step()
+                return [*self._tools.end_step(), *self._finish_step()]
             case turn.TurnEnded() as ended:
                 return self._ended(ended)
             case session.SessionError() as error:

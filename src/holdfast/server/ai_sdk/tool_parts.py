@@ -11,10 +11,12 @@ import msgspec
 
 from holdfast.events import codec, message, request, tool
 from holdfast.events.body import Body
-from holdfast.events.ids import RequestId
+from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.live.live import Delta
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import Chunk
+from holdfast.session.decide import UNKNOWN_OUTCOME
+from holdfast.session.fold import INTERRUPTED
 
 Release = Literal[6, 7]
 """What a client said that it is; 6 is what 6 and 7 have in common."""
@@ -32,6 +34,8 @@ class _Call(msgspec.Struct):
     runs_here: bool = True
     was_asked: bool = False
     """Whether it may run was asked of somebody."""
+    was_attempted: bool = False
+    has_ended: bool = False
     answer: str | None = None
     """What a person answered, if the call was a question."""
 
@@ -47,6 +51,16 @@ class ToolParts:
     def start_step(self) -> None:
         self._calls.clear()
         self._questions.clear()
+
+    def end_step(self) -> list[Chunk]:
+        """Close the calls that their step left without a result: its turn was ended by a process that could not read
+        the log, and so did not know of them."""
+        return [
+            chunk
+            for call in list(self._calls.values())
+            if not call.has_ended
+            for chunk in self._completed(call, _without_result(call))
+        ]
 
     def hold_client_calls(self) -> bool:
         """Whether the step has calls that its client had to do with."""
@@ -70,6 +84,8 @@ class ToolParts:
     def take(self, body: Body) -> list[Chunk]:
         match body:
             case tool.ToolAttempted(tool_call_id=found):
+                if attempted := self._calls.get(found):
+                    attempted.was_attempted = True
                 return self._announced(self._calls.get(found))
             case request.PermissionRequested(tool_call_id=found):
                 return self._asked(self._calls.get(found), body)
@@ -121,12 +137,20 @@ class ToolParts:
     def _completed(self, call: _Call | None, body: tool.ToolCompleted) -> list[Chunk]:
         if call is None:
             return []
+        call.has_ended = True
         if call.was_asked and body.error in _DENIALS:
             return [chunks.ToolOutputDenied(call.tool_call_id)]
         before = self._announced(call)
         if not body.success:
             return [*before, chunks.ToolOutputError(call.tool_call_id, body.content, call.runs_here)]
         return [*before, chunks.ToolOutputAvailable(call.tool_call_id, _output(call, body), call.runs_here)]
+
+
+def _without_result(call: _Call) -> tool.ToolCompleted:
+    said = UNKNOWN_OUTCOME if call.was_attempted else INTERRUPTED
+    return tool.ToolCompleted(
+        tool_call_id=ToolCallId(call.tool_call_id), success=False, content=said, error="interrupted"
+    )
 
 
 def _output(call: _Call, body: tool.ToolCompleted) -> Any:

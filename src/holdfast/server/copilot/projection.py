@@ -15,8 +15,9 @@ from msgspec import UNSET
 from holdfast.events import codec, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import MessageId, TurnId, random_id
+from holdfast.events.ids import MessageId, ToolCallId, TurnId, random_id
 from holdfast.live.live import Delta
+from holdfast.session.decide import UNKNOWN_OUTCOME
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.history import system_text
 from holdfast.session.notices import notice_text
@@ -52,6 +53,8 @@ class _Shown(msgspec.Struct, frozen=True):
     type: str
     data: dict[str, Any]
     ephemeral: bool = False
+    about: str = ""
+    """What tells it from others of its type that come of the same event."""
 
 
 class Projection:
@@ -71,6 +74,8 @@ class Projection:
         self._turn_id: TurnId | None = None
         self._step = 0
         self._asked_by: MessageId | None = None
+        self._at_work: list[ToolCallId] = []
+        """Calls of the step that were attempted and have no result yet."""
         self._streamed: MessageId | None = None
         self._streamed_bytes = 0
 
@@ -91,14 +96,18 @@ class Projection:
         if state.turn is not None:
             self._turn_id, self._step = state.turn.turn_id, state.turn.step
             self._asked_by = next(iter(state.turn.message_ids), None)
+            reply = state.reply()
+            unfinished = reply.unfinished() if reply is not None else []
+            self._at_work = [call.tool_call_id for call in unfinished if call.attempts]
 
     def project(self, event: Event) -> list[WireEvent]:
         """One event of the log, as clients are told of it; often not at all."""
         self._note(event.body)
         shown = self._shown(event)
-        first = next((found for found in shown if not found.ephemeral), shown[0] if shown else None)
+        first = next((found for found in shown if not (found.ephemeral or found.about)), shown[0] if shown else None)
         return [
-            self._wire(found, event.id if found is first else _also(event, found.type), event.time) for found in shown
+            self._wire(found, event.id if found is first else _also(event, found.type + found.about), event.time)
+            for found in shown
         ]
 
     def delta(self, delta: Delta, now_ms: int) -> list[WireEvent]:
@@ -153,7 +162,11 @@ class Projection:
             case turn.TurnStarted():
                 self._turn_id, self._step, self._asked_by = body.turn_id, 0, None
             case turn.StepStarted():
-                self._turn_id, self._step = body.turn_id, body.step
+                self._turn_id, self._step, self._at_work = body.turn_id, body.step, []
+            case tool.ToolAttempted(tool_call_id=call) if call not in self._at_work:
+                self._at_work.append(call)
+            case tool.ToolCompleted(tool_call_id=call) if call in self._at_work:
+                self._at_work.remove(call)
             case message.UserMessage():
                 self._turn_id = body.turn_id
                 self._asked_by = self._asked_by or body.message_id
@@ -178,7 +191,7 @@ class Projection:
             case turn.StepStarted():
                 return [_Shown("assistant.turn_start", self._of_step())]
             case turn.StepEnded():
-                return [_Shown("assistant.turn_end", self._of_step())]
+                return [*self._without_results(), _Shown("assistant.turn_end", self._of_step())]
             case turn.Aborted():
                 return [_Shown("abort", {"reason": body.reason})]
             case tool.ToolStarted() | tool.ToolCompleted():
@@ -394,6 +407,21 @@ class Projection:
                 return []  # It never ran: clients learn from the end of the turn.
             case tool.ToolCompleted():
                 return [_Shown("tool.execution_complete", self._completed(body))]
+
+    def _without_results(self) -> list[_Shown]:
+        """Of the calls that their step left without a result: its turn was ended by a process that could not read the
+        log, and so did not know of them."""
+        unknown, self._at_work = self._at_work, []
+        return [
+            _Shown(
+                "tool.execution_complete",
+                self._completed(
+                    tool.ToolCompleted(tool_call_id=call, success=False, content=UNKNOWN_OUTCOME, error="interrupted")
+                ),
+                about=call,
+            )
+            for call in unknown
+        ]
 
     def _completed(self, body: tool.ToolCompleted) -> dict[str, Any]:
         told: dict[str, Any] = {

@@ -860,7 +860,9 @@ UPDATE holdfast.task SET kill_asked = 'deletion', command = '', description = ''
 DELETE FROM holdfast.task WHERE owner = $1 AND session = $2 AND id = $3;
 
 -- name: drop_old_tasks
-DELETE FROM holdfast.task WHERE ended_at < $1 AND kill_asked = '' AND status <> 'running';
+DELETE FROM holdfast.task
+ WHERE end_noted_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1::bigint
+   AND kill_asked = '' AND status <> 'running';
 
 -- name: see_host
 INSERT INTO holdfast.task_host (id, seen_at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)

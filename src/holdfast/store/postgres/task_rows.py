@@ -84,8 +84,8 @@ async def drop(db: Link, key: Key, task_id: TaskId) -> Written:
     return dropped, "task" if dropped else None
 
 
-async def drop_old(db: Link, ended_before: int) -> tuple[int, str | None]:
-    dropped = await db.run("drop_old_tasks", ended_before)
+async def drop_old(db: Link, ended_seconds: float) -> tuple[int, str | None]:
+    dropped = await db.run("drop_old_tasks", int(ended_seconds * 1000))
     return dropped, "tasks" if dropped else None
 
 

@@ -734,7 +734,9 @@ UPDATE task SET kill_asked = 'deletion', command = '', description = '' WHERE ow
 DELETE FROM task WHERE owner = ?1 AND session = ?2 AND id = ?3;
 
 -- name: drop_old_tasks
-DELETE FROM task WHERE ended_at < ?1 AND kill_asked = '' AND status != 'running';
+DELETE FROM task
+ WHERE end_noted_at <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - ?1
+   AND kill_asked = '' AND status != 'running';
 
 -- name: see_host
 INSERT INTO task_host (id, boot_id, seen_at) VALUES (?1, ?2, ?3)

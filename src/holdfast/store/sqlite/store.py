@@ -456,8 +456,8 @@ class SqliteStore:
     async def drop_task(self, key: Key, task_id: TaskId) -> bool:
         return await self._write("drop_task", lambda db: task_rows.drop(db, key, task_id))
 
-    async def drop_old_tasks(self, *, ended_before: int) -> int:
-        return await self._write("drop_old_tasks", lambda db: task_rows.drop_old(db, ended_before))
+    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
+        return await self._write("drop_old_tasks", lambda db: task_rows.drop_old(db, ended_seconds))
 
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda db: task_rows.see_host(db, host), needs_sync=False)

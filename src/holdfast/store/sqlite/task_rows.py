@@ -87,8 +87,8 @@ def drop(db: sqlite3.Connection, key: Key, task_id: TaskId) -> Written:
     return dropped, "task" if dropped else None
 
 
-def drop_old(db: sqlite3.Connection, ended_before: int) -> tuple[int, str | None]:
-    dropped = db.execute(SQL["drop_old_tasks"], (ended_before,)).rowcount
+def drop_old(db: sqlite3.Connection, ended_seconds: float) -> tuple[int, str | None]:
+    dropped = db.execute(SQL["drop_old_tasks"], (int(ended_seconds * 1000),)).rowcount
     return dropped, "tasks" if dropped else None
 
 

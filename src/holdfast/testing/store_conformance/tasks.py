@@ -107,7 +107,7 @@ async def write_of_tasks(store: Store, lease: Lease) -> None:
     await store.stall_task(await found(store), notice("stalled"))
     await store.ask_kill(KEY, T1, "person")
     await store.end_task(await found(store), ending(ended_at=1), notice(), host=HERE)
-    await store.drop_old_tasks(ended_before=2)
+    await store.drop_old_tasks(ended_seconds=0)
     await store.drop_task(KEY, T2)
 
 
@@ -483,18 +483,39 @@ class TaskConformance:
 
     # Time passes
 
-    async def test_what_ended_long_ago_is_dropped_and_what_runs_or_is_to_be_killed_stays(self, store: Store) -> None:
-        rows = (task(), task(T2), task(TaskId("t3")), task(TaskId("t4")))
-        await behind(store, *rows)
-        for task_id, ended_at in ((T1, 100), (T2, 200)):
-            await store.end_task(
-                await found(store, task_id), ending(ended_at=ended_at), notice(task_id=task_id), host=HERE
-            )
-        lost = await found(store, TaskId("t4"))
-        await store.end_task(lost, ending("lost", ended_at=100), None, host=THERE)
-        assert await store.drop_old_tasks(ended_before=100) == 0
-        assert await store.drop_old_tasks(ended_before=101) == 2
+    async def test_what_ended_long_ago_is_dropped_and_what_runs_or_is_to_be_killed_stays(
+        self, store: Store, age_tasks: AgeTasks
+    ) -> None:
+        rows = (task(), task(T2), task(TaskId("t3")), task(TaskId("t4")), task(TaskId("t5")))
+        lease = await in_front(store, *rows)
+        changes = [TaskChange(task_id=row.task_id, goes_on=True) for row in rows[:4]]
+        in_turn = TaskChange(task_id=TaskId("t5"), ending=ending())
+        await commit(store, lease, changes_tasks=(*changes, in_turn))
+        await store.end_task(await found(store), ending(), notice(), host=HERE)
+        await store.end_task(await found(store, TaskId("t4")), ending("lost"), None, host=THERE)
+        assert await store.drop_old_tasks(ended_seconds=HOUR) == 0
+        await age_tasks(HOUR)
+        await store.end_task(await found(store, T2), ending(), notice(task_id=T2), host=HERE)
+        assert await store.drop_old_tasks(ended_seconds=HOUR) == 3
         assert [row.task_id for row in await store.tasks(KEY)] == ["t2", "t3"]
         assert await told(store) == [(T1, "completed"), (T2, "completed")], "the news of it is not lost"
         await store.delete(KEY)
-        assert await store.drop_old_tasks(ended_before=1000) == 0
+        await age_tasks(HOUR)
+        assert await store.drop_old_tasks(ended_seconds=HOUR) == 0
+
+    @pytest.mark.parametrize("minutes_off", [-61, 61])
+    async def test_a_process_whose_clock_is_wrong_drops_no_task_early_and_none_late(
+        self, open_store: OpenStore, age_tasks: AgeTasks, minutes_off: int
+    ) -> None:
+        """Neither the time that it gives for an end nor how it judges the ends of others follows its clock."""
+        now = SystemClock().now_ms()
+        exact = await open_store(node="exact")
+        wrong_now = now + minutes_off * 60_000
+        wrong = await open_store(node="wrong", clock=ManualClock(start_ms=wrong_now))
+        await behind(exact, task(), task(T2))
+        await exact.end_task(await found(exact), ending(ended_at=now), None, host=HERE)
+        await wrong.end_task(await found(wrong, T2), ending(ended_at=wrong_now), None, host=HERE)
+        for store in (exact, wrong):
+            assert await store.drop_old_tasks(ended_seconds=HOUR) == 0
+        await age_tasks(HOUR)
+        assert await wrong.drop_old_tasks(ended_seconds=HOUR) == 2

@@ -70,7 +70,7 @@ class LoseClaim(Protocol):
 
 
 class AgeTasks(Protocol):
-    """Makes the database believe that all tasks were opened, and all machines last heard of, so much earlier."""
+    """Makes the database believe that all tasks were opened and ended, and machines heard of, so much earlier."""
 
     def __call__(self, seconds: int) -> Awaitable[None]: ...
 

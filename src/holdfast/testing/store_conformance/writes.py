@@ -85,5 +85,5 @@ async def _writes_of_tasks(store: Store) -> AsyncIterator[str]:
         yield "end_task"
     assert await store.drop_task(KEY, T2)
     yield "drop_task"
-    assert await store.drop_old_tasks(ended_before=2)
+    assert await store.drop_old_tasks(ended_seconds=0)
     yield "drop_old_tasks"

@@ -428,8 +428,8 @@ class MemoryStore:
     async def drop_task(self, key: Key, task_id: TaskId) -> bool:
         return await self._write("drop_task", lambda: tasks.drop(self._db, key, task_id))
 
-    async def drop_old_tasks(self, *, ended_before: int) -> int:
-        return await self._write("drop_old_tasks", lambda: tasks.drop_old(self._db, ended_before))
+    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
+        return await self._write("drop_old_tasks", lambda: tasks.drop_old(self._db, ended_seconds))
 
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda: tasks.see_host(self._db, host))

@@ -110,11 +110,12 @@ class AttachmentRecord:
 class TaskRecord:
     """The row of a command. It is `settled` once its own machine has said how it ended."""
 
-    __slots__ = ("opened_at", "row", "settled")
+    __slots__ = ("end_noted_at", "opened_at", "row", "settled")
 
     def __init__(self, row: TaskRow, opened_at: float) -> None:
         self.row = row
         self.opened_at = opened_at
+        self.end_noted_at: float | None = None
         self.settled = False
 
 

@@ -22,7 +22,8 @@ def write_unit(db: Database, unit: Unit) -> None:
         if found is None:
             continue
         if change.ending is not None and found.row.status == "running":
-            found.row = replace(_ended(found.row, change.ending), kill_asked=None)
+            _end(db, found, change.ending)
+            found.row = replace(found.row, kill_asked=None)
             found.settled = True
         elif change.ending is None and change.goes_on:
             found.row = replace(found.row, foreground=False)
@@ -47,9 +48,10 @@ def _end_with_turn(record: TaskRecord) -> None:
         record.row = replace(record.row, kill_asked="stop")
 
 
-def _ended(row: TaskRow, ending: TaskEnding) -> TaskRow:
+def _end(db: Database, record: TaskRecord, ending: TaskEnding) -> None:
     told = {"status": ending.status, "exit_code": ending.exit_code, "detail": _clean(ending.detail)}
-    return replace(row, ended_at=ending.ended_at, **told)
+    record.row = replace(record.row, ended_at=ending.ended_at, **told)
+    record.end_noted_at = db.now()
 
 
 def end(db: Database, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str, now: int) -> Written:
@@ -57,7 +59,8 @@ def end(db: Database, row: TaskRow, ending: TaskEnding, notice: TaskNotice | Non
     if found is None or found.settled or not (found.row.status == "running" or found.row.host == host):
         return False, None
     kept: Killer | None = "deletion" if found.row.kill_asked == "deletion" else None
-    found.row = replace(_ended(found.row, ending), stalled=False, kill_asked=kept)
+    _end(db, found, ending)
+    found.row = replace(found.row, stalled=False, kill_asked=kept)
     found.settled = found.row.host == host
     if notice is not None:
         tell(db, row.key, notice, now)
@@ -99,12 +102,12 @@ def drop(db: Database, key: Key, task_id: TaskId) -> Written:
     return dropped, "task" if dropped else None
 
 
-def drop_old(db: Database, ended_before: int) -> tuple[int, str | None]:
+def drop_old(db: Database, ended_seconds: float) -> tuple[int, str | None]:
     old = [
         key
         for key, record in db.tasks.items()
-        if record.row.ended_at is not None
-        and record.row.ended_at < ended_before
+        if record.end_noted_at is not None
+        and record.end_noted_at <= db.now() - ended_seconds
         and record.row.kill_asked is None
         and record.row.status != "running"
     ]
