@@ -156,8 +156,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 1_000_000
     """The body of a request; a larger one is refused before it is read to its end. Answers to requests and imports
     have bounds of their own."""
-    max_import_bytes: int = 32_000_000
-    """A session that is imported over HTTP."""
+    max_import_bytes: int = 16_000_000
+    """A session that is imported over HTTP. On the server's machine `holdfast sessions import` takes larger ones."""
+    max_import_events: int = 50_000
+    """The events that such a session may have."""
     follow_ups_per_minute: int = 30
     """Messages that one owner may send into running turns; the next is refused before it is stored."""
     streams_per_owner: int = 1_000

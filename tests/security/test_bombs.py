@@ -3,19 +3,24 @@ others get meanwhile, never in seconds; `python -m bench` measures those."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast import Runtime
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
-from holdfast.events.ids import MessageId, Position, TaskId, ToolCallId
+from holdfast.events.ids import Key, MessageId, Position, TaskId, ToolCallId
 from holdfast.events.session import Truncated
 from holdfast.server import json_bounds
+from holdfast.server.errors import Invalid
+from holdfast.server.forking import fork_session
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
+from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
 from holdfast.session.fold import apply, dump, fold
 from holdfast.session.state import Phase, State, next_phase
 from tests.session.logs import STARTED, TURN, at, call, result, said, step, step_ended, task_started, turn_ended, user
@@ -135,6 +140,107 @@ def test_what_is_left_by_a_rewind_is_the_same_event_by_event_and_in_one_go(
     assert dump(fold(events)) == dump(state)
 
 
+# Imports
+
+
+def document(events: bytes | list[dict[str, Any]], *, title: str = "t", key: str = "events") -> bytes:
+    told = events if isinstance(events, bytes) else msgspec.json.encode(events)
+    return b'{"format": "holdfast-session-1", "session_id": "s", "title": "%b", "%b": %b}' % (
+        title.encode(),
+        key.encode(),
+        told,
+    )
+
+
+def logged(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "version": 1, "time": 1, "data": {"type": kind, **data}}
+
+
+START = logged("session.start", sessionId="s", producer="p", startTime=1)
+INFO = logged("session.info", infoType="x", message="x")
+FEW = ImportBounds(size=1_000_000, events=100)
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    async with Runtime(database=tmp_path / "holdfast.db", work=False) as opened:
+        yield opened
+
+
+async def imported(runtime: Runtime, data: bytes, bounds: ImportBounds = FEW) -> int:
+    """How many events the session has that is made of it."""
+    made = await import_session(runtime.operations, runtime.owner, data, bounds=bounds)
+    row = await runtime.store.row(Key(runtime.owner, made))
+    assert row is not None
+    return row.head
+
+
+async def test_others_get_turns_while_an_import_is_read(runtime: Runtime) -> None:
+    turns, is_over = 0, False
+
+    async def tick() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ended_nowhere = logged("holdfast.turn_ended", turnId="t", reason="completed")
+    ticking = asyncio.create_task(tick())
+    with pytest.raises(Invalid, match="can't stand there"):
+        await imported(runtime, document([START, *[INFO] * 3_000, ended_nowhere]), BY_HAND)
+    is_over = True
+    await ticking
+    assert turns > 100, "one turn of each for every piece and every few events"
+
+
+async def test_an_import_has_so_many_events_and_no_more(runtime: Runtime) -> None:
+    assert await imported(runtime, document([START, *[INFO] * 99])) == 101, "a line says that it was imported"
+    with pytest.raises(Invalid, match="more than 100 events"):
+        await imported(runtime, document([START, *[INFO] * 100]))
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (document(b"[" + msgspec.json.encode(START) + b",[" + b"[]," * 3_000 + b"0]]"), "over 2,000 values"),
+        (document(b"[" + msgspec.json.encode(START) + b"," + b"[" * 3_000), "nested more than 128"),
+        (document([START, INFO])[:-1] + b', "more": "' + b"x" * 200_000 + b'"}', "more in it than events"),
+        (document([START, INFO], key="\\u0065vents"), "begins with session.start"),
+        (document(msgspec.json.encode([START, INFO])[:-1] + b",7]"), "something else"),
+        (document(msgspec.json.encode([START, INFO])[:-1] + b" 7]"), "something else"),
+        (document(b"[7," + msgspec.json.encode([START, INFO])[1:]), "something else"),
+        (document(msgspec.json.encode([START, INFO]).replace(b"},{", b"}{")), "something else"),
+        (document(b"[" + msgspec.json.encode(START)), "not an exported session"),
+        (document(b"[]"), "begins with session.start"),
+        (document(b"{}"), "not an exported session"),
+        (b"", "not an exported session"),
+        (b"]", "not an exported session"),
+        (b'"', "not an exported session"),
+    ],
+)
+async def test_a_document_of_another_shape_is_refused_in_words(runtime: Runtime, data: bytes, problem: str) -> None:
+    with pytest.raises(Invalid, match=problem) as refused:
+        await imported(runtime, data)
+    assert refused.value.code == "import_invalid"
+
+
+async def test_events_are_found_whatever_stands_in_their_text(runtime: Runtime) -> None:
+    said = logged("session.info", infoType="x", message='"events": [{"]}],\\')
+    spaced = msgspec.json.format(document([START, said, INFO], title='\\"events\\": [{'))
+    assert await imported(runtime, spaced) == 4
+
+
+async def test_a_large_session_is_exported_forked_and_imported_again_the_same(runtime: Runtime) -> None:
+    events = [START, *[INFO] * 2_500]
+    made = await import_session(runtime.operations, runtime.owner, document(events))
+    exported = await export_session(runtime.store, Key(runtime.owner, made))
+    told = msgspec.json.decode(exported)["events"]
+    assert len(told) == 2_502
+    copy = await fork_session(runtime.operations, Key(runtime.owner, made), before=None, title="copy")
+    again = msgspec.json.decode(await export_session(runtime.store, Key(runtime.owner, copy)))["events"]
+    assert [event["data"] for event in again[1:-1]] == [event["data"] for event in told[1:]]
+
+
 # JSON
 
 
@@ -195,7 +301,7 @@ def test_json_that_is_costly_to_read_is_refused_unread(name: str) -> None:
     [
         b'"' + b"x" * 13_000_000 + b'"',
         b'"' + b"[{,\\\\" * 900_000 + b'"',
-        b"[" + b'"a",' * 99_000 + b"0]",
+        b"[" + b'"a",' * 49_000 + b"0]",
         b"[" * 64 + b"]" * 64,
         b'"' * 4_000_000,
         b'"' + b'\\"' * 900_000,

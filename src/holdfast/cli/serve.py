@@ -148,6 +148,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> Servic
             directory=str(Path.cwd()) if config.auth == "none" else None,
             max_body_bytes=config.max_body_bytes,
             max_import_bytes=config.max_import_bytes,
+            max_import_events=config.max_import_events,
             follow_ups_per_minute=config.follow_ups_per_minute,
             streams_per_owner=config.streams_per_owner,
             replay_seconds=config.replay_seconds,

@@ -1,4 +1,5 @@
-"""What every durable event has in common: it is frozen, and its JSON says its type and is in camel case."""
+"""What every durable event has in common: it is frozen, and its JSON says its type and is in camel case. Events hold no
+cycles, and there are many of them: the garbage collector passes them over."""
 
 import msgspec
 
@@ -10,5 +11,6 @@ class Body(
     omit_defaults=True,
     rename="camel",
     tag_field="type",
+    gc=False,
 ):
     """The part of an event that differs from type to type."""

@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.events import inbox, upcast
 from holdfast.events.body import Body
-from holdfast.events.event import PROGRESS, RECORDS, SHOWN, Unknown, type_of
+from holdfast.events.event import PROGRESS, RECORDS, SHOWN, Encoded, Unknown, type_of
+from holdfast.events.message import UserMessage
 
 _KNOWN = {str(kind.__struct_config__.tag): kind for kind in (*RECORDS, *PROGRESS)}
 _VERSIONS = {name: upcast.version_of(name) for name in _KNOWN}
@@ -33,16 +34,35 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 
 def encode(body: Body) -> tuple[str, int, bytes]:
     """A body as (type, version, data)."""
+    if isinstance(body, Encoded):
+        return body.kept_type, body.kept_version, body.data
     if isinstance(body, Unknown):
         return body.original_type, body.original_version, bytes(body.data)
     name = type_of(body)
     return name, _VERSIONS[name], to_bytes(body)
 
 
-def decode(event_type: str, version: int, data: bytes) -> Body:
+def encoded(body: Body) -> Encoded:
+    """The body as what a store writes of it."""
+    said = body.content.encode("utf-8", "surrogatepass") if isinstance(body, UserMessage) else None
+    return Encoded(*encode(body), said)
+
+
+def said(body: Body) -> str | None:
+    """What a person wrote in this event, if it is one of that kind."""
+    match body:
+        case UserMessage(content=text):
+            return str(without_surrogates(text))
+        case Encoded(said=bytes(text)):
+            return str(without_surrogates(text.decode("utf-8", "surrogatepass")))
+        case _:
+            return None
+
+
+def decode(event_type: str, version: int, data: bytes | memoryview) -> Body:
     """The body that `encode` was given, lifted to this release's version when it is older."""
     if event_type not in _KNOWN or version > _VERSIONS[event_type]:
-        return Unknown(original_type=event_type, original_version=version, data=msgspec.Raw(data))
+        return Unknown(original_type=event_type, original_version=version, data=msgspec.Raw(bytes(data)))
     if version == _VERSIONS[event_type]:
         body: Body = _body_decoder.decode(data)
         return body

@@ -72,7 +72,18 @@ class Unknown(Body, frozen=True, tag="holdfast.unknown"):
     data: msgspec.Raw
 
 
-class Event(msgspec.Struct, frozen=True):
+class Encoded(Body, frozen=True, tag="holdfast.encoded"):
+    """An event on its way into a log as the bytes that are kept there: a whole log takes up less memory like that.
+    A log that is read has none of these."""
+
+    kept_type: str
+    kept_version: int
+    data: bytes
+    said: bytes | None = None
+    """What a person wrote, for who looks for it."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
     """An event in the log; before it is committed its position is 0."""
 
     position: Position

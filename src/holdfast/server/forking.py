@@ -1,21 +1,20 @@
 """A new session that begins as a copy of another one, all of it or up to an event."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 import msgspec
 
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, Position, SessionId, random_id
+from holdfast.events.ids import Key, SessionId, random_id
 from holdfast.events.session import SessionStarted, TitleChanged
-from holdfast.server.errors import NotFound
+from holdfast.server.errors import Invalid, NotFound
+from holdfast.server.new_log import MAX_COPY_BYTES, NewLog
 from holdfast.server.operations import Operations
-from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Inputs, end_early, tasks_of_another
-from holdfast.session.fold import fold
 from holdfast.session.state import State
-from holdfast.store.log_pages import whole_log
-from holdfast.store.store import Committed, NewSession, Row, Unit
+from holdfast.store.log_pages import NO_SNAPSHOT, pages
+from holdfast.store.store import Committed, Loaded, NewSession, Row, Store, Unit
 
 
 async def fork_session(
@@ -23,21 +22,24 @@ async def fork_session(
 ) -> SessionId:
     """Copy what was said before the event of that id, or all of it. A turn that was under way there is cut off here:
     nothing that was asked or running is done a second time."""
-    found = await whole_log(operations.store, source)
-    if found is None:
+    loaded = await operations.store.load(source, fold_version=NO_SNAPSHOT)
+    if loaded is None:
         raise NotFound("session_not_found", f"There is no session {source.session}.")
-    row, log = found
     made = SessionId(new_id())
-    bodies = [_of_the_fork(event, made, source) for event in events_before(log, before)]
-    bodies.append((row.updated_at, TitleChanged(title=title)))
-    events = _placed(bodies, new_id)
-    events += _closing(events, new_id)
-    state = fold(events)
+    log = NewLog(new_id)
+    async with aclosing(_events_before(operations.store, loaded, before)) as events:
+        async for event in events:
+            log.add(*_of_the_fork(event, made, source))
+            if log.size > MAX_COPY_BYTES:
+                limit = f"{MAX_COPY_BYTES:,}"
+                raise Invalid("fork_too_large", f"A session of over {limit} bytes can't be forked. Export it instead.")
+    log.add(loaded.row.updated_at, TitleChanged(title=title))
+    log.close()
     unit = Unit(
         key=Key(source.owner, made),
         fence=None,
-        events=tuple(event.at(Position(0)) for event in events),
-        creates=_row(state, source, row),
+        events=log.events(),
+        creates=_row(log.state, source, loaded.row),
         title=title,
         status="idle",
     )
@@ -46,14 +48,17 @@ async def fork_session(
     return made
 
 
-def events_before(events: tuple[Event, ...], event_id: str | None) -> tuple[Event, ...]:
+async def _events_before(store: Store, loaded: Loaded, event_id: str | None) -> AsyncGenerator[Event, None]:
     """Those before the event of that id; raises `NotFound`. A session has its beginning in any case."""
-    if event_id is None:
-        return events
-    for index, event in enumerate(events):
-        if event.id == event_id:
-            return events[: max(1, index)]
-    raise NotFound("event_not_found", f"Event {event_id} not found in session")
+    async for page in pages(store, loaded):
+        for event in page:
+            if event.id == event_id and event.position > 1:
+                return
+            yield event
+            if event.id == event_id:
+                return
+    if event_id is not None:
+        raise NotFound("event_not_found", f"Event {event_id} not found in session")
 
 
 def _of_the_fork(event: Event, made: SessionId, source: Key) -> tuple[int, Body]:
@@ -61,26 +66,6 @@ def _of_the_fork(event: Event, made: SessionId, source: Key) -> tuple[int, Body]
     if isinstance(body, SessionStarted):
         body = msgspec.structs.replace(body, session_id=made, parent=source.session, process="", wants_title=False)
     return event.time, body
-
-
-def _placed(bodies: list[tuple[int, Body]], new_id: Callable[[], str]) -> list[Event]:
-    return [
-        Event(Position(number), EventId(new_id()), time, body) for number, (time, body) in enumerate(bodies, start=1)
-    ]
-
-
-def _closing(events: list[Event], new_id: Callable[[], str]) -> list[Event]:
-    state = fold(events)
-    now = events[-1].time
-    bodies: list[Body] = []
-    if state.turn is not None:
-        inputs = Inputs(new_id=new_id, now=now, bounds=Bounds())
-        bodies += end_early(state, inputs, state.turn, "interrupted").events
-    bodies += tasks_of_another(state)
-    return [
-        Event(Position(number), EventId(new_id()), now, body)
-        for number, body in enumerate(bodies, start=len(events) + 1)
-    ]
 
 
 def _row(state: State, source: Key, of: Row) -> NewSession:

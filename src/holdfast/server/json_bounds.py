@@ -6,6 +6,7 @@ else gets a turn. So values, escapes and depth are counted first, a piece at a t
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ import msgspec
 PIECE_BYTES: Final = 1 << 16
 PIECE_TOKENS: Final = 2_000
 """Between two of these somebody else gets a turn. Each takes about a millisecond."""
+
+BREATH_SECONDS: Final = 0.0001
 
 SMALL_BYTES: Final = 16_000
 """So much is counted without letting anybody in between."""
@@ -39,8 +42,8 @@ class JsonBounds(msgspec.Struct, frozen=True, kw_only=True):
 
     depth: int = 64
     """No value of ours is nested half as deep; a parser that is given a million brackets runs out of stack."""
-    values: int = 100_000
-    """Values and brackets. As many take up some 10 MB, and 15 ms to read."""
+    values: int = 50_000
+    """Values and brackets. As many take up some 5 MB, and 20 ms to read and check."""
     escapes: int = 2_000_000
     """Each makes reading a text slower."""
     wide_bytes: int = 8_000_000
@@ -62,24 +65,39 @@ async def check(data: bytes, bounds: JsonBounds = BODY) -> None:
 def counting(data: bytes, bounds: JsonBounds) -> Iterator[None]:
     """The same in pieces, for who has another way to let others in between. Data that is no JSON passes, or not: its
     parser says what is wrong with it."""
-    _check_width(data, bounds)
-    yield from _count_escapes(data, bounds.escapes)
+    whole = (0, len(data))
+    _check_width(data, bounds, whole)
+    yield from _count_escapes(data, bounds, whole)
     if _most_values(data) > min(bounds.depth, bounds.values):
         yield from _count_values(data, bounds)
 
 
-def _check_width(data: bytes, bounds: JsonBounds) -> None:
-    if len(data) > bounds.wide_bytes and not (data.isascii() and data.find(b"\\u") < 0):
+def check_text(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> None:
+    """Raise `TooCostly` if a part of the data has too much text, whatever its values are. It takes a while."""
+    _check_width(data, bounds, place)
+    for _ in _count_escapes(data, bounds, place):
+        pass
+
+
+def breathe() -> None:
+    """For a thread that is at work for long: the event loop gets the interpreter at once and not only every 5 ms."""
+    time.sleep(BREATH_SECONDS)
+
+
+def _check_width(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> None:
+    start, end = place
+    if end - start > bounds.wide_bytes and not (data[start:end].isascii() and data.find(b"\\u", start, end) < 0):
         limit = bounds.wide_bytes
         raise TooCostly("json_too_large", f"JSON with other characters than ASCII has at most {limit:,} bytes here.")
 
 
-def _count_escapes(data: bytes, limit: int) -> Iterator[None]:
-    if len(data) <= limit:
+def _count_escapes(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> Iterator[None]:
+    (start, end), limit = place, bounds.escapes
+    if end - start <= limit:
         return
     found = 0
-    for start in range(0, len(data), PIECE_BYTES):
-        found += data.count(b"\\", start, start + PIECE_BYTES)
+    for piece in range(start, end, PIECE_BYTES):
+        found += data.count(b"\\", piece, min(piece + PIECE_BYTES, end))
         if found > limit:
             raise TooCostly("json_too_costly", f"JSON has at most {limit:,} escaped characters here.")
         yield
@@ -115,10 +133,10 @@ def _count_values(data: bytes, bounds: JsonBounds) -> Iterator[None]:
 
 def tokens(data: bytes) -> Iterator[int]:
     """The places of brackets and commas outside of strings; -1 now and then, when others should get a turn."""
-    at, size, since = 0, len(data), 0
+    at, size, since, to_token = 0, len(data), 0, _TO_TOKEN.match
     while at < size:
-        most = min(at + PIECE_BYTES, size)
-        end = _end_of(_TO_TOKEN, data, at, most)
+        most = at + PIECE_BYTES if at + PIECE_BYTES < size else size
+        end = to_token(data, at, most).end()  # type: ignore[union-attr]  # It matches nothing, too.
         if end < most and data[end] != _QUOTE:
             yield end
             since += 1
@@ -128,7 +146,7 @@ def tokens(data: bytes) -> Iterator[int]:
             quote = data.find(b'"', at)
             if data.find(b"\\", at, quote if quote >= 0 else size) < 0:
                 at = quote if quote >= 0 else size
-            while (end := _end_of(_IN_STRING, data, at, min(at + PIECE_BYTES, size))) > at:
+            while (end := _IN_STRING.match(data, at, at + PIECE_BYTES).end()) > at:  # type: ignore[union-attr]
                 at = end
                 yield -1
             at += 1
@@ -138,9 +156,3 @@ def tokens(data: bytes) -> Iterator[int]:
         if since >= PIECE_TOKENS:
             since = 0
             yield -1
-
-
-def _end_of(pattern: re.Pattern[bytes], data: bytes, at: int, most: int) -> int:
-    found = pattern.match(data, at, most)
-    assert found is not None, "it matches nothing, too"
-    return found.end()

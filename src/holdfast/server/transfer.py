@@ -1,33 +1,53 @@
 """A session out of one store and into another: one JSON document, made from one snapshot.
 
-What comes in is somebody else's word. It becomes a new, idle session of the importer that can do nothing by itself:
-what was said is kept; grants, rules, directories, tools and an unfinished turn are not.
+A document comes from outside. It becomes a new, idle session of the importer that can do nothing by itself: what was
+said is kept; grants, rules, directories, tools and an unfinished turn are not. It is read in a thread, one event after
+another, so that others get turns meanwhile and memory grows little beyond the document's own length.
 """
 
-import uuid
-from collections.abc import Iterable
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 
 from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
-from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
+from holdfast.events.ids import Key, Owner, SessionId, random_id
 from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
 from holdfast.server.errors import Invalid, NotFound
+from holdfast.server.json_bounds import JsonBounds, TooCostly, breathe, check_text
+from holdfast.server.new_log import NewLog
 from holdfast.server.operations import Operations
-from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Inputs, end_early, tasks_of_another
-from holdfast.session.fold import fold
-from holdfast.session.state import IllegalTransition, Phase, next_phase
-from holdfast.store.log_pages import whole_log
+from holdfast.server.session_document import Cut, Misshapen, cut
+from holdfast.session.state import IllegalTransition, next_phase
+from holdfast.store.log_pages import NO_SNAPSHOT, pages
 from holdfast.store.store import Committed, NewSession, Store, Unit
 
-FORMAT = "holdfast-session-1"
+FORMAT: Final = "holdfast-session-1"
 
-MAX_IMPORT_BYTES = 256_000_000
-"""A log of the largest session that is still pleasant to read; more is refused before it is parsed."""
+VALUES_PER_EVENT: Final = 20
+"""Twice what events have on average."""
+
+
+EVENTS_PER_BREATH: Final = 25
+
+
+class ImportBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a document may hold; one with more is refused."""
+
+    size: int = 256_000_000
+    """Bytes: a log of the largest session that is still pleasant to read."""
+    events: int = 1_000_000
+    each: JsonBounds = JsonBounds(escapes=sys.maxsize, wide_bytes=sys.maxsize)
+    """The text of each event, which is read in one go."""
+
+
+BY_HAND: Final = ImportBounds()
+"""For who has the database at hand anyway."""
 
 
 class Exported(msgspec.Struct, kw_only=True):
@@ -44,32 +64,52 @@ class ExportedEvent(msgspec.Struct, kw_only=True, rename="camel"):
     data: msgspec.Raw
 
 
+_event_decoder = msgspec.json.Decoder(ExportedEvent)
+
+
 async def export_session(store: Store, key: Key) -> bytes:
     """The whole log of a session as a JSON document."""
-    found = await whole_log(store, key)
-    if found is None:
-        raise NotFound("session_not_found", f"There is no session {key.session}.")
-    row, log = found
-    events = [_exported(event) for event in log]
-    whole = Exported(format=FORMAT, session_id=key.session, title=row.title, events=events)
-    return msgspec.json.encode(whole)
+    return b"".join([piece async for piece in await exporting(store, key)])
 
 
-async def import_session(operations: Operations, owner: Owner, data: bytes) -> SessionId:
+async def exporting(store: Store, key: Key) -> AsyncIterator[bytes]:
+    """The same in pieces. Raises `NotFound`, before the first of them or, if it is deleted meanwhile, in between."""
+    loaded = await store.load(key, fold_version=NO_SNAPSHOT)
+    if loaded is None:
+        raise _not_found(key)
+    whole = Exported(format=FORMAT, session_id=key.session, title=loaded.row.title, events=[])
+    begin, end = msgspec.json.encode(whole).rsplit(b"]", 1)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        separator = begin
+        head = 0
+        async for page in pages(store, loaded):
+            if page:
+                head = page[-1].position
+                yield separator + b",".join(msgspec.json.encode(_exported(event)) for event in page)
+                separator = b","
+        if head < loaded.row.head:
+            raise _not_found(key)
+        yield b"]" + end
+
+    return pieces()
+
+
+async def import_session(
+    operations: Operations, owner: Owner, data: bytes, *, bounds: ImportBounds = BY_HAND
+) -> SessionId:
     """Make a new session of an exported one. Raises `Invalid` for a document that is none."""
-    exported = _parse(data)
-    session_id = SessionId(str(uuid.uuid4()))
-    bodies = [(event.time, _harmless(_body(event), session_id)) for event in exported.events]
-    events = _legal(_placed(bodies))
-    events += _closing(events)
-    started = events[0].body
-    assert isinstance(started, SessionStarted), "a document that begins otherwise was refused"
+    if len(data) > bounds.size:
+        raise Invalid("import_too_large", f"An import has at most {bounds.size:,} bytes.")
+    session_id = SessionId(random_id())
+    title, log, metadata = await asyncio.to_thread(_read, data, session_id, bounds)
+    events = log.events()
     unit = Unit(
         key=Key(owner, session_id),
         fence=None,
-        events=tuple(event.at(Position(0)) for event in events),
-        creates=NewSession(created_at=events[0].time, metadata=started.metadata),
-        title=exported.title[:200],
+        events=events,
+        creates=NewSession(created_at=events[0].time, metadata=metadata),
+        title=title,
         status="idle",
     )
     outcome = await operations.store.commit(unit)
@@ -82,28 +122,68 @@ def _exported(event: Event) -> ExportedEvent:
     return ExportedEvent(type=name, version=version, time=event.time, data=msgspec.Raw(data))
 
 
-def _parse(data: bytes) -> Exported:
-    if len(data) > MAX_IMPORT_BYTES:
-        raise Invalid("import_too_large", f"An import has at most {MAX_IMPORT_BYTES:,} bytes.")
+def _read(data: bytes, session_id: SessionId, bounds: ImportBounds) -> tuple[str, NewLog, dict[str, str]]:
+    """Everything that takes long: the title, the log and the metadata of the session to be."""
+    title, found = _parse(data, bounds)
+    log = NewLog(random_id)
+    metadata: dict[str, str] = {}
+    view = memoryview(data)
+    for number, place in enumerate(found.places):
+        if number % EVENTS_PER_BREATH == 0:
+            breathe()
+        _check_size(data, place, bounds.each)
+        event = _event(view[slice(*place)])
+        body = _harmless(_body(event), session_id)
+        if isinstance(body, Unknown):
+            continue
+        _check_place(log, body)
+        if isinstance(body, SessionStarted):
+            metadata = body.metadata
+        log.add(event.time, body)
+    if log.state.head == 0:
+        raise _of_newer_release()
+    log.close()
+    log.add(log.last_time, SessionInfo(info_type="imported", message="This session was imported."))
+    return title, log, metadata
+
+
+def _parse(data: bytes, bounds: ImportBounds) -> tuple[str, Cut]:
+    """The title, and where the events stand."""
     try:
-        exported = msgspec.json.decode(data, type=Exported)
+        found = cut(data, max_events=bounds.events, max_values=VALUES_PER_EVENT * bounds.events)
+        rest = msgspec.json.decode(found.rest, type=Exported)
+    except (Misshapen, msgspec.MsgspecError, RecursionError) as error:
+        raise Invalid("import_invalid", f"This is not an exported session: {error}") from error
+    if rest.format != FORMAT:
+        raise Invalid("import_invalid", f"The format {rest.format[:64]!r} is not known; {FORMAT!r} is.")
+    if rest.events or not found.places or _event(data[slice(*found.places[0])]).type != "session.start":
+        raise Invalid("import_invalid", "An exported session begins with session.start; this one does not.")
+    return rest.title[:200], found
+
+
+def _check_size(data: bytes, place: tuple[int, int], bounds: JsonBounds) -> None:
+    try:
+        check_text(data, bounds, place)
+    except TooCostly as error:
+        raise Invalid("import_invalid", f"An event is too large: {error}") from error
+
+
+def _event(data: bytes | memoryview) -> ExportedEvent:
+    try:
+        event = _event_decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Invalid("import_invalid", f"This is not an exported session: {error}") from error
-    if exported.format != FORMAT:
-        raise Invalid("import_invalid", f"The format {exported.format!r} is not known; {FORMAT!r} is.")
-    if not exported.events or exported.events[0].type != "session.start":
-        raise Invalid("import_invalid", "An exported session begins with session.start; this one does not.")
-    return exported
+    if not 0 <= event.time < 2**53:
+        raise Invalid("import_invalid", f"A {event.type[:64]} has a time that is none.")
+    return event
 
 
 def _body(event: ExportedEvent) -> Body:
-    if not 0 <= event.time < 2**53:
-        raise Invalid("import_invalid", f"A {event.type} has a time that is none.")
     try:
-        body = codec.decode(event.type, event.version, bytes(event.data))
+        body = codec.decode(event.type, event.version, memoryview(event.data))
         msgspec.msgpack.encode(body)  # As a snapshot would: it takes no number of more than 64 bits.
     except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
-        raise Invalid("import_invalid", f"A {event.type} can't be read: {error}") from error
+        raise Invalid("import_invalid", f"A {event.type[:64]} can't be read: {error}") from error
     return body
 
 
@@ -129,40 +209,22 @@ def _harmless(body: Body, session_id: SessionId) -> Body:
             return body
 
 
-def _placed(bodies: Iterable[tuple[int, Body]]) -> list[Event]:
-    known = [(time, body) for time, body in bodies if not isinstance(body, Unknown)]
-    return [
-        Event(Position(number), EventId(str(uuid.uuid4())), time, body)
-        for number, (time, body) in enumerate(known, start=1)
-    ]
-
-
-def _legal(events: list[Event]) -> list[Event]:
+def _check_place(log: NewLog, body: Body) -> None:
     """An exported log is a legal log: one that is not was made up, and is refused."""
-    if not events or not isinstance(events[0].body, SessionStarted):
-        raise Invalid("import_invalid", "This session was exported by a newer release. Upgrade Holdfast to import it.")
-    phase = Phase.IDLE
-    for number, event in enumerate(events):
-        if number and isinstance(event.body, SessionStarted):
-            raise Invalid("import_invalid", "A session starts once; this one starts twice.")
-        try:
-            phase = next_phase(phase, event.body)
-        except IllegalTransition as error:
-            raise Invalid("import_invalid", f"Event {event.position} can't stand there: {error}") from error
-    return events
+    state = log.state
+    if state.head == 0 and not isinstance(body, SessionStarted):
+        raise _of_newer_release()
+    if state.head and isinstance(body, SessionStarted):
+        raise Invalid("import_invalid", "A session starts once; this one starts twice.")
+    try:
+        next_phase(state.phase, body)
+    except IllegalTransition as error:
+        raise Invalid("import_invalid", f"Event {state.head + 1} can't stand there: {error}") from error
 
 
-def _closing(events: list[Event]) -> list[Event]:
-    """End a turn that was unfinished when the session was exported, and say where the session is from."""
-    state = fold(events)
-    now = events[-1].time
-    bodies: list[Body] = []
-    if state.turn is not None:
-        inputs = Inputs(new_id=lambda: str(uuid.uuid4()), now=now, bounds=Bounds())
-        bodies += end_early(state, inputs, state.turn, "interrupted").events
-    bodies += tasks_of_another(state)
-    bodies.append(SessionInfo(info_type="imported", message="This session was imported."))
-    start = len(events) + 1
-    return [
-        Event(Position(start + number), EventId(str(uuid.uuid4())), now, body) for number, body in enumerate(bodies)
-    ]
+def _of_newer_release() -> Invalid:
+    return Invalid("import_invalid", "This session was exported by a newer release. Upgrade Holdfast to import it.")
+
+
+def _not_found(key: Key) -> NotFound:
+    return NotFound("session_not_found", f"There is no session {key.session}.")

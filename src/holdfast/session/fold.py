@@ -54,6 +54,28 @@ def apply(state: State, event: Event) -> None:
     fold((event,), state)
 
 
+def fold_turn(events: Iterable[Event], onto: State) -> None:
+    """Fold without the history, of which only the last reply is kept, and which of its calls have ended: all that the
+    end of a turn is made from, however large the events are."""
+    for event in events:
+        _apply(onto, event)
+        _drop_history(onto, event)
+
+
+def _drop_history(state: State, event: Event) -> None:
+    if state.cuts:
+        state.cut_history()
+    if len(state.history) > 1 or (state.history and not isinstance(state.history[0], Reply)):
+        last = state.last_reply()
+        state.history = [] if last is None else [last]
+    if state.turn is not None:
+        state.turn.same_calls.clear()
+    reply = state.last_reply() if isinstance(event.body, tool.ToolCompleted) else None
+    call = reply.call(event.body.tool_call_id) if reply and isinstance(event.body, tool.ToolCompleted) else None
+    if call is not None and call.result is not None:
+        call.result, call.images = "", ()
+
+
 def _apply(state: State, event: Event) -> None:
     if event.position <= state.head:
         return

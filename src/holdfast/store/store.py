@@ -104,6 +104,10 @@ class Promotion(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
+LARGE_UNIT_EVENTS: Final = 1_000
+"""As many as a page has."""
+
+
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """All the writes of one decision for one session: all of them or none.
 
@@ -139,6 +143,11 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """The model that the session uses from now on; None leaves it as it is."""
     makes_progress: bool = False
     """A finished step or a recorded tool result: the session is not poison."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it makes a session with so many events that writing them down takes a while. No other unit is."""
+        return self.creates is not None and len(self.events) > LARGE_UNIT_EVENTS
 
 
 class Committed(msgspec.Struct, frozen=True):

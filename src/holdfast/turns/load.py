@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.session.fold import FOLD_VERSION, apply, fold, images_left, put_images_back, restored
+from holdfast.session.fold import FOLD_VERSION, fold, fold_turn, images_left, put_images_back, restored
 from holdfast.session.state import Call, OpenRequest, Phase, Reply, State, Turn
 from holdfast.store.log_pages import NO_SNAPSHOT, page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
@@ -100,9 +100,7 @@ async def _turn_alone(store: Store, key: Key) -> Folded | None:
         page = await page_up_to(store, key, position, row.head)
         if not page:
             return None
-        for event in page:
-            apply(state, event)
-            _drop_history(state)
+        fold_turn(page, state)
         position = page[-1].position
     state.head = row.head
     return Folded(row=row, state=state, inbox=found.inbox, segments=found.segments, is_partial=True)
@@ -139,14 +137,3 @@ def _likely_phase(found: CaughtUp) -> Phase:
     if found.segments:
         return Phase.CALLING_MODEL
     return Phase.WAITING if found.row.status == "waiting" else Phase.RUNNING_TOOLS
-
-
-def _drop_history(state: State) -> None:
-    """Keep only what the end of a turn is made from: the last reply, and which of its calls have ended."""
-    last = next((item for item in reversed(state.history) if isinstance(item, Reply)), None)
-    state.history = [] if last is None else [last]
-    if state.turn is not None:
-        state.turn.same_calls.clear()
-    for call in last.calls if last is not None else ():
-        call.images = ()
-        call.result = "" if call.result is not None else None

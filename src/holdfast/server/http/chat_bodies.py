@@ -20,7 +20,7 @@ MAX_BODY_BYTES: Final = MAX_RESULT_JSON_BYTES
 """A client sends its whole conversation each time, of which only the end is looked at: that may be the result of one of
 its tools."""
 
-BODY_BOUNDS: Final = JsonBounds(values=200_000)
+BODY_BOUNDS: Final = JsonBounds(values=100_000)
 """Most of the conversation is passed over unread."""
 
 MAX_CLIENT_TOOLS: Final = 128

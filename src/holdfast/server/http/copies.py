@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from holdfast.events.ids import Key, Position, SessionId
@@ -16,8 +16,9 @@ from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.service import Service
 from holdfast.server.http.views import SessionView, session_view
-from holdfast.server.http.wire import answer, read_body, read_bytes, read_query
-from holdfast.server.transfer import Exported, export_session, import_session
+from holdfast.server.http.wire import answer, read_body, read_query, reading
+from holdfast.server.json_bounds import BODY
+from holdfast.server.transfer import Exported, ImportBounds, exporting, import_session
 
 REWIND_SECONDS: Final = 10.0
 """How long a rewind waits for the running turn to end, and for whoever holds the session to do it."""
@@ -49,6 +50,8 @@ class CopyRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._operations = service.operations
+        self._copying = asyncio.Semaphore(1)
+        """A log that is copied is in memory: one after another."""
 
     def endpoints(self) -> list[Endpoint]:
         one = "/v1/sessions/{session_id}"
@@ -98,7 +101,9 @@ class CopyRoutes:
             (following,) = await self._operations.store.events_after(key, Position(at), limit=1)
             before = following.id
         title = given.title or f"Fork of {row.title or 'a session'}"[:MAX_TITLE_CHARACTERS]
-        return await self._made(key, await fork_session(self._operations, key, before=before, title=title))
+        async with self._copying:
+            made = await fork_session(self._operations, key, before=before, title=title)
+        return await self._made(key, made)
 
     async def rewind(self, request: Request) -> Response:
         key = self._service.key(request)
@@ -117,14 +122,15 @@ class CopyRoutes:
 
     async def export(self, request: Request) -> Response:
         key = self._service.key(request)
-        document = await export_session(self._operations.store, key)
+        pieces = await exporting(self._operations.store, key)
         headers = {"content-disposition": 'attachment; filename="session.json"'}
-        return Response(document, 200, headers, media_type="application/json")
+        return StreamingResponse(pieces, 200, headers, media_type="application/json")
 
     async def bring_in(self, request: Request) -> Response:
-        owner = self._service.identity(request).owner
-        document = await read_bytes(request, limit=self._service.settings.max_import_bytes)
-        made = await import_session(self._operations, owner, document)
+        owner, settings = self._service.identity(request).owner, self._service.settings
+        bounds = ImportBounds(size=settings.max_import_bytes, events=settings.max_import_events, each=BODY)
+        async with reading(request, limit=settings.max_import_bytes) as document, self._copying:
+            made = await import_session(self._operations, owner, document, bounds=bounds)
         return await self._made(Key(owner, made), made)
 
     async def _made(self, key: Key, made: SessionId) -> Response:

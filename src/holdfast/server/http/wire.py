@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -82,8 +82,15 @@ _large_bodies = LargeBodies()
 
 async def read_bytes(request: Request, *, limit: int) -> bytes:
     """The body as it came. One that is longer than the limit is refused, and not kept while the rest of it comes."""
+    async with reading(request, limit=limit) as body:
+        return body
+
+
+@contextlib.asynccontextmanager
+async def reading(request: Request, *, limit: int) -> AsyncIterator[bytes]:
+    """The same for a body that is worked on for a while, and has its room among the large ones as long."""
     with _large_bodies.room() as grow:
-        return await _read_bytes(request, limit, grow)
+        yield await _read_bytes(request, limit, grow)
 
 
 async def _read_bytes(request: Request, limit: int, grow: Callable[[int], None]) -> bytes:

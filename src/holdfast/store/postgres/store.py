@@ -212,7 +212,9 @@ class PostgresStore:
         if not self._backlog.has_room:
             await self._backlog.room()
             self._refuse_if_closed()
-        job = UnitJob(asyncio.get_running_loop().create_future(), unit)
+        future = asyncio.get_running_loop().create_future()
+        job = await asyncio.to_thread(UnitJob, future, unit) if unit.is_large else UnitJob(future, unit)
+        self._refuse_if_closed()
         self._backlog.add(job.size)
         job.future.add_done_callback(lambda _: self._backlog.remove(1, job.size))
         self._flusher.submit(job)

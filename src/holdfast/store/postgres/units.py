@@ -3,12 +3,12 @@ not write is looked up by the rows that it returned, so that no refusal goes unn
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.events import codec
+from holdfast.events.event import Event
 from holdfast.events.ids import Position
-from holdfast.events.message import UserMessage
 from holdfast.store import crash_points
 from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
@@ -16,6 +16,7 @@ from holdfast.store.postgres.queries import PARTS, commit_units
 from holdfast.store.postgres.text import to_store
 from holdfast.store.store import (
     HEAD_MOVED,
+    LARGE_UNIT_EVENTS,
     Committed,
     FenceMissed,
     Outcome,
@@ -27,6 +28,8 @@ from holdfast.store.store import (
 )
 
 TOOLS_BETWEEN: Final = "\x1f"
+
+PIECE_BYTES: Final = 1 << 20
 
 _SESSION_COLUMNS: Final = 13
 
@@ -42,7 +45,7 @@ class UnitJob:
         self.future = future
         self.unit = unit
         self.key = (unit.key.owner, unit.key.session)
-        self.events = [(event.id, event.time, *codec.encode(event.body), _said(event.body)) for event in unit.events]
+        self.events = [_event(event) for event in unit.events]
         self.segments = [_encoded(segment) for segment in unit.segments]
         self.size = 512 + sum([len(event[4]) for event in self.events]) + sum([len(each[5]) for each in self.segments])
         self.is_simple = _is_simple(unit)
@@ -216,7 +219,7 @@ class Units:
     async def _write(self, link: Link, groups: list[Group]) -> list[Group]:
         """The one statement. Those that it wrote."""
         given = [group for group in groups if group.unit.creates is None or group.unit.fence is None]
-        found = await self._ask(link, given) if given else []
+        found = await self._asked(link, given)
         for number, head, tail in found:
             given[number - 1].succeed(head, tail)
         if len(found) == len(groups):
@@ -236,6 +239,29 @@ class Units:
         known = {number - 1: row for number, *row in found}
         for number, group in enumerate(groups):
             group.refuse(_refusal(group.unit, known.get(number), reason))
+
+    async def _asked(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
+        if not any(group.unit.is_large for group in groups):
+            return await self._ask(link, groups) if groups else []
+        found: list[Sequence[Any]] = []
+        for number, group in enumerate(groups, 1):
+            asked = self._ask_in_pieces(link, group) if group.unit.is_large else self._ask(link, [group])
+            found += [(number, *said) for _, *said in await asked]
+        return found
+
+    async def _ask_in_pieces(self, link: Link, group: Group) -> Sequence[Sequence[Any]]:
+        """The same for a unit that makes a large session, which nobody else sees before the commit: its parameters are
+        encoded a piece at a time, and others get turns in between."""
+        (job,) = group.jobs
+        events = job.events
+        found: Sequence[Sequence[Any]] = ()
+        try:
+            for piece in _pieces(events):
+                job.events = piece
+                found = await self._ask(link, [group])
+        finally:
+            job.events = events
+        return found
 
     async def _ask(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
         sessions = _columns(_SESSION_COLUMNS, [_session_row(group) for group in groups])
@@ -422,6 +448,23 @@ async def _write_rows(link: Link, unit: Unit) -> None:
     await task_rows.write_unit(link, unit)
 
 
+def _pieces(events: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    piece: list[tuple[Any, ...]] = []
+    size = 0
+    for event in events:
+        piece.append(event)
+        size += len(event[4])
+        if len(piece) >= LARGE_UNIT_EVENTS or size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _event(event: Event) -> tuple[Any, ...]:
+    return (event.id, event.time, *codec.encode(event.body), codec.said(event.body))
+
+
 def _encoded(segment: Segment) -> tuple[Any, ...]:
     try:
         text = segment.text.encode()
@@ -429,10 +472,6 @@ def _encoded(segment: Segment) -> tuple[Any, ...]:
         text = _clean(segment.text).encode()
     place = (segment.message_id, segment.attempt, segment.block, segment.offset)
     return (*place, segment.kind, text, segment.tool_call_id, segment.name)
-
-
-def _said(body: Any) -> str | None:
-    return _clean(body.content) if isinstance(body, UserMessage) else None
 
 
 def _clean(text: str) -> str:

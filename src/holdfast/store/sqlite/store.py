@@ -197,13 +197,18 @@ class SqliteStore:
     # The five verbs
 
     def commit(self, unit: Unit) -> Awaitable[Outcome]:
-        if not self._backlog.has_room:
-            return asyncio.ensure_future(self._commit_when_there_is_room(unit))
+        if unit.is_large or not self._backlog.has_room:
+            return asyncio.ensure_future(self._commit_later(unit))
         return self._submit(UnitJob(self._future(), unit))
 
-    async def _commit_when_there_is_room(self, unit: Unit) -> Outcome:
-        await self._backlog.room()
-        outcome: Outcome = await self._submit(UnitJob(self._future(), unit))
+    async def _commit_later(self, unit: Unit) -> Outcome:
+        """When there is room, and a large one when it is encoded: others get turns meanwhile."""
+        if not self._backlog.has_room:
+            await self._backlog.room()
+        future = self._future()
+        job = await asyncio.to_thread(UnitJob, future, unit) if unit.is_large else UnitJob(future, unit)
+        self._refuse_if_ended()
+        outcome: Outcome = await self._submit(job)
         return outcome
 
     def put(

@@ -1,0 +1,53 @@
+"""The log of a session that begins as a copy, written one event after another and kept as the bytes that are stored."""
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.events import codec
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Position
+from holdfast.session.bounds import Bounds
+from holdfast.session.decide import Inputs, end_early, tasks_of_another
+from holdfast.session.fold import fold_turn
+from holdfast.session.state import State
+
+MAX_COPY_BYTES: Final = 64_000_000
+"""A log that is copied is in memory as a whole for a moment; a larger one can be exported, and imported on the machine
+of its server."""
+
+
+class NewLog:
+    """Takes events in. `state` is folded from them without the history, which is all that ending a turn needs."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._events: list[Event] = []
+        self.state = State()
+        self.size = 0
+
+    def add(self, time: int, body: Body) -> None:
+        event = Event(Position(len(self._events) + 1), EventId(self._new_id()), time, body)
+        fold_turn((event,), self.state)
+        kept = codec.encoded(body)
+        self.size += len(kept.data)
+        self._events.append(Event(Position(0), event.id, time, kept))
+
+    def close(self) -> None:
+        """End a turn that was unfinished, and give up the tasks: they are another session's."""
+        now, state = self._events[-1].time, self.state
+        bodies: list[Body] = []
+        if state.turn is not None:
+            inputs = Inputs(new_id=self._new_id, now=now, bounds=Bounds())
+            bodies += end_early(state, inputs, state.turn, "interrupted").events
+        bodies += tasks_of_another(state)
+        for body in bodies:
+            self.add(now, body)
+
+    @property
+    def last_time(self) -> int:
+        return self._events[-1].time
+
+    def events(self) -> tuple[Event, ...]:
+        """All of them, to be committed."""
+        return tuple(self._events)
