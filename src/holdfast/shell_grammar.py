@@ -162,7 +162,8 @@ class _Parser:
 def _check_program(words: list[str]) -> None:
     """The first word has to name a program, or a builtin that is as plain as one."""
     name = words[0] if words else ""
-    if not name or "=" in name or name.startswith("%") or name in RESERVED_WORDS or name in OTHER_BUILTINS:
+    # `%1` is a job; and a whole command that begins with a sign is an option of the shell that it is given to.
+    if not name or "=" in name or name[0] in "%-+" or name in RESERVED_WORDS or name in OTHER_BUILTINS:
         raise NotCertain
     if any(word.startswith(_EVALUATING_OPTIONS.get(name, ())) for word in words[1:]):
         raise NotCertain
