@@ -100,6 +100,8 @@ def test_a_chain_is_covered_if_each_of_its_commands_is() -> None:
     assert verdict("shell", "git status && make", *rules) == "ask", "just that text was approved"
     assert verdict("shell", "git status && rm x", *rules) == "ask"
     assert verdict("shell", "git status > x", *rules) == "ask"
+    assert verdict("shell", "; ".join(["git log"] * 50), *rules) == "allow"
+    assert verdict("shell", "; ".join(["git log"] * 51), *rules) == "ask", "nobody means that much by a rule"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ EVERY_CALL: Final = "*"
 
 _RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 
+MAX_CHAINED: Final = 50
+"""Commands in one that patterns are matched with; a longer chain is asked about. Everything else waits meanwhile."""
+
 _EXACT = re.compile(r"(?:[^*?\[]|\[[*?\[]\])+", re.DOTALL)
 _ESCAPED_WILDCARD = re.compile(r"\[([*?\[])\]")
 
@@ -123,11 +126,14 @@ def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> boo
         script = parse(placed["command"] if placed else ask.subject)
     except NotCertain:
         return False
-    if any(command.redirections for command in script.commands):
+    if len(script.commands) > MAX_CHAINED or any(command.redirections for command in script.commands):
         return False
     patterns = [found for pattern in patterns if (found := _within(pattern, placed and placed["directory"]))]
-    return all(_is_covered(command.text, patterns) for command in script.commands) or any(
-        _covers_chain(pattern, script) for pattern in patterns
+    exact = {text for pattern in patterns if (text := _exact(pattern)) is not None}
+    wild = [pattern for pattern in patterns if _exact(pattern) is None]
+    single = [pattern for pattern in wild if not _OPERATOR.search(pattern)]
+    return all(_is_covered(command.text, single, exact) for command in script.commands) or any(
+        _covers_chain(pattern, script) for pattern in wild
     )
 
 
@@ -144,12 +150,11 @@ def _within(pattern: str, directory: str | None) -> str | None:
     return placed["command"] if placed["directory"] == directory else None
 
 
-def _is_covered(command: str, patterns: list[str]) -> bool:
-    wild = [pattern for pattern in patterns if _exact(pattern) is None and not _OPERATOR.search(pattern)]
-    if any(fnmatchcase(command, pattern) for pattern in wild):
+def _is_covered(command: str, patterns: list[str], exact: set[str]) -> bool:
+    if any(fnmatchcase(command, pattern) for pattern in patterns):
         return True
     # A rule for just this text, beside one for the same with any arguments: then it may stand among other commands.
-    return command in map(_exact, patterns) and any(fnmatchcase(f"{command} ", pattern) for pattern in wild)
+    return command in exact and any(fnmatchcase(f"{command} ", pattern) for pattern in patterns)
 
 
 def _covers_chain(pattern: str, script: Script) -> bool:
@@ -157,8 +162,7 @@ def _covers_chain(pattern: str, script: Script) -> bool:
     parts = _OPERATOR.split(pattern)
     operators = tuple(";" if operator == "\n" else operator for operator in parts[1::2])
     return (
-        _exact(pattern) is None
-        and len(parts) > 1
+        len(parts) > 1
         and operators == script.operators
         and all(fnmatchcase(command.text, part) for command, part in zip(script.commands, parts[::2], strict=True))
     )
