@@ -189,7 +189,7 @@ async def test_approvals_and_questions_are_answered_in_line(place: Place) -> Non
         await terminal.until("ready")
         terminal.type("write it\r")
         await terminal.until("? create wants to write a.txt")
-        await terminal.until("file_text: written")
+        await terminal.until("│ +written")
         await terminal.until("approve?")
         terminal.type("y\r")
         await terminal.until("✓ create a.txt")
@@ -219,13 +219,13 @@ async def test_hostile_text_never_reaches_the_terminal(place: Place) -> None:
         async with place.terminal("chat") as terminal:
             await terminal.until("ready")
             terminal.type("hostile\r")
-            await terminal.until("]0;owned[2Jdone")
+            await terminal.until("\\u001b]0;owned\\u0007\\u001b[2Jdone")
             assert "\x1b]0;" not in terminal.raw
             assert "\x07" not in terminal.raw
             assert "\x1b[2J" not in terminal.raw
         for command in (("chat",), ("run", "hostile")):
             done = await place.run(*command, typed="hostile\n")
-            assert "]0;owned[2Jdone" in done.out
+            assert "\\u001b]0;owned\\u0007\\u001b[2Jdone" in done.out
             assert "\x1b" not in done.out
 
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.answers import permission_answer, question_answer
+from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
 from holdfast.cli.line_flow import LineFlow
-from holdfast.cli.terminal import MAX_DETAIL_LINES, Piece, Transcript, details, neutral, one_line, styled
+from holdfast.cli.terminal import Piece, Transcript, one_line, styled
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
@@ -75,7 +76,7 @@ def test_nothing_that_a_terminal_obeys_gets_through() -> None:
 
 @given(st.text())
 def test_no_text_at_all_gets_a_control_character_through(text: str) -> None:
-    assert is_harmless(neutral(text))
+    assert is_harmless(visible(text))
     assert "\n" not in one_line(text)
 
 
@@ -151,12 +152,16 @@ def test_a_turn_that_nobody_typed_for_says_so() -> None:
     assert shown(event(TurnStarted(turn_id=TurnId("t")))) == ""
 
 
-def test_who_approves_sees_what_the_call_was_given_and_how_much_is_left_out() -> None:
-    lines = details('{"path":"a.txt","file_text":"' + "line\\n" * 50 + '"}')
-    assert lines[0] == "  path: a.txt"
-    assert len(lines) == MAX_DETAIL_LINES + 1
-    assert lines[-1] == "  … 43 more lines"
-    assert details("not json") == []
+def test_who_approves_sees_all_of_what_the_call_was_given() -> None:
+    call = ToolCallId("c")
+    given = '{"path":"a.txt","file_text":"' + "line\\n" * 50 + 'the last"}'
+    started = event(ToolStarted(tool_call_id=call, tool_name="create", arguments=given))
+    asked = PermissionRequested(
+        request_id=RequestId("r"), tool_call_id=call, tool_name="create", kind="write", subject="a.txt", rule="write"
+    )
+    text = shown(started, event(asked))
+    assert text.startswith("? create wants to write a.txt (request r)\n  path: a.txt\n  file_text:\n  │ line\n")
+    assert text.endswith("  │ the last\n")
 
 
 def test_without_colour_there_are_no_codes() -> None:

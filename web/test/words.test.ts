@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Conversation, usageOf, type Turn } from "../src/model/conversation.ts";
 import { reordered, whenOf } from "../src/view/queue_chips.tsx";
-import { beginningOf, meaningOf, outcomeOf, pretty, summaryOf } from "../src/view/tool_words.ts";
+import { beginningOf, fitsTheQuestion, meaningOf, outcomeOf, partsOf, pretty, summaryOf } from "../src/view/tool_words.ts";
 import { money } from "../src/view/turn_figures.tsx";
 import { Log } from "./log.ts";
 
@@ -39,6 +39,31 @@ test("what is granted is said in words", () => {
   assert.equal(of("shell", "shell(make build)"), "run this very command");
   assert.equal(of("custom-tool", "custom-tool(lookup)", "lookup"), "use lookup");
   assert.equal(of("shell", "shell"), "do what the rule shell covers");
+});
+
+test("what has to be read before it is allowed is all of it", () => {
+  const of = (permissionKind: string, subject: string, diff: string, given: string): string[] =>
+    partsOf({ permissionKind, subject, details: diff ? { diff } : {} }, given).map(({ text }) => text);
+  const given = JSON.stringify({ path: "a.txt", file_text: "hi" });
+  assert.deepEqual(of("shell", "ls", "", '{"command":"ls"}'), ["ls"]);
+  assert.deepEqual(of("write", "a.txt", "--- a\n+++ b\n+hi\n", given), ["--- a\n+++ b\n+hi\n"]);
+  assert.deepEqual(of("write", "a.txt", "(too much to be shown: 1 characters become 2)", given).at(-1), pretty(given));
+  assert.deepEqual(of("write", "a.txt", "+hi\n(… and more)\n", given).at(-1), pretty(given));
+  assert.deepEqual(of("write", "a.txt", "+(… and more)\n", given), ["+(… and more)\n"]);
+  assert.deepEqual(of("write", "a.txt", "", given), [pretty(given)]);
+  assert.deepEqual(of("custom-tool", "deploy", "", '{"to":"prod"}'), [pretty('{"to":"prod"}')]);
+  assert.deepEqual(of("write", "a\nb", "+hi\n", given), ["a\nb", "+hi\n"]);
+});
+
+test("a name that grows by its escapes does not fit the question", () => {
+  const of = (subject: string): boolean => fitsTheQuestion({ permissionKind: "write", subject });
+  assert.equal(of("a".repeat(160)), true);
+  assert.equal(of("\u202e".repeat(27)), false);
+});
+
+test("words about a call hide nothing", () => {
+  assert.equal(summaryOf({ arguments: '{"path":"a\u202etxt.exe"}' }), "a\\u202etxt.exe");
+  assert.equal(meaningOf({ permissionKind: "custom-tool", rule: "r", toolName: "a\u200bb" }), "use a\\u200bb");
 });
 
 test("an answer is told with who gave it and why, and the one person of a local server needs no name", () => {

@@ -13,6 +13,7 @@ NARROW = 56
 
 HELP = """\
 /stop            end the running turn (Ctrl-C does the same)
+/show            all of what is asked, where only its beginning was shown
 /background      let the command that runs go on in the background (Ctrl-B does the same)
 /tasks           the commands of this session that run, or ended lately
 /kill ID         end one of them
@@ -32,6 +33,10 @@ async def _help(chat: Conversation, rest: str) -> None:
 
 async def _stop(chat: Conversation, rest: str) -> None:
     await chat.stop()
+
+
+async def _show(chat: Conversation, rest: str) -> None:
+    await chat.show_request()
 
 
 async def _background(chat: Conversation, rest: str) -> None:
@@ -111,6 +116,7 @@ async def _quit(chat: Conversation, rest: str) -> None:
 COMMANDS: dict[str, Command] = {
     "/help": _help,
     "/stop": _stop,
+    "/show": _show,
     "/background": _background,
     "/tasks": _tasks,
     "/kill": _kill,

@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.cli.ending import heed_signals
 from holdfast.cli.errors import USAGE, WORLD, Refusal, explained
+from holdfast.cli.escapes import visible
 from holdfast.cli.surveying import RedisState, redis_state, surveyed
-from holdfast.cli.terminal import neutral
 from holdfast.config import Config
 from holdfast.store.survey import Process, Survey
 
@@ -75,7 +75,7 @@ def _failed(refusal: Refusal, *, as_json: bool) -> str:
     """Whoever watches wants to see it come back."""
     if as_json:
         return msgspec.json.encode({"error": {"code": refusal.code, "message": refusal.message}}).decode()
-    return f"{neutral(refusal.message)} [{refusal.code}]\n"
+    return f"{visible(refusal.message)} [{refusal.code}]\n"
 
 
 # What is wrong
@@ -134,19 +134,19 @@ def _told(process: Process) -> dict[str, object]:
 
 def lines(seen: Seen) -> Iterator[str]:
     """The same for people."""
-    yield f"Database   {neutral(seen.database)}"
+    yield f"Database   {visible(seen.database)}"
     yield f"           {_server(seen.survey)}"
     yield f"Redis      {seen.redis}"
     yield from _work(seen.survey)
     yield from _table(seen.survey.processes)
     for problem in seen.problems:
-        yield f"! {neutral(problem)}"
+        yield f"! {visible(problem)}"
 
 
 def _server(survey: Survey) -> str:
     server = survey.server
     kind = "SQLite" if server.role == "embedded" else f"{server.role}, PostgreSQL"
-    told = [f"{kind} {neutral(server.version)}", f"answers in {server.latency_ms:.1f} ms"]
+    told = [f"{kind} {visible(server.version)}", f"answers in {server.latency_ms:.1f} ms"]
     told.append(f"schema {survey.schema.version}")
     if survey.schema.pending:
         told.append(f"{len(survey.schema.pending)} migration(s) to be run")
@@ -184,4 +184,4 @@ def _row(process: Process) -> tuple[str, ...]:
     renewed = "gone" if not process.is_alive else "-" if ago is None else f"{ago:.1f} s ago"
     started = datetime.fromtimestamp(about.started_at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     cells = (process.token[:TOKEN_CHARACTERS], process.node, about.role or "?", about.version or "?", runs, renewed)
-    return (*map(neutral, cells), started if about.started_at else "-")
+    return (*map(visible, cells), started if about.started_at else "-")

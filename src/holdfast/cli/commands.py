@@ -413,20 +413,21 @@ def kill_task(
 # Requests
 
 
-@app.command(epilog="\b\nExample: holdfast requests")
+@app.command(epilog="\b\nExample: holdfast requests --json")
 def requests(
     session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")] = None,
+    as_json: JsonOption = False,
     url: UrlOption = None,
     key: KeyOption = None,
     database: DatabaseOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """What waits for somebody's answer."""
+    """What waits for somebody's answer, all of it. What is long opens in $PAGER, or in less."""
 
     async def work(where: "Where", hints: "Hints") -> None:
         from holdfast.cli.requests import list_requests
 
-        await list_requests(where, session)
+        await list_requests(where, session, as_json=as_json)
 
     _run_at(url, key, _options(database, data_dir), work)
 

@@ -18,9 +18,10 @@ from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Folder, Home, NewSession, Reader, Reading
+from holdfast.cli.request_lines import Asked, short
 from holdfast.cli.screen import Screen, Status
-from holdfast.cli.terminal import Style, Transcript, one_line, short
-from holdfast.cli.watching import Asked, Watched
+from holdfast.cli.terminal import Style, Transcript, one_line
+from holdfast.cli.watching import Watched
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.client.views import Connection, SessionView
 from holdfast.events.event import Event
@@ -107,7 +108,8 @@ class Conversation:
         await self._close()
         self.session_id = await self._made() if found is None else found.id
         self.watched = Watched()
-        self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints)
+        self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints, fits=self.screen.fits)
+        self._read_through: set[RequestId] = set()
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
         self._sent_here: set[MessageId] = set()
@@ -231,9 +233,27 @@ class Conversation:
             self.say("note", "· This is sent as a message. To answer the request, type y, s or n (and a reason).")
             return False
         decision, reason = decided
+        if decision in ("approved", "approved-for-session") and self._is_unshown(request_id):
+            self.say("bad", "✗ Not approved: only the beginning was shown. Type /show to read all of it, then answer.")
+            return True
         await self.home.decide(self.session_id, request_id, decision, feedback=reason)
         self._was_answered(request_id)
         return True
+
+    def _is_unshown(self, request_id: RequestId) -> bool:
+        """Whether the screen had room for a part of the request only, and nobody has read the rest since."""
+        return request_id in self.transcript.unshown and request_id not in self._read_through
+
+    async def show_request(self) -> None:
+        """Show all of what is asked now."""
+        asked = self.asked_now()
+        text = self.transcript.unshown.get(asked.request_id) if asked is not None else None
+        if asked is None or text is None:
+            self.say("note", "· All of it is shown above." if asked else "· Nothing is asked now.")
+            return
+        await self.screen.read_through(text)
+        self._read_through.add(asked.request_id)
+        self._refresh()
 
     def _was_answered(self, request_id: RequestId) -> None:
         self._answered.add(request_id)
@@ -392,6 +412,8 @@ class Conversation:
 
     def _prompt(self) -> str:
         match self.asked_now():
+            case PermissionRequested(request_id=request_id) if self._is_unshown(request_id):
+                return "read it first: /show, or [n]o > "
             case PermissionRequested():
                 return "approve? [y]es / [s]ession / [n]o > "
             case UserInputRequested(choices=choices) if choices:

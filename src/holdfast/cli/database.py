@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.cli.errors import WORLD
+from holdfast.cli.escapes import visible
 from holdfast.cli.surveying import migrate as run_migrations
 from holdfast.cli.surveying import surveyed, write_backup
-from holdfast.cli.terminal import neutral
 from holdfast.config import Config
 from holdfast.store.survey import Contents, Survey
 
@@ -17,12 +17,12 @@ async def back_up(config: Config, file: Path) -> None:
     if config.is_postgres:
         _say(f"Dumping {config.database_shown}.")
     await write_backup(config, file, so_far=lambda size: _say(f"{size:,} bytes so far."))
-    print(f"Backed up to {neutral(str(file))} ({_bytes(file):,} bytes).")
+    print(f"Backed up to {visible(str(file))} ({_bytes(file):,} bytes).")
 
 
 async def migrate(config: Config, *, only_check: bool) -> int:
     """Safe to repeat. Each migration is all or nothing: one that is cut off is run again by whoever comes next."""
-    where = neutral(config.database_shown)
+    where = visible(config.database_shown)
     before = (await surveyed(config, with_contents=False)).schema
     if not before.pending:
         print(f"Nothing to migrate: {where} is at schema {before.version}, as this release is.")
@@ -44,7 +44,7 @@ async def show_status(config: Config, *, as_json: bool) -> None:
         print(msgspec.json.encode(found).decode())
         return
     for name, value in found.items():
-        print(f"{name.replace('_', ' '):24} {neutral(_shown(value))}")
+        print(f"{name.replace('_', ' '):24} {visible(_shown(value))}")
 
 
 def _told(config: Config, survey: Survey) -> dict[str, object]:
@@ -85,4 +85,4 @@ def _bytes(file: Path) -> int:
 
 def _say(line: str) -> None:
     """How it goes, beside what it comes to."""
-    print(f"holdfast: {neutral(line)}", file=sys.stderr, flush=True)
+    print(f"holdfast: {visible(line)}", file=sys.stderr, flush=True)

@@ -17,8 +17,9 @@ import msgspec
 
 from holdfast.app import Runtime, isolation_of
 from holdfast.cli.errors import explained
+from holdfast.cli.escapes import visible
 from holdfast.cli.screen import wants_color
-from holdfast.cli.terminal import Piece, neutral, styled
+from holdfast.cli.terminal import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
 from holdfast.config import Config
 from holdfast.store.sqlite.connections import connect
@@ -61,7 +62,7 @@ async def _looked(name: str, config: Config, look: Callable[[Config], Awaitable[
 def _line(finding: Finding, *, color: bool) -> str:
     mark = styled(Piece("good", "✓") if finding.ok else Piece("bad", "✗"), color=color)
     advice = f" {finding.advice}" if finding.advice and not finding.ok else ""
-    return f"{mark} {finding.name}: {neutral(finding.found)}{advice}"
+    return f"{mark} {finding.name}: {visible(finding.found)}{advice}"
 
 
 async def _python(config: Config) -> Finding:

@@ -84,9 +84,9 @@ def report(error: BaseException) -> int:
 
 
 def tell(refusal: Refusal) -> None:
-    from holdfast.cli.terminal import neutral
+    from holdfast.cli.escapes import visible
 
-    print(f"holdfast: {neutral(refusal.message)} [{refusal.code}]", file=sys.stderr)
+    print(f"holdfast: {visible(refusal.message)} [{refusal.code}]", file=sys.stderr)
 
 
 def _of_server(error: ClientError) -> Refusal:

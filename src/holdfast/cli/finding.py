@@ -1,13 +1,14 @@
 """Finds what a person means: a session, a request or a task by the beginning of its id, the session of a folder."""
 
-from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import Folder, Home
+from holdfast.cli.request_lines import Asked
 from holdfast.client.views import RequestView, SessionView, Task
 from holdfast.events.event import Event
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.tool import ToolStarted
 from holdfast.server.errors import NotFound
 
 MIN_PREFIX: Final = 4
@@ -90,6 +91,28 @@ async def waiting_requests(home: Home) -> list[Waiting]:
     return found
 
 
+class AskedCall(NamedTuple):
+    """A request as the log has it, with what its tool call was given."""
+
+    asked: Asked
+    arguments: str = ""
+
+
+async def asked_calls(home: Home, session_id: str) -> dict[str, AskedCall]:
+    """Everything that a session ever asked, by the id of the request."""
+    arguments: dict[str, str] = {}
+    found: dict[str, AskedCall] = {}
+    async for reading in home.read(session_id).until_now():
+        match reading:
+            case Event(body=ToolStarted(tool_call_id=call, arguments=given)):
+                arguments[call] = given
+            case Event(body=PermissionRequested() | UserInputRequested() | ExternalToolRequested() as asked):
+                found[asked.request_id] = AskedCall(asked, arguments.get(asked.tool_call_id, ""))
+            case _:
+                pass
+    return found
+
+
 async def find_request(home: Home, wanted: str) -> Waiting:
     """The open request whose id is this, or begins with it. Says so when it is not open any more."""
     if len(wanted) < MIN_PREFIX:
@@ -120,16 +143,7 @@ async def _asked_before(home: Home, wanted: str) -> tuple[str, str] | None:
         searched += 1
         if searched > CLOSED_IN_SESSIONS:
             break
-        found = [asked async for asked in _asked_in(home, session) if asked.startswith(wanted)]
+        found = [asked for asked in await asked_calls(home, session.id) if asked.startswith(wanted)]
         if found:
             return session.id, found[0]
     return None
-
-
-async def _asked_in(home: Home, session: SessionView) -> AsyncIterator[str]:
-    async for reading in home.read(session.id).until_now():
-        match reading:
-            case Event(body=PermissionRequested() | UserInputRequested() | ExternalToolRequested() as asked):
-                yield asked.request_id
-            case _:
-                pass

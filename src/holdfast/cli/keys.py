@@ -6,9 +6,9 @@ from typing import cast, get_args
 import msgspec
 
 from holdfast.cli.errors import Refusal
+from holdfast.cli.escapes import visible
 from holdfast.cli.opening import opened
 from holdfast.cli.session_lines import when
-from holdfast.cli.terminal import neutral
 from holdfast.config import Config
 from holdfast.server.http.identity import Role
 from holdfast.server.http.keys import KeyRing
@@ -26,7 +26,7 @@ async def create_key(config: Config, *, name: str, role: Role, owner: str | None
         return
     print(made.key)
     row = made.row
-    about = f"Key {row.key_id} for the {row.role} {neutral(row.owner)}. It is not shown again, and kept nowhere."
+    about = f"Key {row.key_id} for the {row.role} {visible(row.owner)}. It is not shown again, and kept nowhere."
     print(about, file=sys.stderr)
 
 
@@ -57,7 +57,7 @@ async def revoke_key(config: Config, key_id: str) -> None:
 
 def _line(row: KeyRow) -> str:
     state = "revoked" if row.revoked_at is not None else "valid"
-    return f"{row.key_id}  {row.role:5}  {state:7}  {when(row.created_at)}  {neutral(row.owner)}  {neutral(row.name)}"
+    return f"{row.key_id}  {row.role:5}  {state:7}  {when(row.created_at)}  {visible(row.owner)}  {visible(row.name)}"
 
 
 def _shown(row: KeyRow) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from holdfast.cli.request_lines import BAR
 from holdfast.cli.terminal import Piece, Style
 
 TAB = "    "
@@ -26,27 +27,33 @@ class LineFlow:
                     self._line.append((style, character))
                     self._columns += self._width_of(character)
                     if self._columns > max(width, 1):
-                        done.append(self._wrap())
+                        done.append(self._wrap(width))
         return done
 
     @property
     def rest(self) -> list[Piece]:
         return _joined(self._line)
 
-    def _wrap(self) -> list[Piece]:
-        """Cut at the last space, or before the last character of a word that is longer than a line."""
-        spaces = [index for index, (_, character) in enumerate(self._line) if character == " "]
-        at = spaces[-1] if spaces and spaces[-1] > 0 else 0
+    def _wrap(self, width: int) -> list[Piece]:
+        """Cut at the last space, or before the last character of a word that is longer than a line. A line with a bar
+        goes on behind a bar: no part of it may look like a line of its own."""
+        bar = self._line[: len(BAR)] if width > 2 * len(BAR) and _text(self._line).startswith(BAR) else []
+        spaces = [index for index, (_, character) in enumerate(self._line) if character == " " and index > len(bar)]
+        at = spaces[-1] if spaces else 0
         if at:
             whole, left = self._line[:at], self._line[at + 1 :]
         else:
             whole, left = self._line[:-1], self._line[-1:]
-        self._start(left)
+        self._start([*bar, *left])
         return _joined(whole)
 
     def _start(self, line: list[tuple[Style, str]]) -> None:
         self._line = line
         self._columns = sum(self._width_of(character) for _, character in line)
+
+
+def _text(line: list[tuple[Style, str]]) -> str:
+    return "".join(character for _, character in line[: len(BAR)])
 
 
 def _joined(line: list[tuple[Style, str]]) -> list[Piece]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -16,9 +16,15 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style as Styles
 from prompt_toolkit.utils import get_cwidth
 
+from holdfast.cli.escapes import visible
 from holdfast.cli.line_flow import LineFlow
+from holdfast.cli.pager import page
 from holdfast.cli.screen import Status, wants_color
-from holdfast.cli.terminal import Piece, neutral, one_line, styled
+from holdfast.cli.terminal import Piece, one_line, styled
+
+ROWS_BESIDE = 8
+"""What a request must leave free, so that all of it is on the screen when it is answered."""
+MIN_ROWS = 4
 
 STYLES = {
     "prompt": "ansicyan bold",
@@ -49,6 +55,8 @@ class PromptScreen:
             refresh_interval=1.0,
         )
         self._prompt.app.output.enable_cpr = False  # type: ignore[attr-defined]
+        self._held: list[list[Piece]] | None = None
+        """Lines that wait until a pager is left."""
         self._running: asyncio.Task[None] | None = None
         self._patched: AbstractContextManager[None] | None = None
 
@@ -83,6 +91,23 @@ class PromptScreen:
             self._status = status
             self._app.invalidate()
 
+    def fits(self, lines: list[str]) -> bool:
+        """With room left for the line that asks, the queue and the prompt."""
+        rows = sum(max(1, -(-get_cwidth(line.expandtabs(4)) // self._width)) for line in lines)
+        return rows <= max(self._app.output.get_size().rows - ROWS_BESIDE, MIN_ROWS)
+
+    async def read_through(self, text: str) -> None:
+        """In a pager; where there is none, or it fails, above the prompt. What comes meanwhile is shown afterwards."""
+        self._held = []
+        try:
+            async with in_terminal():
+                was_shown = await page(text)
+        finally:
+            held, self._held = self._held, None
+        if not was_shown:
+            self.show([Piece("note", text)])
+        self._print(held)
+
     def give_back(self, text: str) -> bool:
         buffer = self._prompt.default_buffer
         if buffer.text:
@@ -109,6 +134,9 @@ class PromptScreen:
         """Straight to the terminal, in one go with the erasing: nothing can come between."""
         if not lines:
             return
+        if self._held is not None:
+            self._held += lines
+            return
         text = "".join("".join(styled(piece, color=self._color) for piece in line) + "\r\n" for line in lines)
         if self._app.is_running:
             self._app.renderer.erase()
@@ -128,7 +156,7 @@ class PromptScreen:
 
     def _rule(self) -> str:
         """The line between what was said and what is typed, with the state on its left and the names on its right."""
-        state, about = neutral(self._status.state), neutral(self._status.about)
+        state, about = visible(self._status.state), visible(self._status.about)
         room = self._width - get_cwidth(state) - get_cwidth(about) - len("──   ──")
         if room > 0:
             return f"── {state} {'─' * room} {about} ──"
@@ -158,6 +186,8 @@ class PromptScreen:
         @keys.add("c-c")
         @keys.add(Keys.SIGINT)
         def interrupt(event: KeyPressEvent) -> None:
+            if self._held is not None:
+                return  # It was meant for the pager.
             if event.current_buffer.text and not self._status.busy:
                 event.current_buffer.reset()
             else:

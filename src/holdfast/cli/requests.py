@@ -1,24 +1,38 @@
 """`holdfast requests`, `approve`, `deny` and `answer`: what waits for somebody, answered from any terminal."""
 
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from holdfast.cli import request_lines
 from holdfast.cli.answers import question_answer
 from holdfast.cli.errors import Refusal
-from holdfast.cli.finding import Waiting, find_request, find_session, waiting_requests
+from holdfast.cli.escapes import visible
+from holdfast.cli.finding import AskedCall, Waiting, asked_calls, find_request, find_session, waiting_requests
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home
+from holdfast.cli.pager import page
+from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import when
-from holdfast.cli.terminal import Piece, Transcript, one_line, short, styled
+from holdfast.cli.terminal import Piece, Transcript, one_line, styled
 from holdfast.cli.watching import Watched
 from holdfast.cli.where import Where, at_home
 from holdfast.events.event import Event
-from holdfast.events.request import Decision, PermissionCompleted, UserInputCompleted, UserInputRequested
+from holdfast.events.request import (
+    Decision,
+    ExternalToolRequested,
+    PermissionCompleted,
+    PermissionRequested,
+    UserInputCompleted,
+    UserInputRequested,
+)
 from holdfast.session.state import Phase
 
 TAKEN_UP_SECONDS: Final = 1.5
@@ -29,17 +43,73 @@ Answering = Callable[[Home, Waiting], Awaitable[None]]
 _HOW: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
 
 
-async def list_requests(where: Where, session: str | None) -> None:
+class Listed(NamedTuple):
+    """A request that waits, and all of what it asks; None: it was closed while it was looked up."""
+
+    waiting: Waiting
+    call: AskedCall | None
+
+
+async def list_requests(where: Where, session: str | None, *, as_json: bool) -> None:
+    """Everything that is asked, whole: nobody can decide on a part of it."""
     async with at_home(where) as home:
         found = await waiting_requests(home)
         if session is not None:
             wanted = (await find_session(home, session)).id
             found = [waiting for waiting in found if waiting.session.id == wanted]
-    for asking, request in found:
-        start = f"{short(request.id)}  {when(request.opened_at)}  session {short(asking.id)}"
-        print(f"{start}  {request.kind}: {one_line(request.title, 120)}  [{_HOW[request.kind]}]")
-    if not found:
-        print("Nothing waits for an answer.")
+        calls = {waiting.session.id: await asked_calls(home, waiting.session.id) for waiting in found}
+    listed = [Listed(waiting, calls[waiting.session.id].get(waiting.request.id)) for waiting in found]
+    if as_json:
+        for one in listed:
+            print(msgspec.json.encode(_request_json(one)).decode())
+        return
+    text = "\n".join(line for one in listed for line in _request_lines(one)) or "Nothing waits for an answer."
+    await _show_whole(text)
+
+
+async def _show_whole(text: str) -> None:
+    """In a pager where the terminal has no room for it."""
+    width, rows = shutil.get_terminal_size()
+    needed = sum(max(1, -(-len(line) // width)) for line in text.split("\n"))
+    if not (sys.stdout.isatty() and needed >= rows and await page(f"{text}\n")):
+        print(text)
+
+
+def _request_lines(listed: Listed) -> list[str]:
+    asking, request = listed.waiting
+    about = f"{short(request.id)}  {when(request.opened_at)}  session {short(asking.id)}"
+    start = f"{about}  {request.kind}  [{_HOW[request.kind]}]"
+    if listed.call is None:
+        return [start, f"  {visible(request.title)}"]
+    return [start, *_whole(listed.call)]
+
+
+def _whole(call: AskedCall) -> list[str]:
+    return [request_lines.first_line(call.asked), *request_lines.lines(call.asked, call.arguments)]
+
+
+def _request_json(listed: Listed) -> dict[str, Any]:
+    asking, request = listed.waiting
+    told: dict[str, Any] = {
+        "request_id": request.id,
+        "session_id": asking.id,
+        "kind": request.kind,
+        "title": request.title,
+        "opened_at": request.opened_at,
+        "turn_id": request.turn_id,
+        "tool_call_id": request.tool_call_id,
+    }
+    match listed.call:
+        case AskedCall(PermissionRequested() as asked, arguments):
+            whole = {"permission": asked.kind, "subject": asked.subject, "rule": asked.rule, "shown": asked.details}
+            return {**told, "tool_name": asked.tool_name, "arguments": arguments, **whole}
+        case AskedCall(ExternalToolRequested() as asked, _):
+            return {**told, "tool_name": asked.tool_name, "arguments": asked.arguments}
+        case AskedCall(UserInputRequested() as asked, _):
+            choices = {"choices": asked.choices, "allow_freeform": asked.allow_freeform}
+            return {**told, "question": asked.question, **choices}
+        case _:
+            return told
 
 
 def approving(*, for_session: bool) -> Answering:
@@ -84,20 +154,16 @@ def _understood(text: str, asked: UserInputRequested | None) -> tuple[str, bool]
 
 
 async def _question(home: Home, waiting: Waiting) -> UserInputRequested | None:
-    question: UserInputRequested | None = None
-    async for reading in home.read(waiting.session.id).until_now():
-        match reading:
-            case Event(body=UserInputRequested() as asked) if asked.request_id == waiting.request.id:
-                question = asked
-            case _:
-                pass
-    return question
+    call = (await asked_calls(home, waiting.session.id)).get(waiting.request.id)
+    return call.asked if call is not None and isinstance(call.asked, UserInputRequested) else None
 
 
 async def give_answer(where: Where, wanted: str, answer: Answering, *, work: bool, hints: Hints) -> None:
     """Answer a request, durable on return. With `work`, go on with its session here until nothing is left to do."""
     async with at_home(where) as home:
         waiting = await find_request(home, wanted)
+        call = (await asked_calls(home, waiting.session.id)).get(waiting.request.id)
+        print("\n".join(_whole(call)) if call else visible(waiting.request.title), flush=True)
         await answer(home, waiting)
         print(f"Answered: {waiting.request.kind} {one_line(waiting.request.title)}", flush=True)
         if not work:

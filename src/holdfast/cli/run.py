@@ -11,12 +11,14 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from holdfast.cli.errors import WORLD, Refusal
+from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.finding import find_session
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Folder, Home, NewSession, Reading
+from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.task_lines import task_json
-from holdfast.cli.terminal import AGAIN, AWAY, Transcript, neutral, one_line, short, styled
+from holdfast.cli.terminal import AGAIN, AWAY, Transcript, one_line, styled
 from holdfast.cli.where import Where, at_home
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.client.views import Connection
@@ -174,7 +176,7 @@ class FinalText:
 
     def end(self, outcome: Outcome) -> None:
         if outcome.text:
-            print(neutral(outcome.text))
+            print(visible(outcome.text, keep=PROSE))
 
 
 class Streaming:
@@ -241,7 +243,7 @@ def _explain(home: Home, outcome: Outcome, asked: Asked, hints: Hints) -> None:
     back = hints.command("chat", "--session", short(outcome.session_id))
     match outcome.reason:
         case "error" if outcome.error is not None and not (asked.as_json or sys.stdout.isatty()):
-            print(f"holdfast: {neutral(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
+            print(f"holdfast: {visible(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
         case "stopped":
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":

@@ -42,6 +42,14 @@ class Screen(Protocol):
 
     def update(self, status: Status) -> None: ...
 
+    def fits(self, lines: list[str]) -> bool:
+        """Whether so many lines can be seen at once, or are to be shown whatever their number."""
+        ...
+
+    async def read_through(self, text: str) -> None:
+        """Show a text that does not fit, all of it. On return it was shown."""
+        ...
+
     def give_back(self, text: str) -> bool:
         """Put a text back to where it was typed. False: it has no such place, or there is something else."""
         ...
@@ -82,6 +90,12 @@ class PlainScreen:
 
     def update(self, status: Status) -> None:
         pass
+
+    def fits(self, lines: list[str]) -> bool:
+        return True
+
+    async def read_through(self, text: str) -> None:
+        self.show([Piece("note", text)])
 
     def give_back(self, text: str) -> bool:
         return False

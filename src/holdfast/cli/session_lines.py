@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.cli.home import Used
-from holdfast.cli.terminal import one_line, short
+from holdfast.cli.request_lines import short
+from holdfast.cli.terminal import one_line
 from holdfast.client.views import SessionView
 
 

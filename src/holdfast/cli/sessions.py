@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 
 from holdfast.cli.errors import Refusal
+from holdfast.cli.escapes import visible
 from holdfast.cli.finding import find_session, folder_of
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home
+from holdfast.cli.request_lines import short
 from holdfast.cli.run import event_json
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
 from holdfast.cli.task_lines import processes
-from holdfast.cli.terminal import Transcript, neutral, one_line, short, styled
+from holdfast.cli.terminal import Transcript, one_line, styled
 from holdfast.cli.where import Where, at_home
 from holdfast.client.views import SessionView, Task
 from holdfast.events.event import Event
@@ -54,13 +56,13 @@ async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: 
     for event in log:
         found = event_json(event)
         data = one_line(bytes(found["data"]).decode(), 400)
-        print(f"{event.position:6}  {when(event.time)}  {neutral(found['name'])}  {data}")
+        print(f"{event.position:6}  {when(event.time)}  {visible(found['name'])}  {data}")
 
 
 async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
-    print(f"Session {neutral(session.id)}: {one_line(session.title or '(no title)')}")
-    folder = neutral(await folder_of(home, session) or "no folder")
+    print(f"Session {visible(session.id)}: {one_line(session.title or '(no title)')}")
+    folder = visible(await folder_of(home, session) or "no folder")
     about = [session.status, f"made {when(session.created_at)}", f"in {folder}"]
     print(", ".join(about) + ". " + cost(await home.usage(session.id)))
     print()
@@ -109,7 +111,7 @@ async def export_session(where: Where, wanted: str, file: Path | None) -> None:
         sys.stdout.buffer.write(data + b"\n")
         return
     _write_new(file, data)
-    print(f"Exported to {neutral(str(file))} ({len(data):,} bytes).")
+    print(f"Exported to {visible(str(file))} ({len(data):,} bytes).")
 
 
 def _write_new(file: Path, data: bytes) -> None:

@@ -18,8 +18,9 @@ from typing import Final
 
 from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
+from holdfast.cli.escapes import visible
 from holdfast.cli.screen import wants_color
-from holdfast.cli.terminal import INTERRUPTED, Piece, Style, neutral, styled
+from holdfast.cli.terminal import INTERRUPTED, Piece, Style, styled
 from holdfast.config import load
 from holdfast.events.event import Event
 from holdfast.events.message import AssistantMessage, TextBlock
@@ -175,7 +176,7 @@ class Teller:
     # Telling
 
     def say(self, style: Style, text: str) -> None:
-        line = Piece(style, " ".join(neutral(text).split()))
+        line = Piece(style, " ".join(visible(text).split()))
         print(f"{time.monotonic() - self._began:5.1f} s  {styled(line, color=self._color)}", flush=True)
 
     def _hold(self, is_so: bool, claim: str) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.cli.escapes import visible
+from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
-from holdfast.cli.terminal import duration, neutral, one_line, short
+from holdfast.cli.terminal import duration, one_line
 from holdfast.client.views import ProcessView, Task, TaskStatus
 
 NARROW = 100
@@ -22,7 +24,7 @@ def heading(*, width: int) -> str:
 
 def task_line(task: Task, *, width: int) -> str:
     """Id, session, status, start, duration, exit code, and its description or command."""
-    name, time = f"{neutral(task.id):13}", f"{duration(task.duration_ms):>8}"
+    name, time = f"{visible(task.id):13}", f"{duration(task.duration_ms):>8}"
     code = "-" if task.exit_code is None else str(task.exit_code)
     if width < NARROW:
         what = f"{short(task.session_id)} {when(task.started_at)[11:]} {label(task)}"

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.cli.errors import WORLD, Refusal
+from holdfast.cli.escapes import visible
 from holdfast.cli.finding import find_session, find_task
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home, Written
 from holdfast.cli.session_lines import when
 from holdfast.cli.task_lines import ending, heading, processes, task_json, task_line
-from holdfast.cli.terminal import neutral, one_line
+from holdfast.cli.terminal import one_line
 from holdfast.cli.where import Where, at_home
 from holdfast.client.views import KilledTask, Task
 
@@ -67,7 +68,7 @@ async def show_task(where: Where, wanted: str, *, as_json: bool, hints: Hints) -
         for name, value in _facts(task):
             print(f"{name + ':':14}{value}")
         words = await home.last_words(task)
-        tail = neutral(words or "").rstrip("\n")
+        tail = visible(words or "").rstrip("\n")
         none = "It has written nothing, or it is not kept any more."
         print(f"\n{tail or ('What it wrote is on its own machine.' if words is None else none)}")
         if words is not None and task.is_running:
@@ -76,12 +77,12 @@ async def show_task(where: Where, wanted: str, *, as_json: bool, hints: Hints) -
 
 def _facts(task: Task) -> list[tuple[str, str]]:
     facts = [
-        ("task", neutral(task.id)),
+        ("task", visible(task.id)),
         ("status", ending(task)),
-        ("session", neutral(task.session_id)),
+        ("session", visible(task.session_id)),
         ("description", one_line(task.description)),
         ("name", one_line(task.alias)),
-        ("command", neutral(task.command).replace("\n", "\n" + " " * 14)),
+        ("command", visible(task.command).replace("\n", "\n" + " " * 14)),
         ("directory", one_line(task.working_directory)),
         ("started", when(task.started_at)),
         ("ended", when(task.ended_at) if task.ended_at is not None else ""),
@@ -102,7 +103,7 @@ async def tail_task(where: Where, wanted: str, *, count: int, follow: bool) -> i
             while out.write(await home.output(task, out.offset, READ_BYTES)):
                 pass
         out.end()
-        print(f"holdfast: Task {neutral(task.id)} {await _ending_now(home, task)}", file=sys.stderr)
+        print(f"holdfast: Task {visible(task.id)} {await _ending_now(home, task)}", file=sys.stderr)
     return 0
 
 
@@ -147,14 +148,14 @@ def tell_of_kill(killed: KilledTask) -> None:
     """What ended, and what did not: then it is a failure."""
     task, ended, left = killed.task, processes(killed.killed_processes), processes(killed.escaped_processes)
     if task.status not in ("completed", "failed"):
-        print(f"Killed task {neutral(task.id)}" + (f"; ended: {ended}." if ended else "."))
+        print(f"Killed task {visible(task.id)}" + (f"; ended: {ended}." if ended else "."))
     elif not ended and not left:
         raise Refusal("task_not_running", _ended_by_itself(task), exit_code=WORLD)
     elif ended:
-        print(f"Task {neutral(task.id)} had {task.status}; ended what it had left running: {ended}.")
+        print(f"Task {visible(task.id)} had {task.status}; ended what it had left running: {ended}.")
     if left:
         raise Refusal("task_escaped", f"Not everything ended. Still running: {left}.", exit_code=WORLD)
 
 
 def _ended_by_itself(task: Task) -> str:
-    return f"Task {neutral(task.id)} is not running: it {task.status} before it could be killed."
+    return f"Task {visible(task.id)} is not running: it {task.status} before it could be killed."

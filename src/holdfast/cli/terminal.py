@@ -1,21 +1,23 @@
 """Readings to what a terminal shows. Pure: the same log gives the same text, live or loaded later.
 
 Whatever comes from a model, a tool or a person is made harmless here before anything else happens to it: a terminal
-obeys control characters, so none gets through.
+obeys control characters, so each is shown as an escape.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.cli import request_lines
+from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Reading
+from holdfast.cli.request_lines import short
 from holdfast.client.views import Connection
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import ToolCallId
+from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.message import AssistantMessage, CallFailed, Sealed, UserMessage
 from holdfast.events.request import (
     Decision,
@@ -43,12 +45,9 @@ _SGR: dict[Style, str] = {
     "note": "2",
 }
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""C0 (but for tab and new line), DEL and C1; and the characters that turn the direction of writing, which can make
-one text look like another."""
-
 MAX_LINE_CHARACTERS = 200
-MAX_DETAIL_LINES = 8
+SHOWN_LINES = 12
+"""What is shown of a request that a screen has no room for."""
 INTERRUPTED = "(interrupted)"
 AWAY = "· The connection to the server is lost; trying again."
 AGAIN = "· Connected again. Nothing was missed."
@@ -62,13 +61,8 @@ class Piece(NamedTuple):
     text: str
 
 
-def neutral(text: str) -> str:
-    """The text without anything that a terminal would act on."""
-    return _CONTROLS.sub("", text)
-
-
 def one_line(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
-    words = " ".join(neutral(text).split())
+    words = " ".join(visible(text).split())
     return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
@@ -91,8 +85,16 @@ class Transcript:
     """Takes readings in order and gives the pieces that show them. It never shows one thing twice."""
 
     def __init__(
-        self, *, shows_user: Callable[[UserMessage], bool] = lambda message: True, hints: Hints | None = None
+        self,
+        *,
+        shows_user: Callable[[UserMessage], bool] = lambda message: True,
+        hints: Hints | None = None,
+        fits: Callable[[list[str]], bool] = lambda lines: True,
     ) -> None:
+        """`fits`: whether there is room for so many lines of a request. Where there is none, it is cut, with a mark."""
+        self.unshown: dict[RequestId, str] = {}
+        """Requests of which only the beginning was shown, each with all of it."""
+        self._fits = fits
         self._shows_user = shows_user
         self._hints = hints or Hints({})
         self._group = ""
@@ -120,7 +122,7 @@ class Transcript:
     # How things follow each other
 
     def _flowing(self, style: Literal["text", "reasoning"], text: str) -> Iterator[Piece]:
-        shown = neutral(text)
+        shown = visible(text, keep=PROSE)
         if self._group != style:
             shown = shown.lstrip("\n")
         if shown:
@@ -130,7 +132,7 @@ class Transcript:
 
     def _lines(self, group: str, style: Style, text: str) -> Iterator[Piece]:
         yield from self._begin(group)
-        yield Piece(style, neutral(text))  # whoever made the line: here is the only way out
+        yield Piece(style, visible(text, keep=PROSE))  # whoever made the line: here is the only way out
         yield Piece("text", "\n")
         self._at_line_start = True
 
@@ -160,7 +162,7 @@ class Transcript:
             case CallFailed(retryable=True, message=message):
                 yield from self._lines("note", "note", f"· A model call failed: {one_line(message)}")
             case SessionError(error_type=code, message=message):
-                yield from self._lines("end", "bad", f"✗ {neutral(message)} [{one_line(code)}]")
+                yield from self._lines("end", "bad", f"✗ {visible(message)} [{one_line(code)}]")
             case TurnEnded(reason=reason):
                 yield from self._end_of_turn(reason)
             case TurnWaiting(reason="no eligible worker"):
@@ -189,15 +191,12 @@ class Transcript:
             case ToolCompleted(tool_call_id=call):
                 yield from self._lines("tool", *_tool_line(body, self._calls.pop(call, None)))
             case PermissionRequested(tool_call_id=call):
-                yield from self._lines("tool", "ask", permission_line(body))
-                for detail in details(self._calls[call].arguments if call in self._calls else ""):
-                    yield from self._lines("tool", "note", detail)
+                yield from self._request(body, self._calls[call].arguments if call in self._calls else "")
             case PermissionCompleted(decision=decision, feedback=feedback, answered_by=by):
                 yield from self._lines("tool", *_decision_line(decision, feedback, by))
             case UserInputRequested(tool_call_id=call):
                 self._questions.add(call)
-                for line in question_lines(body):
-                    yield from self._lines("tool", "ask", line)
+                yield from self._request(body)
             case UserInputCompleted(cancelled=True):
                 yield from self._lines("tool", "note", "· The question was withdrawn.")
             case UserInputCompleted(answer=answer):
@@ -210,12 +209,27 @@ class Transcript:
             case _:
                 pass
 
+    def _request(self, body: PermissionRequested | UserInputRequested, arguments: str = "") -> Iterator[Piece]:
+        """All of it; or its beginning, marked as such, where the screen has no room for more."""
+        first, below = request_lines.first_line(body), request_lines.lines(body, arguments)
+        yield from self._lines("tool", "ask", first)
+        if self._fits(below):
+            for line in below:
+                yield from self._lines("tool", "note", line)
+            return
+        self.unshown[body.request_id] = "\n".join((first, *below, ""))
+        for line in below[:SHOWN_LINES]:
+            cut = line if len(line) <= MAX_LINE_CHARACTERS else line[: MAX_LINE_CHARACTERS - 1] + "…"
+            yield from self._lines("tool", "note", cut)
+        size = f"{len(below)} line{'s' if len(below) > 1 else ''}, {sum(map(len, below)):,} characters"
+        yield from self._lines("tool", "ask", f"  … This is only the beginning ({size} in all). /show shows all of it.")
+
     def _background_line(self, body: TaskStarted) -> str:
         how = "It goes on" if body.flipped else "It runs"
         return f"· {how} in the background, task {one_line(body.task_id)}: {self._tail_command(body.task_id)}"
 
     def _tail_command(self, task_id: str) -> str:
-        return neutral(self._hints.command("tasks", "tail", one_line(task_id)))
+        return visible(self._hints.command("tasks", "tail", one_line(task_id)))
 
     def _end_of_message(self, *, interrupted: bool) -> Iterator[Piece]:
         if self._group not in ("text", "reasoning"):
@@ -240,42 +254,11 @@ class Transcript:
 # Lines
 
 
-def short(identifier: str) -> str:
-    """Enough of an id to name it on a command line."""
-    return neutral(identifier)[:8]
-
-
-def permission_line(body: PermissionRequested) -> str:
-    return f"? {body.tool_name} wants to {_DOES[body.kind]} {one_line(body.subject)} (request {short(body.request_id)})"
-
-
-_DOES = {"read": "read", "write": "write", "shell": "run", "custom-tool": "run"}
-
-
-def question_lines(body: UserInputRequested) -> list[str]:
-    choices = [f"  {number}. {one_line(choice)}" for number, choice in enumerate(body.choices, 1)]
-    return [f"? {neutral(body.question).strip()} (request {short(body.request_id)})", *choices]
-
-
 def call_line(name: str, arguments: str) -> str:
     """A tool call in a few words: its name and its first argument."""
     found = _decoded(arguments)
     first = next((value for value in found.values() if isinstance(value, str | int | float)), "") if found else ""
     return f"{one_line(name)} {one_line(str(first), 80)}".strip()
-
-
-def details(arguments: str) -> list[str]:
-    """What a call was given, for somebody who is to approve it. Bounded, and says what it leaves out."""
-    lines: list[str] = []
-    for name, value in (_decoded(arguments) or {}).items():
-        text = neutral(value if isinstance(value, str) else msgspec.json.encode(value).decode()).rstrip()
-        first, *rest = text.split("\n") or [""]
-        lines.append(f"  {one_line(name)}: {first[:MAX_LINE_CHARACTERS]}")
-        lines += [f"    {line[:MAX_LINE_CHARACTERS]}" for line in rest]
-    if len(lines) > MAX_DETAIL_LINES:
-        left_out = len(lines) - MAX_DETAIL_LINES
-        return [*lines[:MAX_DETAIL_LINES], f"  … {left_out} more line{'s' if left_out > 1 else ''}"]
-    return lines
 
 
 def _decoded(arguments: str) -> dict[str, Any] | None:
@@ -287,7 +270,7 @@ def _decoded(arguments: str) -> dict[str, Any] | None:
 
 
 def _user_line(body: UserMessage) -> str:
-    text = neutral(body.content).strip("\n").replace("\n", "\n  ")
+    text = visible(body.content, keep=PROSE).strip("\n").replace("\n", "\n  ")
     joined = " (joined the running turn)" if body.delivery == "steering" else ""
     return f"> {text}{joined or (' (was queued)' if body.delivery == 'queued' else '')}"
 

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from holdfast.cli.request_lines import Asked
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId
@@ -22,8 +23,6 @@ from holdfast.events.turn import TurnStarted
 from holdfast.session.state import TRANSITIONS, Phase
 
 COMMAND_TOOLS: Final = frozenset({"exec", "bash"})
-
-Asked = PermissionRequested | UserInputRequested | ExternalToolRequested
 
 
 class Watched:

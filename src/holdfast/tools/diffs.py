@@ -17,12 +17,22 @@ MAX_DIFF_CHARACTERS = 50_000
 """It is stored with the request and with the result, and people read the beginning."""
 
 
+TOO_MUCH = "(too much to be shown: "
+CUT = "\n(… and more)\n"
+"""No line of a diff begins like one of these."""
+
+
+def is_whole(diff: str) -> bool:
+    """Whether a diff that `unified` gave shows all of the change."""
+    return not (diff.startswith(TOO_MUCH) or diff.endswith(CUT))
+
+
 def unified(before: str, after: str, name: str) -> str:
     """Nothing if the texts are the same."""
     if before == after:
         return ""
     if len(before) + len(after) > MAX_TEXT_CHARACTERS or before.count("\n") + after.count("\n") > MAX_TEXT_LINES:
-        return f"(too much to be shown: {len(before):,} characters become {len(after):,})"
+        return f"{TOO_MUCH}{len(before):,} characters become {len(after):,})"
     old, new = _lines(before), _lines(after)
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -73,4 +83,4 @@ def _ended(line: str) -> str:
 def _shortened(diff: str) -> str:
     if len(diff) <= MAX_DIFF_CHARACTERS:
         return diff
-    return f"{diff[:MAX_DIFF_CHARACTERS]}\n(… and more)\n"
+    return f"{diff[:MAX_DIFF_CHARACTERS]}{CUT}"

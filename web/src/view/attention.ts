@@ -4,6 +4,7 @@ import { signal, useSignalEffect, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { App } from "../model/app.ts";
 import { keep, kept } from "../model/kept.ts";
+import { visibleLine } from "./escapes.ts";
 
 /** `blocked`: the browser was told not to let this page; only its own settings change that. */
 export type Notifying = "unsupported" | "blocked" | "off" | "on";
@@ -28,7 +29,7 @@ export function useAttention(app: App): void {
   const known = useRef<Map<string, string>>(new Map());
   useSignalEffect(() => {
     const waiting = app.attention.value;
-    const title = app.open.value ? (app.current.value?.title ?? "") : "";
+    const title = app.open.value ? visibleLine(app.current.value?.title ?? "") : "";
     document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}Holdfast`;
   });
   useSignalEffect(() => {
@@ -36,7 +37,7 @@ export function useAttention(app: App): void {
       const before = known.current.get(session.id);
       known.current.set(session.id, session.status);
       if (before === undefined || before === session.status || !document.hidden) continue;
-      const name = session.title || "A session";
+      const name = visibleLine(session.title) || "A session";
       if (session.status === "waiting") notify(app, session.id, `${name} needs an answer`);
       else if (session.status === "idle") notify(app, session.id, `${name} is done`);
     }

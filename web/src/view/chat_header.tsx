@@ -3,12 +3,14 @@
 import type { OpenSession } from "../model/open_session.ts";
 import type { Panel } from "../model/app.ts";
 import { useApp } from "./context.ts";
+import { visibleLine } from "./escapes.ts";
 import { Icon, type IconName } from "./icons.tsx";
 
 export function ChatHeader({ session }: { session: OpenSession | null }) {
   const app = useApp();
   session?.drawn.value;
-  const title = session ? session.conversation.title || app.current.value?.title || "New session" : "New session";
+  const named = session ? session.conversation.title || app.current.value?.title : "";
+  const title = visibleLine(named || "New session");
   const model = session?.conversation.model ?? app.settings.value?.model;
   return (
     <header class="chat-header">
@@ -19,7 +21,7 @@ export function ChatHeader({ session }: { session: OpenSession | null }) {
       <h1 dir="auto" title={title}>
         {title}
       </h1>
-      {model && <span class="aside only-wide">{model}</span>}
+      {model && <span class="aside only-wide">{visibleLine(model)}</span>}
       {session && (
         <>
           <PanelButton panel="tasks" icon="tasks" label="Tasks" />

@@ -3,6 +3,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import { visible, visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { SHORTCUTS, WHILE_WRITING } from "./shortcuts.ts";
 
@@ -32,8 +33,8 @@ export function Dialogs() {
   if (shown === null) return null;
   if (shown.kind === "keys") return <Keys />;
   return (
-    <Box title={shown.title} left={() => shown.answer(false)}>
-      <p>{shown.text}</p>
+    <Box title={visibleLine(shown.title)} left={() => shown.answer(false)}>
+      <p>{visible(shown.text)}</p>
       <div class="buttons">
         <button type="button" onClick={() => shown.answer(false)}>
           Cancel

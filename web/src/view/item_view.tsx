@@ -5,6 +5,7 @@ import type { EndItem, ErrorItem, Item, TaskItem } from "../model/conversation.t
 import type { OpenSession } from "../model/open_session.ts";
 import { AssistantMessage } from "./assistant_message.tsx";
 import { useApp } from "./context.ts";
+import { visible } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { UserMessage } from "./user_message.tsx";
 import { TurnFigures } from "./turn_figures.tsx";
@@ -29,7 +30,7 @@ export const ItemView = memo(
       case "task":
         return <TaskLine item={item} />;
       case "info":
-        return <p class={`aside ${item.level}`}>{item.message}</p>;
+        return <p class={`aside ${item.level}`}>{visible(item.message)}</p>;
     }
   },
   (before, after) => before.item === after.item && before.version === after.version && before.session === after.session,
@@ -49,8 +50,8 @@ function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession })
     <div class="problem-card" role="alert">
       <Icon name="warning" />
       <div>
-        <p>{item.message}</p>
-        <p class="aside">{item.code}</p>
+        <p>{visible(item.message)}</p>
+        <p class="aside">{visible(item.code)}</p>
       </div>
       {again && (
         <button type="button" onClick={again} title="Have the answer made again">
@@ -107,8 +108,8 @@ function TaskLine({ item }: { item: TaskItem }) {
     <div class={`task-line ${item.status}`}>
       <Icon name="tasks" />
       <p>
-        <code>{item.description || item.command}</code> {words[item.status] ?? item.status}
-        {item.detail && `: ${item.detail}`}
+        <code>{visible(item.description || item.command)}</code> {words[item.status] ?? item.status}
+        {item.detail && `: ${visible(item.detail)}`}
       </p>
       <button type="button" class="link" onClick={() => (app.panel.value = "tasks")}>
         Output

@@ -9,6 +9,27 @@ const TIMES = 8;
 const MOST = 400_000;
 const MOST_COLOURED = 30_000;
 
+/** What somebody is to approve: its beginning, and then all of it. `show` is called once they want to see it. */
+export function WholeCode({ text, language, isShown, show }: { text: string; language: string; isShown: boolean; show: () => void }) {
+  const shown = isShown ? text : beginningOf(text, FIRST);
+  const left = text.length - shown.length;
+  return (
+    <>
+      <Code text={shown} language={shown.length <= MOST_COLOURED ? language : ""} />
+      {left > 0 && (
+        <button type="button" class="link" onClick={show}>
+          Show all of it ({left.toLocaleString()} more characters)
+        </button>
+      )}
+    </>
+  );
+}
+
+/** Whether the beginning is all of it. */
+export function isShort(text: string): boolean {
+  return text.length <= FIRST;
+}
+
 export function LongCode({ text, language }: { text: string; language: string }) {
   const [limit, setLimit] = useState(FIRST);
   const shown = useMemo(() => beginningOf(text, limit), [text, limit]);

@@ -3,10 +3,11 @@
 import DOMPurify from "dompurify";
 import { marked, type Token, type Tokens } from "marked";
 import { memo } from "preact/compat";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { GrowingMarkdown, type MarkdownBlock } from "../markdown/blocks.ts";
 import { highlighted, highlightedNow } from "../markdown/highlighting.ts";
 import { shownHtml } from "../markdown/raw_html.ts";
+import { visible } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 
 marked.use({ renderer: { html: ({ text }) => shownHtml(text) } });
@@ -87,7 +88,9 @@ function coloured(of: string, html: string | null): { of: string; html: string }
   return html === null ? null : { of, html };
 }
 
-export function Code({ text, language }: { text: string; language: string }) {
+/** Code as it is, with what a screen would obey or hide as escapes. What is copied is the code itself. */
+export function Code({ text: code, language }: { text: string; language: string }) {
+  const text = useMemo(() => visible(code), [code]);
   const name = /^[\w+#.-]*/.exec(language)?.[0] ?? "";
   const [html, setHtml] = useState(() => coloured(text, highlightedNow(text, name)));
   useEffect(() => {
@@ -106,15 +109,15 @@ export function Code({ text, language }: { text: string; language: string }) {
     <figure class="code">
       <figcaption>
         <span>{name || "text"}</span>
-        <CopyButton text={text} label="Copy code" />
+        <CopyButton text={code} label="Copy code" />
       </figcaption>
       {/* While more of it comes in, the plain text is shown: what was highlighted is already old. */}
       {html?.of === text ? (
-        <pre tabIndex={0}>
+        <pre tabIndex={0} dir="ltr">
           <code dangerouslySetInnerHTML={{ __html: html.html }} />
         </pre>
       ) : (
-        <pre tabIndex={0}>
+        <pre tabIndex={0} dir="ltr">
           <code>{text}</code>
         </pre>
       )}

@@ -1,6 +1,7 @@
 /** Short words to the person that go by themselves. */
 
 import { useApp } from "./context.ts";
+import { visible } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 
 export function Notices() {
@@ -9,7 +10,7 @@ export function Notices() {
     <div class="notices" role="status" aria-live="polite">
       {app.notices.value.map((notice) => (
         <div key={notice.key} class={`notice ${notice.tone}`}>
-          <span>{notice.text}</span>
+          <span>{visible(notice.text)}</span>
           <button type="button" class="quiet" aria-label="Dismiss" onClick={() => app.dismiss(notice.key)}>
             <Icon name="close" />
           </button>

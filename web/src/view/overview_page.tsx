@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { RequestView, SessionView } from "../api/wire.ts";
 import { useApp } from "./context.ts";
+import { visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { count, exactly, moment } from "./words.ts";
 
@@ -59,11 +60,11 @@ function Card({ session, asked }: { session: SessionView; asked: RequestView[] }
         <span class="card-words">
           <span class={session.unread ? "row-title unread" : "row-title"} dir="auto">
             {session.unread && <span class="hidden">Unread: </span>}
-            {session.title || "New session"}
+            {visibleLine(session.title) || "New session"}
           </span>
           {first && (
             <span class="card-asked" dir="auto">
-              {first.title}
+              {visibleLine(first.title)}
               {asked.length > 1 && ` · and ${asked.length - 1} more`}
             </span>
           )}

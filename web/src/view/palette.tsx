@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { App } from "../model/app.ts";
 import { useApp } from "./context.ts";
 import { notifying, toggleNotifying } from "./attention.ts";
+import { visibleLine } from "./escapes.ts";
 import { actionsFor, chooseImport } from "./session_menu.tsx";
 import { SHORTCUTS } from "./shortcuts.ts";
 import { theme, THEMES, type Theme } from "./theme.ts";
@@ -80,7 +81,7 @@ function actionsOf(app: App): Action[] {
   const current = app.current.value;
   const here = current ? actionsFor(app, current).map(({ label, run }) => ({ label: `${label} this session`, keys: "", run })) : [];
   const sessions = app.sessions.value.map((session) => ({
-    label: `Open: ${session.title || "New session"}`,
+    label: `Open: ${visibleLine(session.title) || "New session"}`,
     keys: "",
     run: () => app.go({ kind: "session", id: session.id }),
   }));

@@ -1,18 +1,21 @@
 /** Something that waits for a person: a permission, a question, or a tool that nobody runs yet. The first answer counts. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { newId, ServerError, type Answer } from "../api/server.ts";
 import type { Asked } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
-import { LongCode } from "./long_code.tsx";
-import { meaningOf, pretty } from "./tool_words.ts";
+import { visible, visibleLine } from "./escapes.ts";
+import { isShort, LongCode, WholeCode } from "./long_code.tsx";
+import { fitsTheQuestion, meaningOf, partsOf, pretty } from "./tool_words.ts";
 
 interface Props {
   asked: Asked;
   session: OpenSession;
+  /** What the call was given, as JSON. */
+  given: string;
 }
 
 type Give = (answer: Answer) => Promise<void>;
@@ -48,8 +51,8 @@ function useAnswer(asked: Asked, session: OpenSession): [boolean, Give] {
   return [isSent, give];
 }
 
-export function RequestCard({ asked, session }: Props) {
-  if (asked.kind === "permission") return <Permission asked={asked} session={session} />;
+export function RequestCard({ asked, session, given }: Props) {
+  if (asked.kind === "permission") return <Permission asked={asked} session={session} given={given} />;
   if (asked.kind === "question") return <Question asked={asked} session={session} />;
   return <ClientTool asked={asked} session={session} />;
 }
@@ -119,58 +122,66 @@ function goOn(): void {
   else if (matchMedia("(pointer: fine)").matches) document.getElementById("composer")?.focus();
 }
 
-/** What fits into the question itself. */
-const SHORT = 160;
-
 const VERBS: Record<string, string> = { read: "read", write: "write to", shell: "run", "custom-tool": "use" };
 
-function Permission({ asked, session }: Props) {
+/** Nothing can be allowed before all of it was shown. */
+function Permission({ asked, session, given }: Props) {
   const [isSent, give] = useAnswer(asked, session);
   const [step, setStep] = useState<"choose" | "deny" | "always">("choose");
-  const { diff, warning, intention, canOfferSessionApproval } = asked.details;
+  const { warning, intention, canOfferSessionApproval } = asked.details;
+  const parts = useMemo(() => partsOf(asked, given), [asked, given]);
+  const [shown, setShown] = useState<ReadonlySet<number>>(() => new Set());
+  const isAllShown = parts.every(({ text }, index) => isShort(text) || shown.has(index));
+  const isBarred = isSent || !isAllShown;
   const offersMore = asked.rule !== "" && canOfferSessionApproval !== false;
   const once = (): void => void give({ decision: "approve" });
   const forSession = (): void => void give({ decision: "approve_for_session" });
   const keys = (key: string): boolean => {
     if (isSent || step !== "choose") return false;
-    if (key === "a") once();
-    else if (key === "s" && offersMore) forSession();
+    if (key === "a" && isAllShown) once();
+    else if (key === "s" && offersMore && isAllShown) forSession();
     else if (key === "d") setStep("deny");
     else return false;
     return true;
   };
   const verb = VERBS[asked.permissionKind] ?? "use";
-  const isShort = asked.permissionKind !== "shell" && asked.subject.length <= SHORT && !asked.subject.includes("\n");
-  const title = isShort ? (
+  const title = fitsTheQuestion(asked) ? (
     <>
-      May it {verb} <code dir="auto">{asked.subject}</code>?
+      May it {verb} <code dir="ltr">{visibleLine(asked.subject)}</code>?
     </>
   ) : (
     `May it ${verb} this?`
   );
   return (
     <Card asked={asked} title={title} keys={keys}>
-      {typeof intention === "string" && asked.permissionKind === "shell" && <p dir="auto">{intention}</p>}
-      {!isShort && <LongCode text={asked.subject} language={asked.permissionKind === "shell" ? "bash" : ""} />}
+      {typeof intention === "string" && asked.permissionKind === "shell" && <p dir="auto">{visibleLine(intention)}</p>}
+      {parts.map(({ text, language }, index) => (
+        <WholeCode
+          key={index}
+          text={text}
+          language={language}
+          isShown={shown.has(index)}
+          show={() => setShown(new Set([...shown, index]))}
+        />
+      ))}
       {typeof warning === "string" && (
         <p class="warning">
-          <Icon name="warning" /> {warning}
+          <Icon name="warning" /> {visibleLine(warning)}
         </p>
       )}
-      {typeof diff === "string" && diff && <LongCode text={diff} language="diff" />}
       {step === "deny" && <Denying asked={asked} isSent={isSent} give={give} back={() => setStep("choose")} />}
       {step === "always" && <Always asked={asked} session={session} isSent={isSent} give={give} back={() => setStep("choose")} />}
       {step === "choose" && (
         <>
           <div class="buttons">
-            <button type="button" class="primary" disabled={isSent} aria-keyshortcuts="a" title="Allow once (A)" onClick={once}>
+            <button type="button" class="primary" disabled={isBarred} aria-keyshortcuts="a" title="Allow once (A)" onClick={once}>
               Allow once
             </button>
             {offersMore && (
               <>
                 <button
                   type="button"
-                  disabled={isSent}
+                  disabled={isBarred}
                   aria-keyshortcuts="s"
                   aria-describedby={`means-${asked.requestId}`}
                   title="Allow for this session (S)"
@@ -178,7 +189,7 @@ function Permission({ asked, session }: Props) {
                 >
                   Allow for this session
                 </button>
-                <button type="button" disabled={isSent} onClick={() => setStep("always")}>
+                <button type="button" disabled={isBarred} onClick={() => setStep("always")}>
                   Always …
                 </button>
               </>
@@ -187,6 +198,7 @@ function Permission({ asked, session }: Props) {
               Deny …
             </button>
           </div>
+          {!isAllShown && <p class="aside">Only the beginning is shown. It can be allowed once you have all of it before you.</p>}
           {offersMore && (
             <p class="aside" id={`means-${asked.requestId}`}>
               For this session means: it may {meaningOf(asked)} without asking again.
@@ -233,7 +245,7 @@ function Denying({ asked, isSent, give, back }: { asked: Asked; isSent: boolean;
 }
 
 /** What always means, in words, before it is given: it also holds in sessions that are yet to come. */
-function Always({ asked, session, isSent, give, back }: Props & { isSent: boolean; give: Give; back: () => void }) {
+function Always({ asked, session, isSent, give, back }: Omit<Props, "given"> & { isSent: boolean; give: Give; back: () => void }) {
   const app = useApp();
   const directory = session.conversation.workingDirectory ?? app.settings.value?.working_directory;
   const may = meaningOf(asked);
@@ -243,7 +255,7 @@ function Always({ asked, session, isSent, give, back }: Props & { isSent: boolea
       <div class="buttons">
         {directory && (
           <button type="button" disabled={isSent} ref={focusOnce} onClick={() => void give({ decision: "approve_always" })}>
-            Always in <code>{directory}</code>
+            Always in <code>{visibleLine(directory)}</code>
           </button>
         )}
         <button
@@ -266,7 +278,7 @@ function focusOnce(element: HTMLElement | null): void {
   element?.focus();
 }
 
-function Question({ asked, session }: Props) {
+function Question({ asked, session }: Omit<Props, "given">) {
   const [isSent, give] = useAnswer(asked, session);
   const [text, setText] = useState("");
   const choose = (choice: string): void => void give({ answer: choice, was_freeform: false });
@@ -280,7 +292,7 @@ function Question({ asked, session }: Props) {
     return true;
   };
   return (
-    <Card asked={asked} title={<span dir="auto">{asked.question}</span>} keys={keys}>
+    <Card asked={asked} title={<span dir="auto">{visible(asked.question)}</span>} keys={keys}>
       {asked.choices.length > 0 && (
         <ol class="choices">
           {asked.choices.map((choice, index) => (
@@ -291,7 +303,7 @@ function Question({ asked, session }: Props) {
                 aria-keyshortcuts={index < 9 ? String(index + 1) : undefined}
                 onClick={() => choose(choice)}
               >
-                <kbd aria-hidden="true">{index + 1}</kbd> <span dir="auto">{choice}</span>
+                <kbd aria-hidden="true">{index + 1}</kbd> <span dir="auto">{visible(choice)}</span>
               </button>
             </li>
           ))}
@@ -314,12 +326,12 @@ function Question({ asked, session }: Props) {
   );
 }
 
-function ClientTool({ asked, session }: Props) {
+function ClientTool({ asked, session }: Omit<Props, "given">) {
   const [isSent, give] = useAnswer(asked, session);
   const [text, setText] = useState("");
   const title = (
     <>
-      This waits for a program that runs <code>{asked.toolName}</code>
+      This waits for a program that runs <code>{visibleLine(asked.toolName)}</code>
     </>
   );
   return (

@@ -5,6 +5,7 @@ import type { SessionView } from "../api/wire.ts";
 import { notifying, toggleNotifying, type Notifying } from "./attention.ts";
 import { useApp } from "./context.ts";
 import { dialog } from "./dialogs.tsx";
+import { visibleLine } from "./escapes.ts";
 import { Icon, type IconName } from "./icons.tsx";
 import { chooseImport, renaming, SessionMenu } from "./session_menu.tsx";
 import { nextTheme, theme, THEMES } from "./theme.ts";
@@ -108,14 +109,14 @@ function Row({ session }: { session: SessionView }) {
       ) : (
         <a
           href={`#/s/${encodeURIComponent(session.id)}`}
-          title={session.title}
+          title={visibleLine(session.title)}
           aria-current={isCurrent ? "page" : undefined}
           onClick={() => (app.listIsOpen.value = false)}
         >
           <span class={`dot ${session.status}`} role="img" aria-label={STATUS_WORDS[session.status] || "idle"} />
           <span class={isNews ? "row-title unread" : "row-title"} dir="auto">
             {isNews && <span class="hidden">Unread: </span>}
-            {session.title || "New session"}
+            {visibleLine(session.title) || "New session"}
           </span>
           {session.pending_requests > 0 && (
             <span class="badge" role="img" aria-label={`${count(session.pending_requests, "answer")} wanted`}>

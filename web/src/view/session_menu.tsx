@@ -6,6 +6,7 @@ import type { SessionView } from "../api/wire.ts";
 import type { App } from "../model/app.ts";
 import { useApp } from "./context.ts";
 import { confirmed } from "./dialogs.tsx";
+import { visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 
 /** The session whose name is being changed, in the list. */
@@ -37,7 +38,7 @@ export function SessionMenu({ session }: { session: SessionView }) {
         class="quiet"
         aria-haspopup="menu"
         aria-expanded={isOpen}
-        aria-label={`More for ${session.title || "this session"}`}
+        aria-label={`More for ${visibleLine(session.title) || "this session"}`}
         onClick={() => setOpen(!isOpen)}
       >
         <Icon name="more" />

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskView } from "../api/wire.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
+import { visible, visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { duration, exactly } from "./words.ts";
 
@@ -60,12 +61,12 @@ function Task({ task, session, startsOpen }: { task: TaskView; session: OpenSess
     <li class={`task ${task.status}`}>
       <button type="button" class="task-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
         <span class={`dot ${isRunning ? "running" : task.exit_code === 0 ? "done" : "failed"}`} aria-hidden="true" />
-        <code>{task.description || task.command}</code>
+        <code dir="ltr">{visible(task.description || task.command)}</code>
       </button>
       <p class="aside" title={exactly(task.started_at)}>
         {task.id} · {task.status}
         {task.exit_code !== null && ` · exit ${task.exit_code}`} · {duration(task.duration_ms)}
-        {task.detail && ` · ${task.detail}`}
+        {task.detail && ` · ${visible(task.detail)}`}
       </p>
       {isOpen && <Output task={task} session={session} />}
       {isRunning && (
@@ -120,7 +121,7 @@ function Output({ task, session }: { task: TaskView; session: OpenSession }) {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text]);
   return (
-    <pre class="output" ref={box} tabIndex={0} aria-label={`Output of ${task.command}`}>
+    <pre class="output" ref={box} tabIndex={0} aria-label={`Output of ${visibleLine(task.command)}`}>
       {text || "Nothing yet."}
     </pre>
   );

@@ -5,6 +5,7 @@ import type { LogEvent } from "../api/wire.ts";
 import { LANES, Scale, timelineOf, type Lane, type Mark, type Span, type Timeline } from "../model/timeline.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
+import { visible, visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { duration, exactly } from "./words.ts";
 
@@ -120,7 +121,7 @@ function SpanBox({
       <rect x={LEFT + from} y={y} width={width} height={ROW - 4} rx={4} />
       {width > 34 && (
         <text x={LEFT + from + 5} y={y + 13}>
-          {span.label.slice(0, Math.floor((width - 8) / 6.2))}
+          {visibleLine(span.label).slice(0, Math.floor((width - 8) / 6.2))}
         </text>
       )}
     </g>
@@ -131,7 +132,7 @@ function MarkLine({ mark, x, height, choose }: { mark: Mark; x: number; height: 
   return (
     <g class={`mark ${mark.kind}`} onClick={() => choose(mark.position)}>
       <title>
-        {MARK_WORDS[mark.kind]}: {mark.label}
+        {MARK_WORDS[mark.kind]}: {visibleLine(mark.label)}
       </title>
       <line x1={x} x2={x} y1={TOP - 6} y2={height} />
       <circle cx={x} cy={TOP - 8} r={4.5} />
@@ -141,7 +142,7 @@ function MarkLine({ mark, x, height, choose }: { mark: Mark; x: number; height: 
 
 function sentence(span: Span): string {
   const took = span.to === null ? "goes on" : duration(Math.max(1, span.to - span.from));
-  return [`${LANE_WORDS[span.lane]}: ${span.label}`, span.detail, took].filter(Boolean).join(" · ");
+  return visible([`${LANE_WORDS[span.lane]}: ${span.label}`, span.detail, took].filter(Boolean).join(" · "));
 }
 
 /** What matters most of it, in words. */
@@ -152,7 +153,7 @@ function Facts({ timeline }: { timeline: Timeline }) {
     <ul class="facts">
       {told.map((mark) => (
         <li key={mark.position} class={mark.kind}>
-          <time>{exactly(mark.time)}</time> <strong>{MARK_WORDS[mark.kind]}</strong> {mark.label}
+          <time>{exactly(mark.time)}</time> <strong>{MARK_WORDS[mark.kind]}</strong> {visibleLine(mark.label)}
         </li>
       ))}
     </ul>
@@ -179,7 +180,7 @@ function Log({ log, chosen }: { log: LogEvent[]; chosen: number | null }) {
               <span class="number">{event.position}</span> <code>{event.type}</code>
               <time title={exactly(event.time)}>{new Date(event.time).toLocaleTimeString()}</time>
             </summary>
-            <pre>{JSON.stringify(event.data, null, 2).slice(0, 5_000)}</pre>
+            <pre>{visible(JSON.stringify(event.data, null, 2).slice(0, 5_000))}</pre>
           </details>
         </li>
       ))}

@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Call, CallStatus } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
+import { visible, visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { LongCode } from "./long_code.tsx";
 import { RequestCard } from "./request_card.tsx";
@@ -31,10 +32,10 @@ export function ToolCard({ call, session }: { call: Call; session: OpenSession }
   const outcome = asked && !asked.open && asked.outcome ? outcomeOf(asked) : "";
   const summary = useMemo(() => summaryOf(call), [call.arguments]);
   return (
-    <section class={`tool ${call.status}`} data-call={call.callId} aria-label={`${call.name}: ${status}`}>
+    <section class={`tool ${call.status}`} data-call={call.callId} aria-label={`${visibleLine(call.name)}: ${status}`}>
       <button type="button" class="tool-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
         <span class={`dot ${call.status}`} aria-hidden="true" />
-        <span class="tool-name">{call.name}</span>
+        <span class="tool-name">{visibleLine(call.name)}</span>
         <span class="tool-summary" dir="auto">
           {summary}
         </span>
@@ -47,7 +48,7 @@ export function ToolCard({ call, session }: { call: Call; session: OpenSession }
         <Icon name="chevron" class={isOpen ? "open" : ""} />
       </button>
       {call.status === "running" && call.progress && <LiveOutput text={call.progress} />}
-      {asked?.open && <RequestCard asked={asked} session={session} />}
+      {asked?.open && <RequestCard asked={asked} session={session} given={call.arguments} />}
       {outcome && (
         <p class="aside" dir="auto">
           {outcome}
@@ -78,7 +79,7 @@ function TaskLink() {
 
 /** The last lines of what it says while it runs. */
 function LiveOutput({ text }: { text: string }) {
-  return <pre class="live-output">{text.split("\n").slice(-SHOWN_LINES).join("\n")}</pre>;
+  return <pre class="live-output">{visible(text).split("\n").slice(-SHOWN_LINES).join("\n")}</pre>;
 }
 
 function Details({ call }: { call: Call }) {
@@ -95,7 +96,7 @@ function Details({ call }: { call: Call }) {
       )}
       {call.result !== null && (
         <>
-          <h4>{call.error ? `Result (${call.error})` : "Result"}</h4>
+          <h4>{call.error ? `Result (${visibleLine(call.error)})` : "Result"}</h4>
           <LongCode text={call.result} language="" />
         </>
       )}

@@ -1,6 +1,7 @@
 /** One line that says what a call is about, also while its arguments are still being written, and however long they are. */
 
 import type { Asked, Call } from "../model/conversation.ts";
+import { visible, visibleLine } from "./escapes.ts";
 
 const TELLING = ["command", "path", "file_path", "pattern", "query", "url", "question", "task_id", "prompt", "name"];
 
@@ -11,7 +12,7 @@ const LONGEST_LINE = 200;
 export function summaryOf(call: Pick<Call, "arguments">): string {
   const beginning = call.arguments.slice(0, LOOKED_AT);
   const value = TELLING.map((name) => stringIn(beginning, name)).find((found) => found !== null) ?? beginning;
-  return value.replace(/\s+/g, " ").trim().slice(0, LONGEST_LINE);
+  return visible(value).replace(/\s+/g, " ").trim().slice(0, LONGEST_LINE);
 }
 
 /** The string that a name has in a piece of JSON, as far as it is there. */
@@ -40,19 +41,45 @@ export function pretty(text: string): string {
 export function meaningOf(asked: Pick<Asked, "rule" | "permissionKind" | "toolName">): string {
   const { rule, permissionKind: kind } = asked;
   if (kind === "shell" && rule.startsWith("shell(")) return "run this very command";
-  if (kind === "custom-tool") return `use ${asked.toolName}`;
+  if (kind === "custom-tool") return `use ${visibleLine(asked.toolName)}`;
   if (kind === "read" || kind === "write") {
     const verb = kind === "read" ? "read" : "write";
     if (rule === kind) return `${verb} any file in the working directory`;
     if (rule.startsWith(`${kind}(`)) return kind === "read" ? "read this very path" : "write to this very path";
   }
-  return `do what the rule ${rule} covers`;
+  return `do what the rule ${visibleLine(rule)} covers`;
+}
+
+/** What fits into the question itself. */
+const SHORT = 160;
+
+export function fitsTheQuestion({ permissionKind, subject }: Pick<Asked, "permissionKind" | "subject">): boolean {
+  return permissionKind !== "shell" && visible(subject).length <= SHORT && !subject.includes("\n");
+}
+
+/** Everything that has to be read before it is allowed, beside the question. `given`: what the call was given, as JSON. */
+export function partsOf(
+  asked: Pick<Asked, "permissionKind" | "subject" | "details">,
+  given: string,
+): { text: string; language: string }[] {
+  const { permissionKind: kind, subject } = asked;
+  const diff = typeof asked.details.diff === "string" ? asked.details.diff : "";
+  const parts = fitsTheQuestion(asked) ? [] : [{ text: subject, language: kind === "shell" ? "bash" : "" }];
+  if (diff) parts.push({ text: diff, language: "diff" });
+  const isTold = kind === "shell" || kind === "read" || (kind === "write" && diff !== "" && isWhole(diff));
+  if (!isTold && given !== "" && given !== "{}") parts.push({ text: pretty(given), language: "json" });
+  return parts;
+}
+
+/** The server cuts a diff that is very long, or makes none. No line of a diff begins like that. */
+function isWhole(diff: string): boolean {
+  return !diff.startsWith("(too much to be shown: ") && !diff.endsWith("\n(… and more)\n");
 }
 
 /** How a request was answered, and by whom; the one person of a local server needs no name. */
 export function outcomeOf(asked: Pick<Asked, "kind" | "outcome" | "answeredBy" | "feedback">): string {
-  const by = asked.answeredBy && asked.answeredBy !== "local" ? ` by ${asked.answeredBy}` : "";
-  const said = asked.feedback ? `: “${asked.feedback}”` : "";
+  const by = asked.answeredBy && asked.answeredBy !== "local" ? ` by ${visibleLine(asked.answeredBy)}` : "";
+  const said = asked.feedback ? `: “${visible(asked.feedback)}”` : "";
   if (asked.kind === "question") return asked.outcome === "cancelled" ? "Not answered" : `Answered${by}${said}`;
   if (asked.kind === "client_tool") return asked.outcome === "cancelled" ? "Nobody ran it" : by && `Its result was given${by}`;
   if (asked.outcome === "approved") return `Allowed once${by}${said}`;

@@ -1,0 +1,48 @@
+"""Characters that a screen obeys or does not show, as escapes that people can read. Pure.
+
+A text from a model, a file or another person must look like what it is before somebody approves it: a character that
+turns the direction of writing can make one command look like another, and one without a width can hide words. The page
+does the same in `web/src/view/escapes.ts`; `web/test/escapes.json` has cases that both are tested with.
+"""
+
+import re
+from typing import Final
+
+HIDDEN: Final = (
+    (0x0000, 0x001F),  # C0 controls
+    (0x007F, 0x009F),  # DEL and C1 controls
+    (0x00AD, 0x00AD),  # soft hyphen
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x061C, 0x061C),  # Arabic letter mark
+    (0x115F, 0x1160),  # Hangul fillers
+    (0x17B4, 0x17B5),  # Khmer inherent vowels
+    (0x180E, 0x180E),  # Mongolian vowel separator
+    (0x200B, 0x200F),  # zero width, left-to-right and right-to-left marks
+    (0x2028, 0x202E),  # line and paragraph separators, bidi embeddings and overrides
+    (0x2060, 0x206F),  # word joiner, invisible operators, bidi isolates
+    (0x3164, 0x3164),  # Hangul filler
+    (0xD800, 0xDFFF),  # half a character
+    (0xFEFF, 0xFEFF),  # byte order mark
+    (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
+    (0xFFF9, 0xFFFB),  # interlinear annotation
+    (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D173, 0x1D17A),  # musical controls
+    (0xE0000, 0xE0FFF),  # tag characters, variation selectors of the supplement
+)
+
+LINES: Final = "\n\t"
+"""What stays as it is in a text of several lines."""
+
+PROSE: Final = "\n\t\u200c\u200d"
+"""What stays as it is in running text that nobody approves: joiners belong to the spelling of many languages."""
+
+_HIDDEN = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in HIDDEN) + "]")
+
+
+def visible(text: str, *, keep: str = LINES) -> str:
+    """The text with an escape, such as \\u202e, in place of each character that a screen would obey or hide."""
+    return _HIDDEN.sub(lambda found: found[0] if found[0] in keep else _escape(ord(found[0])), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\u{{{code:x}}}"

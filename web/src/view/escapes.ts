@@ -1,0 +1,47 @@
+/**
+ * Characters that a screen obeys or does not show, as escapes that people can read.
+ *
+ * A text from a model, a file or another person must look like what it is before somebody approves it. The command line
+ * does the same in `src/holdfast/cli/escapes.py`; `test/escapes.json` has cases that both are tested with.
+ */
+
+const HIDDEN: readonly (readonly [number, number])[] = [
+  [0x0000, 0x001f], // C0 controls
+  [0x007f, 0x009f], // DEL and C1 controls
+  [0x00ad, 0x00ad], // soft hyphen
+  [0x034f, 0x034f], // combining grapheme joiner
+  [0x061c, 0x061c], // Arabic letter mark
+  [0x115f, 0x1160], // Hangul fillers
+  [0x17b4, 0x17b5], // Khmer inherent vowels
+  [0x180e, 0x180e], // Mongolian vowel separator
+  [0x200b, 0x200f], // zero width, left-to-right and right-to-left marks
+  [0x2028, 0x202e], // line and paragraph separators, bidi embeddings and overrides
+  [0x2060, 0x206f], // word joiner, invisible operators, bidi isolates
+  [0x3164, 0x3164], // Hangul filler
+  [0xd800, 0xdfff], // half a character
+  [0xfeff, 0xfeff], // byte order mark
+  [0xffa0, 0xffa0], // halfwidth Hangul filler
+  [0xfff9, 0xfffb], // interlinear annotation
+  [0x1bca0, 0x1bca3], // shorthand format controls
+  [0x1d173, 0x1d17a], // musical controls
+  [0xe0000, 0xe0fff], // tag characters, variation selectors of the supplement
+];
+
+/** What stays as it is in a text of several lines. */
+export const LINES = "\n\t";
+
+const hidden = new RegExp(`[${HIDDEN.map(([first, last]) => `\\u{${first.toString(16)}}-\\u{${last.toString(16)}}`).join("")}]`, "gu");
+
+/** The text with an escape, such as \u202e, in place of each character that a screen would obey or hide. */
+export function visible(text: string, keep: string = LINES): string {
+  return text.replace(hidden, (found) => (keep.includes(found) ? found : escapeOf(found.codePointAt(0)!)));
+}
+
+/** The same for what stands in one line: a title, a name, a path. */
+export function visibleLine(text: string): string {
+  return visible(text, "");
+}
+
+function escapeOf(code: number): string {
+  return code <= 0xffff ? `\\u${code.toString(16).padStart(4, "0")}` : `\\u{${code.toString(16)}}`;
+}
