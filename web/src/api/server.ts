@@ -2,6 +2,7 @@
 
 import type {
   EventPage,
+  IdentityView,
   ModelView,
   Overview,
   RequestView,
@@ -130,6 +131,10 @@ export class Server {
 
   overview(): Promise<Overview> {
     return this.json("GET", "/v1/overview");
+  }
+
+  identity(): Promise<IdentityView> {
+    return this.json("GET", "/v1/identity");
   }
 
   async models(): Promise<ModelView[]> {

@@ -79,6 +79,14 @@ export interface RequestView {
   details: Record<string, unknown>;
 }
 
+/** Who the server takes the page's person for. */
+export interface IdentityView {
+  owner: string;
+  role: string;
+  name: string;
+  key_id: string;
+}
+
 export interface Overview {
   counts: { needs_attention: number; running: number; queued: number; finished_lately: number; idle: number };
   items: SessionView[];

@@ -2,7 +2,7 @@
 
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { newId, Server, ServerError } from "../api/server.ts";
-import type { Overview, SessionSettings, SessionView } from "../api/wire.ts";
+import type { IdentityView, Overview, SessionSettings, SessionView } from "../api/wire.ts";
 import { keep, kept } from "./kept.ts";
 import { OpenSession } from "./open_session.ts";
 import { Outbox } from "./outbox.ts";
@@ -10,6 +10,13 @@ import { Outbox } from "./outbox.ts";
 export type Place = { kind: "start" } | { kind: "session"; id: string } | { kind: "overview" };
 
 export type Panel = "none" | "tasks" | "timeline";
+
+/** A link that would sign in with another key. Who the two keys are for is null where the server did not say. */
+export interface Offer {
+  token: string;
+  now: IdentityView | null;
+  then: IdentityView | null;
+}
 
 export interface Notice {
   key: number;
@@ -25,6 +32,8 @@ export class App {
   readonly token: Signal<string> = signal(kept("token", ""));
   /** The server does not know this person: a key or a token has to be given. */
   readonly mustSignIn: Signal<boolean> = signal(false);
+  /** Waits for the person's word; until then nothing changes. */
+  readonly offered: Signal<Offer | null> = signal<Offer | null>(null);
   readonly place: Signal<Place> = signal<Place>({ kind: "start" });
   readonly panel: Signal<Panel> = signal<Panel>("none");
   readonly listIsOpen: Signal<boolean> = signal(false);
@@ -88,8 +97,29 @@ export class App {
   private takeTokenFromLink(): void {
     const found = /^#token=([^&]+)/.exec(location.hash);
     if (!found?.[1]) return;
-    this.signIn(decoded(found[1]));
     history.replaceState(null, "", location.pathname);
+    const token = decoded(found[1]);
+    const held = this.token.value;
+    if (held === "" || this.mustSignIn.value || held === token) this.signIn(token);
+    else void this.offer(held, token);
+  }
+
+  /** Anybody can send a link. One with another key than the person has is asked about, unless theirs is worth nothing. */
+  private async offer(held: string, token: string): Promise<void> {
+    const [now, then] = await Promise.all([identityOf(held), identityOf(token)]);
+    if (this.mustSignIn.value || (now === "unknown" && this.token.value === held)) this.signIn(token);
+    else if (then === "unknown") this.tell("The link has a key that this server does not know. You stay signed in as before.");
+    else if (this.token.value !== token) this.offered.value = { token, now: now === "unknown" ? null : now, then };
+  }
+
+  /** What the person said to the link. */
+  takeOffer(isWanted: boolean): void {
+    const token = this.offered.value?.token;
+    this.offered.value = null;
+    if (isWanted && token) {
+      this.signIn(token);
+      this.go({ kind: "start" });
+    }
   }
 
   signIn(token: string, { here = true } = {}): void {
@@ -307,6 +337,15 @@ export class App {
       this.tell(error instanceof Error ? error.message : String(error), "error");
       return undefined;
     }
+  }
+}
+
+/** Who a key is for; "unknown": the server does not know it; null: it did not say. */
+async function identityOf(token: string): Promise<IdentityView | "unknown" | null> {
+  try {
+    return await new Server(() => token).identity();
+  } catch (error) {
+    return error instanceof ServerError && error.status === 401 ? "unknown" : null;
   }
 }
 

@@ -68,7 +68,7 @@ function Keys() {
 }
 
 /** The rest of the page is out of reach meanwhile. Afterwards the focus is where it was. */
-function Box({
+export function Box({
   title,
   left,
   isClosable = false,

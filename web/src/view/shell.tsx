@@ -7,7 +7,7 @@ import { Notices } from "./notices.tsx";
 import { OverviewPage } from "./overview_page.tsx";
 import { Palette } from "./palette.tsx";
 import { SessionList } from "./session_list.tsx";
-import { SignIn } from "./sign_in.tsx";
+import { OtherKey, SignIn } from "./sign_in.tsx";
 import { TasksPanel } from "./tasks_panel.tsx";
 import { TimelinePanel } from "./timeline_panel.tsx";
 import { useAttention } from "./attention.ts";
@@ -37,6 +37,7 @@ export function Shell() {
       </div>
       {app.paletteIsOpen.value && <Palette />}
       <Dialogs />
+      <OtherKey />
       <Notices />
     </>
   );

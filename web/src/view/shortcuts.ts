@@ -58,7 +58,7 @@ export function useShortcuts(app: App): void {
     const pressed = (event: KeyboardEvent): void => {
       const isWriting = (event.target as HTMLElement).matches?.("input, textarea, select, [contenteditable]");
       const hasCommand = event.ctrlKey || event.metaKey;
-      const isElsewhere = app.paletteIsOpen.value || dialog.value !== null || app.mustSignIn.value;
+      const isElsewhere = app.paletteIsOpen.value || dialog.value !== null || app.offered.value !== null || app.mustSignIn.value;
       if (event.altKey || event.isComposing || event.defaultPrevented || (isWriting && !hasCommand) || isElsewhere) return;
       const found = SHORTCUTS.find((shortcut) => shortcut.key === event.key.toLowerCase() && shortcut.withCommand === hasCommand);
       if (!found) return;

@@ -2,7 +2,10 @@
 
 import { useState } from "preact/hooks";
 import { Server, ServerError } from "../api/server.ts";
+import type { IdentityView } from "../api/wire.ts";
 import { useApp } from "./context.ts";
+import { Box } from "./dialogs.tsx";
+import { visibleLine } from "./escapes.ts";
 
 export function SignIn() {
   const app = useApp();
@@ -52,4 +55,40 @@ export function SignIn() {
       </form>
     </main>
   );
+}
+
+/** A link brought another key. Leaving the question is a no. */
+export function OtherKey() {
+  const app = useApp();
+  const offer = app.offered.value;
+  if (offer === null) return null;
+  const stay = (): void => app.takeOffer(false);
+  return (
+    <Box title="Sign in with another key?" left={stay}>
+      <p>
+        A link wants to sign this browser in with another key. If you did not ask for such a link, stay: what you write and
+        allow afterwards would be seen by whoever has that key.
+      </p>
+      <dl class="keys-compared">
+        <dt>You are</dt>
+        <dd>{wordsOf(offer.now)}</dd>
+        <dt>The link’s key is for</dt>
+        <dd>{wordsOf(offer.then)}</dd>
+      </dl>
+      <div class="buttons">
+        <button type="button" class="primary" onClick={stay}>
+          Stay as I am
+        </button>
+        <button type="button" class="danger" onClick={() => app.takeOffer(true)}>
+          Use the link’s key
+        </button>
+      </div>
+    </Box>
+  );
+}
+
+function wordsOf(identity: IdentityView | null): string {
+  if (identity === null) return "unknown: the server can’t be asked now";
+  const key = identity.key_id ? ` with the key ${visibleLine(identity.key_id)}` : "";
+  return `${visibleLine(identity.owner)} (${identity.role})${key}`;
 }

@@ -4,6 +4,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from holdfast.server.http import (
+    caller,
     chat,
     copies,
     events,
@@ -40,6 +41,7 @@ def api_routes(service: Service) -> list[Route]:
         *copies.routes(service),
         *overview.routes(service),
         *models.routes(service),
+        *caller.routes(service),
     ]
 
 
