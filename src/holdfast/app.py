@@ -47,6 +47,7 @@ from holdfast.server.operations import (
     SessionOptions,
     Stopped,
 )
+from holdfast.server.permissions import Permission, Permissions
 from holdfast.server.reader import Reading
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
@@ -290,6 +291,14 @@ class Runtime:
     async def sessions(self, *, limit: int = 50, text: str = "") -> tuple[Row, ...]:
         """The newest first."""
         return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
+
+    async def permissions(self) -> tuple[Permission, ...]:
+        """What was allowed for always, in directories and everywhere."""
+        return await Permissions(self.operations).of_owner(self.owner)
+
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Take it back in all sessions, from their next call on. Raises `NotFound` if it is not granted (any more)."""
+        return await Permissions(self.operations).revoke(self.owner, permission_id)
 
     async def _open_store(self, secret_key: str) -> Store:
         config = self.config
@@ -586,6 +595,14 @@ class Session:
 
     async def queue(self) -> tuple[InboxItem, ...]:
         return await self._operations.queue(self.key)
+
+    async def permissions(self) -> tuple[Permission, ...]:
+        """What it may do without asking: what was granted to it, and what holds where it works."""
+        return await Permissions(self._operations).of_session(self.key)
+
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Take back what was granted to this session, from its next call on."""
+        return await Permissions(self._operations).revoke_in_session(self.key, permission_id)
 
     async def tasks(self) -> tuple[TaskRow, ...]:
         """Its commands in the background, those that ended in the last day included."""

@@ -178,6 +178,13 @@ def test_what_the_session_was_granted_is_not_asked() -> None:
     assert kinds(appended(state, deciding(facts={"c1": other}))) == ["PermissionRequested"]
 
 
+def test_what_was_granted_where_it_works_counts_as_long_as_it_is_not_taken_back() -> None:
+    state = state_of(*begun()[:1], session.SettingsChanged(place_rules=("write",)), *begun()[1:], *ONE_CALL)
+    still = deciding(facts={"c1": ASKS}, granted=frozenset({"write"}))
+    assert isinstance(decided(state, still), RunTools)
+    assert kinds(appended(state, deciding(facts={"c1": ASKS}))) == ["PermissionRequested"]
+
+
 def test_while_one_call_waits_for_a_person_the_others_run() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")))
     facts = {"c1": ASKS, "c2": HERE}

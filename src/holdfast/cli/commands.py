@@ -37,6 +37,9 @@ app.add_typer(cluster, name="cluster", epilog="\b\nExample: holdfast cluster sta
 keys = typer.Typer(help="Make, list and revoke API keys for `holdfast serve`.", no_args_is_help=True)
 app.add_typer(keys, name="keys", epilog="\b\nExample: holdfast keys create --name laptop --owner ada")
 
+permissions = typer.Typer(help="List what was allowed for always, and take it back.", no_args_is_help=True)
+app.add_typer(permissions, name="permissions", epilog="\b\nExample: holdfast permissions revoke 3f2a9c1b")
+
 # The options that most commands share
 
 DatabaseOption = Annotated[
@@ -502,6 +505,52 @@ def answer(
         await give_answer(where, request, answering(text), work=go_on, hints=hints)
 
     _run_at(url, key, _options(database, data_dir, model, model_base_url, sandbox, sandbox_network), work)
+
+
+# Permissions
+
+PermissionArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 4 or more characters.")]
+OfSessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="What this session may do without asking.")
+]
+
+
+@permissions.command("list", epilog="\b\nExample: holdfast permissions list --json")
+def list_permissions(
+    session: OfSessionOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """What was allowed for always, with who granted it, when and in which session."""
+
+    async def work(where: "Where", hints: "Hints") -> None:
+        from holdfast.cli.permissions import list_permissions as listed
+
+        await listed(where, session, as_json=as_json)
+
+    _run_at(url, key, _options(database, data_dir), work)
+
+
+@permissions.command("revoke", epilog="\b\nExample: holdfast permissions revoke 3f2a9c1b")
+def revoke_permission(
+    permission: PermissionArgument,
+    session: OfSessionOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Take back what was allowed for always; with --session, what was allowed for one session."""
+
+    async def work(where: "Where", hints: "Hints") -> None:
+        from holdfast.cli.permissions import revoke_permission as revoked
+
+        await revoked(where, permission, session)
+
+    _run_at(url, key, _options(database, data_dir), work)
 
 
 # Serving

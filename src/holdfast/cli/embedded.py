@@ -5,12 +5,15 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import NewSession, Reader, Used, Written
 from holdfast.client.views import (
     Delivery,
     KilledTask,
+    Permission,
     ProcessView,
     QueuedMessage,
     RequestView,
@@ -24,7 +27,9 @@ from holdfast.events.ids import Key, MessageId, Position, RequestId, SessionId
 from holdfast.events.inbox import Answer, ItemState, Message
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionStarted
+from holdfast.server import permissions
 from holdfast.server.errors import NotFound
+from holdfast.server.permissions import Permissions
 from holdfast.server.settled import is_settled
 from holdfast.server.transfer import export_session, import_session
 from holdfast.store.store import Cursor, Row
@@ -190,6 +195,17 @@ class EmbeddedHome:
         receipt = await self.runtime.store.receipt(self._key(session_id), f"answer:{request_id}")
         return receipt.item.answered_by if receipt is not None and isinstance(receipt.item, Answer) else None
 
+    async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
+        if session_id is None:
+            return tuple(map(_permission_view, await self.runtime.permissions()))
+        return tuple(map(_permission_view, await Permissions(self._operations).of_session(self._key(session_id))))
+
+    async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission:
+        if session_id is None:
+            return _permission_view(await self.runtime.revoke_permission(permission_id))
+        revoked = await Permissions(self._operations).revoke_in_session(self._key(session_id), permission_id)
+        return _permission_view(revoked)
+
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
         await self._operations.attach(
             self._key(session_id), attachment_id, capabilities=capabilities, ttl_seconds=ATTACHED_SECONDS
@@ -276,6 +292,10 @@ class EmbeddedHome:
             output_file=row.output_file,
             alias=row.alias,
         )
+
+
+def _permission_view(found: permissions.Permission) -> Permission:
+    return msgspec.convert(msgspec.to_builtins(found), Permission)
 
 
 def _session_view(row: Row) -> SessionView:

@@ -12,6 +12,7 @@ from holdfast.client.views import (
     Connection,
     Delivery,
     KilledTask,
+    Permission,
     QueuedMessage,
     RequestView,
     SessionView,
@@ -151,6 +152,12 @@ class Home(Protocol):
     async def answered_by(self, session_id: str, request_id: str) -> str | None:
         """Who answered it, or nothing if that was not said; None: nobody did."""
         ...
+
+    async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
+        """What was allowed for always; or all that one session may do without asking."""
+        ...
+
+    async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission: ...
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
         """Say that somebody is there who can answer. To be repeated."""

@@ -12,6 +12,7 @@ from holdfast.client.stream import Stream
 from holdfast.client.views import (
     Delivery,
     KilledTask,
+    Permission,
     QueueChanged,
     QueuedMessage,
     RequestView,
@@ -206,6 +207,14 @@ class RemoteHome:
                 case _:
                     pass
         return ""
+
+    async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
+        with as_here():
+            return await (self._server if session_id is None else self._at(session_id)).permissions()
+
+    async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission:
+        with as_here():
+            return await (self._server if session_id is None else self._at(session_id)).revoke_permission(permission_id)
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
         """Requests on a server wait for whoever comes."""

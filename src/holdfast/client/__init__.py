@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.client.stream import Stream
     from holdfast.client.views import (
         Connection,
+        Permission,
+        PermissionOrigin,
         QueueChanged,
         Reading,
         RequestView,
@@ -47,6 +49,8 @@ __all__ = [
     "NotFound",
     "NotHoldfast",
     "NotSignedIn",
+    "Permission",
+    "PermissionOrigin",
     "QueueChanged",
     "Reading",
     "Refused",
@@ -68,6 +72,8 @@ __all__ = [
 _SERVER: Final = {"Model", "Server", "connect"}
 _VIEWS: Final = {
     "Connection",
+    "Permission",
+    "PermissionOrigin",
     "QueueChanged",
     "Reading",
     "RequestView",

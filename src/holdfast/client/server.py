@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import msgspec
 
 from holdfast.client.address import key_source, parse_url
 from holdfast.client.session import Session
-from holdfast.client.views import SessionView, Task
+from holdfast.client.views import Permission, SessionView, Task
 from holdfast.client.wire import Asked, Wire
 from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
@@ -37,6 +38,10 @@ class _Page(msgspec.Struct):
 
 class _Tasks(msgspec.Struct):
     tasks: tuple[Task, ...]
+
+
+class _Permissions(msgspec.Struct):
+    permissions: tuple[Permission, ...]
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +160,15 @@ class Server:
     async def tasks(self) -> tuple[Task, ...]:
         """The commands of all sessions in the background, and those that turns wait for; the oldest first."""
         return (await self._wire.ask(Asked(method="GET", path="/v1/tasks"), _Tasks)).tasks
+
+    async def permissions(self) -> tuple[Permission, ...]:
+        """What was allowed for always, in directories and everywhere."""
+        return (await self._wire.ask(Asked(method="GET", path="/v1/permissions"), _Permissions)).permissions
+
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Take it back in all sessions, from their next call on. Raises `NotFound` if it is not granted (any more)."""
+        path = f"/v1/permissions/{quote(permission_id, safe='')}"
+        return await self._wire.ask(Asked(method="DELETE", path=path, is_repeatable=False), Permission)
 
     async def import_session(self, document: bytes) -> Session:
         """A new, idle session from what `Session.export` gave. Not repeated by itself: it has no id to be known by."""

@@ -15,6 +15,7 @@ from holdfast.client.views import (
     Answered,
     Delivery,
     KilledTask,
+    Permission,
     QueueChanged,
     QueuedMessage,
     Reading,
@@ -54,6 +55,10 @@ class _Requests(msgspec.Struct):
 
 class _Tasks(msgspec.Struct):
     tasks: tuple[Task, ...]
+
+
+class _Permissions(msgspec.Struct):
+    permissions: tuple[Permission, ...]
 
 
 class Session:
@@ -147,6 +152,15 @@ class Session:
     async def requests(self) -> tuple[RequestView, ...]:
         """What the session asks of people and clients now."""
         return (await self._get("/requests", _Requests)).requests
+
+    async def permissions(self) -> tuple[Permission, ...]:
+        """What it may do without asking: what was granted to it, and what holds where it works."""
+        return (await self._get("/permissions", _Permissions)).permissions
+
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Take back what was granted to this session, from its next call on."""
+        asked = self._asked("DELETE", f"/permissions/{quote(permission_id, safe='')}", is_repeatable=False)
+        return await self._wire.ask(asked, Permission)
 
     async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
         return await self._answer(request_id, answer_id, {"decision": _DECISIONS[for_session]})

@@ -52,6 +52,26 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
+class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that a rule was granted. What was not noted is empty or None."""
+
+    granted_by: str
+    granted_at: int | None
+    session_id: str | None
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that holds until it is taken back: in one session, in a directory, or everywhere."""
+
+    id: str
+    rule: str
+    scope: Literal["session", "directory", "everywhere"]
+    directory: str | None
+    session_id: str | None
+    origins: tuple[PermissionOrigin, ...] = ()
+    """The oldest first."""
+
+
 class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message that waits."""
 

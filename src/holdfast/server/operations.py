@@ -56,6 +56,7 @@ from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
+from holdfast.store.grants import GrantOrigin
 from holdfast.store.log_pages import NO_SNAPSHOT, PAGE_BYTES, PAGE_EVENTS, pages
 from holdfast.store.store import (
     HEAD_MOVED,
@@ -591,11 +592,12 @@ class Operations:
         content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
-    async def grant(self, key: Key, place: str, rules: tuple[str, ...]) -> None:
+    async def grant(self, key: Key, place: str, rules: tuple[str, ...], *, granted_by: str = "") -> None:
         """Allow for all sessions that its owner starts in that place later (the empty one is everywhere), and for this
         one as long as it works there. Safe to repeat; a crash in between leaves this one to ask again."""
         self._check_rules(rules)
-        await self.store.grant(key.owner, place, rules)
+        origin = GrantOrigin(key.session, granted_by, self._clock.now_ms())
+        await self.store.grant(key.owner, place, rules, origin=origin)
 
         async def granted(state: State) -> list[Body]:
             return _with_rules(state, rules) if place in ("", state.working_directory or "") else []

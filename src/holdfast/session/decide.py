@@ -100,6 +100,8 @@ class Inputs(msgspec.Struct, kw_only=True):
     """Calls that this holder interrupted, in order to end the turn."""
     claims_without_progress: int = 0
     eligible: bool = True
+    granted: frozenset[str] = frozenset()
+    """The rules that hold now where the session works: one that was taken back since it was noted does not count."""
     readable: tuple[str, ...] = ()
     """Rules for what a session may read wherever it lies: the output of its own commands."""
     backgrounded: frozenset[str] = frozenset()
@@ -740,7 +742,7 @@ def _ask(
     startable: list[Call],
 ) -> None:
     asks_always = state.conventions == "copilot"
-    allow = [*state.allow, *state.place_rules, *inputs.readable]
+    allow = [*state.allow, *(rule for rule in state.place_rules if rule in inputs.granted), *inputs.readable]
     match judge(ask, tool_name=call.name, allow=allow, unattended=current.unattended, asks_always=asks_always):
         case "allow":
             _hand_out(inputs, call, facts, written, startable)

@@ -22,6 +22,7 @@ VERBS: Final = (
     "detach",
     "decline",
     "grant",
+    "revoke_grant",
     "keep_secret",
     "lose_secret",
     "drop_secret",

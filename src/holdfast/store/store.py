@@ -19,6 +19,7 @@ from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.task import TaskNotice
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
 from holdfast.store.turn_limits import TurnLimits, Turns
@@ -532,10 +533,22 @@ class Store(Protocol):
 
     # What people granted beyond one session
 
-    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None: ...
+    async def grant(
+        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+    ) -> None:
+        """Of the same rule, granted again in the same session, the first grant stays."""
+        ...
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         """The rules that hold in that place, those that hold everywhere (granted for the empty place) included."""
+        ...
+
+    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
+        """All of an owner's, by place, rule and time."""
+        ...
+
+    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+        """Take a rule back in one place, whichever sessions it was granted in. False: it was not granted there."""
         ...
 
     # What clients entrusted to their sessions

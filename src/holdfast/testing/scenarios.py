@@ -230,6 +230,7 @@ async def _nobody_can_decide(client: Client) -> None:
     await client.grant("read")
     await client.decline("c1")
     await client.turns_end(1)
+    await client.revoke_grant("read")
 
 
 async def _the_one_who_could_leaves(client: Client) -> None:

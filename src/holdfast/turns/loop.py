@@ -107,7 +107,8 @@ class Loop:
         self._activities.raise_failures()
         await self.holding.refresh_inbox()
         self._had_turn |= self.holding.state.turn is not None
-        decision = decide(self.holding.state, self._inputs())
+        granted = await self._granted()
+        decision = decide(self.holding.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
             return await self._leave_the_next_turn()
         if not isinstance(decision, Append):
@@ -166,7 +167,14 @@ class Loop:
         finally:
             self._lingering.discard(self.holding)
 
-    def _inputs(self) -> Inputs:
+    async def _granted(self) -> frozenset[str]:
+        """Looked up before each decision that may need it: a person may have taken a rule back through any process."""
+        state = self.holding.state
+        if not state.place_rules or state.reply() is None:
+            return frozenset()
+        return frozenset(await self.holding.store.granted(self.holding.key.owner, state.working_directory or ""))
+
+    def _inputs(self, granted: frozenset[str]) -> Inputs:
         holding = self.holding
         self._facts = facts_of(
             holding.state,
@@ -186,6 +194,7 @@ class Loop:
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
             backgrounded=self._activities.running - holding.waited_for(),
+            granted=granted,
             readable=holding.readable,
             deciders=holding.deciders,
             denying=holding.denying,

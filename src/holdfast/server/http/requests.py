@@ -168,7 +168,7 @@ class RequestRoutes:
         )
         # Only now: somebody else may have said no. After a crash before this the session has what was allowed, and the
         # same answer again, under the same id, brings the rest.
-        await self._operations.grant(key, place, rules)
+        await self._operations.grant(key, place, rules, granted_by=identity.name)
         return answered
 
     async def _rule_of(self, key: Key, request_id: RequestId) -> tuple[str, ...]:

@@ -218,12 +218,3 @@ class Leases:
         """Behind all others of its owner, whatever the clock says."""
         ((last,),) = await db.rows("last_in_line", owner)
         return now if last is None else max(now, last + 1)
-
-
-async def grant(db: Link, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:
-    await db.run("grant", owner, place, list(rules))
-    return None, "rules" if rules else None
-
-
-async def granted(db: Link, owner: Owner, place: str) -> tuple[str, ...]:
-    return tuple(rule for (rule,) in await db.rows("granted", owner, place))

@@ -589,11 +589,19 @@ UPDATE holdfast.session
                                      AND ended.id = attachment.id));
 
 -- name: grant
-INSERT INTO holdfast.granted (owner, place, rule) SELECT $1, $2, rule FROM unnest($3::text[]) AS rule
+INSERT INTO holdfast.granted (owner, place, rule, session, granted_by, granted_at)
+SELECT $1, $2, rule, $4, $5, $6 FROM unnest($3::text[]) AS rule
 ON CONFLICT DO NOTHING;
 
 -- name: granted
 SELECT DISTINCT rule FROM holdfast.granted WHERE owner = $1 AND place IN ('', $2) ORDER BY rule;
+
+-- name: grants
+SELECT place, rule, session, granted_by, granted_at FROM holdfast.granted WHERE owner = $1
+ORDER BY place, rule, granted_at, session;
+
+-- name: revoke_grant
+DELETE FROM holdfast.granted WHERE owner = $1 AND place = $2 AND rule = $3;
 
 -- What clients entrusted to their sessions. The session's row is locked when these run.
 

@@ -6,7 +6,7 @@ Held sessions always have a row in `process` behind their holder: leases are fre
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.events.ids import Fence, Owner, SessionId
@@ -196,16 +196,6 @@ class Leases:
         """Processes whose leases are free, each with whether it has ended (or only stopped renewing)."""
         looked = [(token, self._liveness.is_dead(token), renewed, holds) for token, renewed, holds in self._others(db)]
         return [(token, is_dead) for token, is_dead, renewed, holds in looked if is_dead or (holds and not renewed)]
-
-
-def grant(db: sqlite3.Connection, owner: Owner, place: str, rules: Sequence[str]) -> tuple[None, str | None]:
-    for rule in rules:
-        db.execute(SQL["grant"], (owner, place, rule))
-    return None, "rules" if rules else None
-
-
-def granted(db: sqlite3.Connection, owner: Owner, place: str) -> tuple[str, ...]:
-    return tuple(rule for (rule,) in db.execute(SQL["granted"], (owner, place)))
 
 
 def _until(ttl_seconds: float) -> int:

@@ -440,10 +440,18 @@ SELECT DISTINCT owner, session FROM attachment WHERE boot_id <> ?1 OR expires_at
 DELETE FROM attachment WHERE boot_id <> ?1 OR expires_at <= ?2;
 
 -- name: grant
-INSERT INTO granted (owner, place, rule) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+INSERT INTO granted (owner, place, rule, session, granted_by, granted_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT DO NOTHING;
 
 -- name: granted
 SELECT DISTINCT rule FROM granted WHERE owner = ?1 AND place IN ('', ?2) ORDER BY rule;
+
+-- name: grants
+SELECT place, rule, session, granted_by, granted_at FROM granted WHERE owner = ?1
+ORDER BY place, rule, granted_at, session;
+
+-- name: revoke_grant
+DELETE FROM granted WHERE owner = ?1 AND place = ?2 AND rule = ?3;
 
 -- What clients entrusted to their sessions
 

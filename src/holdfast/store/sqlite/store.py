@@ -17,10 +17,11 @@ from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.putting import asked as put_asked
-from holdfast.store.sqlite import annotation_rows, key_rows, leases, puts, rows, secret_rows, task_rows
+from holdfast.store.sqlite import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -392,11 +393,19 @@ class SqliteStore:
 
     # What people granted beyond one session
 
-    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None:
-        await self._write("grant", lambda db: leases.grant(db, owner, place, rules))
+    async def grant(
+        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+    ) -> None:
+        await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin))
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
-        return await self._read(lambda db: leases.granted(db, owner, place))
+        return await self._read(lambda db: grant_rows.granted(db, owner, place))
+
+    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
+        return await self._read(lambda db: grant_rows.grants(db, owner))
+
+    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+        return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
 
     # What clients entrusted to their sessions
 

@@ -57,6 +57,7 @@ READS: Final = frozenset(
         "events_after",
         "glance",
         "granted",
+        "grants",
         "held",
         "host_tasks",
         "identity",

@@ -12,6 +12,7 @@ from holdfast.events.ids import (
 )
 from holdfast.events.inbox import Stop
 from holdfast.store.fences import LONGEST_STEP
+from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.store import (
     Attachment,
     Clash,
@@ -361,3 +362,33 @@ class LeaseConformance:
         assert await store.granted(owner, "here") == ("read", "shell(ls)", "write")
         assert await store.granted(owner, "there") == ("read",)
         assert await store.granted(somebody_else, "here") == ()
+
+    async def test_grants_are_known_with_who_granted_them_when_and_in_which_session(self, store: Store) -> None:
+        owner = KEY.owner
+        first, second = GrantOrigin("s1", "ada", 1_000), GrantOrigin("s2", "bob", 2_000)
+        await store.grant(owner, "here", ["write"], origin=second)
+        await store.grant(owner, "here", ["write", "read"], origin=first)
+        await store.grant(owner, "here", ["write"], origin=GrantOrigin("s1", "mallory", 3_000))
+        await store.grant(owner, "", ["shell(ls)"])
+        assert await store.grants(owner) == (
+            Grant(place="", rule="shell(ls)"),
+            Grant(place="here", rule="read", origin=first),
+            Grant(place="here", rule="write", origin=first),
+            Grant(place="here", rule="write", origin=second),
+        )
+        assert await store.granted(owner, "here") == ("read", "shell(ls)", "write")
+        assert await store.grants(Owner("somebody else")) == ()
+
+    async def test_a_grant_that_is_taken_back_holds_nowhere_any_more(self, store: Store) -> None:
+        owner, somebody_else = KEY.owner, Owner("somebody else")
+        for session in ("s1", "s2"):
+            await store.grant(owner, "here", ["write"], origin=GrantOrigin(session, "ada", 1_000))
+        for place in ("", "there"):
+            await store.grant(owner, place, ["write"])
+        await store.grant(somebody_else, "here", ["write"])
+        assert await store.revoke_grant(owner, "here", "write")
+        assert not await store.revoke_grant(owner, "here", "write")
+        assert [found.place for found in await store.grants(owner)] == ["", "there"]
+        assert await store.granted(somebody_else, "here") == ("write",)
+        assert await store.revoke_grant(owner, "", "write")
+        assert await store.granted(owner, "here") == ()

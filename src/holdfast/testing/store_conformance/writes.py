@@ -61,6 +61,8 @@ async def _writes_of_people(store: Store) -> AsyncIterator[str]:
     yield "detach"
     await store.grant(KEY.owner, "/work", ["shell(git)"])
     yield "grant"
+    assert await store.revoke_grant(KEY.owner, "/work", "shell(git)")
+    yield "revoke_grant"
     assert await store.keep_secret(KEY, keeper="somebody", sealed=b"sealed")
     yield "keep_secret"
     await store.lose_secret(KEY, keeper="somebody", sealed=b"sealed")

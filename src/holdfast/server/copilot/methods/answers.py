@@ -117,7 +117,7 @@ async def handle_permission(call: Call) -> Any:
         return {"success": False}
     if granted:
         # Should the process end before this, the answer itself stands, and the next session asks again.
-        await call.service.operations.grant(attached.key, place, granted)
+        await call.service.operations.grant(attached.key, place, granted, granted_by=attached.params.client_name or "")
     return {"success": True}
 
 

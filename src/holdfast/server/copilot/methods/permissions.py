@@ -12,6 +12,7 @@ from holdfast.server.copilot.methods.tools import offer_again
 from holdfast.server.errors import Invalid
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
+from holdfast.store.grants import GrantOrigin
 
 ALLOW_ALL: Final = "allow-all"
 MANUAL: Final = "manual"
@@ -117,7 +118,8 @@ async def add_approval(call: Call) -> Any:
             "This approval can't be kept: it is not for reading or writing, nor for programs that run nothing else. "
             "Approve such a command itself when it is asked about.",
         )
-    await call.service.operations.store.grant(attached.key.owner, call.text("locationKey"), rules)
+    origin = GrantOrigin(attached.key.session, attached.params.client_name or "", call.service.clock.now_ms())
+    await call.service.operations.store.grant(attached.key.owner, call.text("locationKey"), rules, origin=origin)
     return {"success": True}
 
 

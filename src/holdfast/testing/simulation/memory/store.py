@@ -18,6 +18,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.putting import asked as put_asked
 from holdfast.store.store import (
@@ -331,9 +332,12 @@ class MemoryStore:
 
     # What people granted beyond one session
 
-    async def grant(self, owner: Owner, place: str, rules: Sequence[str]) -> None:
+    async def grant(
+        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+    ) -> None:
         def write() -> tuple[None, str | None]:
-            self._db.grants.update((owner, place, rule) for rule in rules)
+            for rule in rules:
+                self._db.grants.setdefault((owner, place, rule, origin.session), origin)
             return None, "rules" if rules else None
 
         await self._write("grant", write)
@@ -341,10 +345,32 @@ class MemoryStore:
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         def read() -> tuple[str, ...]:
             return tuple(
-                sorted({rule for who, where, rule in self._db.grants if who == owner and where in ("", place)})
+                sorted({rule for who, where, rule, _ in self._db.grants if who == owner and where in ("", place)})
             )
 
         return await self._read("granted", read)
+
+    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
+        def read() -> tuple[Grant, ...]:
+            found = [
+                Grant(place=place, rule=rule, origin=origin)
+                for (who, place, rule, _), origin in self._db.grants.items()
+                if who == owner
+            ]
+            return tuple(
+                sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session))
+            )
+
+        return await self._read("grants", read)
+
+    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+        def write() -> tuple[bool, str | None]:
+            gone = [found for found in self._db.grants if found[:3] == (owner, place, rule)]
+            for found in gone:
+                del self._db.grants[found]
+            return bool(gone), "rule" if gone else None
+
+        return await self._write("revoke_grant", write)
 
     # What clients entrusted to their sessions
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
+from holdfast.store.grants import GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
 from holdfast.store.tasks import TaskRow
@@ -139,7 +140,8 @@ class Database:
         self.sessions: dict[Key, SessionRecord] = {}
         self.processes: dict[str, ProcessRecord] = {}
         self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
-        self.grants: set[tuple[Owner, str, str]] = set()
+        self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
+        """By owner, place, rule and session."""
         self.api_keys: dict[str, KeyRow] = {}
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
         self.hosts: dict[str, float] = {}

@@ -1,0 +1,70 @@
+"""`holdfast permissions`: what was allowed for always, or for one session, and its end."""
+
+import msgspec
+
+from holdfast.cli.errors import Refusal
+from holdfast.cli.escapes import visible
+from holdfast.cli.finding import MIN_PREFIX, find_session
+from holdfast.cli.home import Home
+from holdfast.cli.request_lines import short
+from holdfast.cli.session_lines import when
+from holdfast.cli.where import Where, at_home
+from holdfast.client.views import Permission, PermissionOrigin
+
+
+async def list_permissions(where: Where, session: str | None, *, as_json: bool) -> None:
+    async with at_home(where) as home:
+        found = await home.permissions(await _session_id(home, session))
+    for permission in found:
+        print(msgspec.json.encode(permission).decode() if as_json else "\n".join(_lines(permission)))
+    if not found and not as_json:
+        print("This session has to ask." if session else "Nothing is allowed for always.")
+
+
+async def revoke_permission(where: Where, wanted: str, session: str | None) -> None:
+    async with at_home(where) as home:
+        session_id = await _session_id(home, session)
+        found = await _find(home, wanted, session_id)
+        revoked = await home.revoke_permission(found.id, session_id)
+    print(f"Taken back: {visible(revoked.rule)} {_place(revoked)}. From the next call on it is asked about again.")
+
+
+async def _session_id(home: Home, wanted: str | None) -> str | None:
+    return None if wanted is None else (await find_session(home, wanted)).id
+
+
+async def _find(home: Home, wanted: str, session_id: str | None) -> Permission:
+    """The one whose id is this, or begins with it."""
+    if len(wanted) < MIN_PREFIX:
+        raise Refusal("permission_not_found", f"There is no permission {wanted}. Give at least 4 characters of its id.")
+    found = [one for one in await home.permissions(session_id) if one.id.startswith(wanted)]
+    if len(found) > 1:
+        raise Refusal("id_ambiguous", f"{len(found)} permissions begin with {wanted}. Give more of the id.")
+    if not found:
+        shown = "`holdfast permissions list` shows those that hold, and with --session those of a session."
+        raise Refusal("permission_not_found", f"There is no permission {wanted}. {shown}")
+    if session_id is not None and found[0].scope != "session":
+        raise Refusal(
+            "permission_not_of_session", f"{wanted} holds {_place(found[0])}, not only there. Leave out --session."
+        )
+    return found[0]
+
+
+def _lines(permission: Permission) -> list[str]:
+    first = f"{permission.id}  {visible(permission.rule)}  {_place(permission)}"
+    return [first, *(f"  granted {_origin(origin)}" for origin in permission.origins)]
+
+
+def _place(permission: Permission) -> str:
+    if permission.scope == "everywhere":
+        return "everywhere"
+    if permission.scope == "session":
+        return f"in session {short(permission.session_id or '')}"
+    return f"in {visible(permission.directory or '', keep='')}"
+
+
+def _origin(origin: PermissionOrigin) -> str:
+    at = when(origin.granted_at) if origin.granted_at is not None else "at an unknown time"
+    by = f" by {visible(origin.granted_by, keep='')}" if origin.granted_by else ""
+    session = f" in session {short(origin.session_id)}" if origin.session_id else ""
+    return f"{at}{by}{session}"

@@ -1,0 +1,190 @@
+"""What people allowed for always: listed with who granted it, when and where, and taken back.
+
+A rule that was granted for a directory, or everywhere, lies with its owner; one that was granted for a session lies in
+that session's log. Taking one back is safe to repeat: until all of it is done, it is still listed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.events.body import Body
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Owner, RequestId, SessionId
+from holdfast.events.request import PermissionCompleted, PermissionRequested
+from holdfast.events.session import SessionStarted, SettingsChanged
+from holdfast.server.errors import NotFound
+from holdfast.server.operations import Operations
+from holdfast.session.state import State
+from holdfast.store.grants import GRANTED_SOMEWHERE, GrantOrigin
+from holdfast.store.log_pages import NO_SNAPSHOT, pages
+
+Scope = Literal["session", "directory", "everywhere"]
+
+ID_CHARACTERS: Final = 16
+
+
+class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that a rule was granted."""
+
+    granted_by: str
+    """Who granted it; empty if that was not noted."""
+    granted_at: int | None
+    """Milliseconds since 1970; null if that was not noted."""
+    session_id: str | None
+    """The session that had asked for it; null if that was not noted."""
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that holds until it is taken back."""
+
+    id: str
+    """Names the rule in its place: the same one that is granted again has the same id."""
+    rule: str
+    scope: Scope
+    directory: str | None
+    """Where it holds, with the scope `directory`."""
+    session_id: str | None
+    """Where it holds, with the scope `session`."""
+    origins: tuple[PermissionOrigin, ...]
+    """The oldest first."""
+
+
+class Permissions:
+    """Lists and revokes, for every surface."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._store = operations.store
+
+    async def of_owner(self, owner: Owner) -> tuple[Permission, ...]:
+        """What holds in directories, or everywhere."""
+        found: dict[tuple[str, str], list[GrantOrigin]] = {}
+        for grant in await self._store.grants(owner):
+            found.setdefault((grant.place, grant.rule), []).append(grant.origin)
+        return tuple(_of_place(place, rule, origins) for (place, rule), origins in found.items())
+
+    async def of_session(self, key: Key) -> tuple[Permission, ...]:
+        """What a session may do without asking: what was granted to it, then what holds where it works."""
+        state = await self._operations.state(key)
+        origins = await self._session_origins(key, state.allow)
+        own = [_of_session(key.session, rule, origins.get(rule, ())) for rule in dict.fromkeys(state.allow)]
+        here = ("", state.working_directory or "")
+        placed = [
+            found
+            for found in await self.of_owner(key.owner)
+            if (found.directory or "") in here and found.rule in state.place_rules
+        ]
+        return (*own, *placed)
+
+    async def revoke(self, owner: Owner, permission_id: str) -> Permission:
+        """Take back what holds in a directory, or everywhere: for all sessions, from their next call on. The sessions
+        that it was granted in lose it first: a crash before the end leaves it listed."""
+        for found in await self.of_owner(owner):
+            if found.id == permission_id:
+                for session in {origin.session_id for origin in found.origins if origin.session_id}:
+                    with suppress(NotFound):
+                        await self._take_from(Key(owner, SessionId(session)), found.rule)
+                await self._store.revoke_grant(owner, found.directory or "", found.rule)
+                return found
+        raise _not_granted(permission_id)
+
+    async def revoke_in_session(self, key: Key, permission_id: str) -> Permission:
+        """Take back what was granted to one session, from its next call on."""
+        for found in await self.of_session(key):
+            if found.id == permission_id and found.scope == "session":
+                await self._take_from(key, found.rule)
+                return found
+        raise _not_granted(permission_id)
+
+    async def _take_from(self, key: Key, rule: str) -> None:
+        async def without(state: State) -> list[Body]:
+            left = tuple(held for held in state.allow if held != rule)
+            return [SettingsChanged(allow=left)] if len(left) < len(state.allow) else []
+
+        await self._operations.change(key, without)
+
+    async def _session_origins(self, key: Key, rules: Sequence[str]) -> Mapping[str, Sequence[PermissionOrigin]]:
+        """By the log: when each rule came, and by whom."""
+        if not rules:
+            return {}
+        history = _History(key.session)
+        loaded = await self._store.load(key, fold_version=NO_SNAPSHOT)
+        if loaded is not None:
+            async for page in pages(self._store, loaded):
+                for event in page:
+                    history.take(event)
+        return history.origins
+
+
+class _History:
+    """Follows which rules a session had, and where each came from."""
+
+    def __init__(self, session: SessionId) -> None:
+        self.origins: dict[str, list[PermissionOrigin]] = {}
+        self._session = session
+        self._asked: dict[RequestId, str] = {}
+
+    def take(self, event: Event) -> None:
+        match event.body:
+            case PermissionRequested(request_id=request_id, rule=rule):
+                self._asked[request_id] = rule
+            case SessionStarted(allow=rules):
+                self._add(event, rules)
+            case SettingsChanged(allow=tuple() as rules):
+                self.origins = {rule: found for rule, found in self.origins.items() if rule in rules}
+                self._add(event, [rule for rule in rules if rule not in self.origins])
+            case PermissionCompleted(
+                decision="approved-for-session", request_id=request_id, rules=rules, answered_by=by
+            ):
+                self._add(event, rules or (self._asked.get(request_id, ""),), by)
+            case _:
+                pass
+
+    def _add(self, event: Event, rules: Iterable[str], by: str = "") -> None:
+        for rule in rules:
+            origin = PermissionOrigin(granted_by=by, granted_at=event.time, session_id=self._session)
+            self.origins.setdefault(rule, []).append(origin)
+
+
+def _of_place(place: str, rule: str, origins: Sequence[GrantOrigin]) -> Permission:
+    return Permission(
+        id=_id("place", place, rule),
+        rule=rule,
+        scope="directory" if place else "everywhere",
+        directory=place or None,
+        session_id=None,
+        origins=tuple(
+            PermissionOrigin(
+                granted_by=origin.granted_by,
+                granted_at=origin.granted_at or None,
+                session_id=origin.session or None,
+            )
+            for origin in origins
+            if origin != GRANTED_SOMEWHERE
+        ),
+    )
+
+
+def _of_session(session: SessionId, rule: str, origins: Sequence[PermissionOrigin]) -> Permission:
+    return Permission(
+        id=_id("session", session, rule),
+        rule=rule,
+        scope="session",
+        directory=None,
+        session_id=session,
+        origins=tuple(origins),
+    )
+
+
+def _id(*parts: str) -> str:
+    """Parts are told apart by their lengths: no two permissions have the same."""
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:ID_CHARACTERS]
+
+
+def _not_granted(permission_id: str) -> NotFound:
+    return NotFound("permission_not_found", f"There is no permission {permission_id}; it may have been taken back.")

@@ -1,0 +1,26 @@
+"""Permission rules that people granted beyond one session."""
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class GrantOrigin(NamedTuple):
+    """Where a grant came from. Grants of older releases have none."""
+
+    session: str = ""
+    granted_by: str = ""
+    granted_at: int = 0
+    """Milliseconds since 1970."""
+
+
+GRANTED_SOMEWHERE = GrantOrigin()
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule in one place, as one session granted it."""
+
+    place: str
+    """The directory; empty: everywhere."""
+    rule: str
+    origin: GrantOrigin = GRANTED_SOMEWHERE

@@ -1,0 +1,28 @@
+"""Permission rules that people granted beyond one session, as rows."""
+
+from collections.abc import Sequence
+
+from holdfast.events.ids import Owner
+from holdfast.store.grants import Grant, GrantOrigin
+from holdfast.store.postgres.connections import Link
+
+
+async def grant(
+    db: Link, owner: Owner, place: str, rules: Sequence[str], origin: GrantOrigin
+) -> tuple[None, str | None]:
+    await db.run("grant", owner, place, list(rules), *origin)
+    return None, "rules" if rules else None
+
+
+async def granted(db: Link, owner: Owner, place: str) -> tuple[str, ...]:
+    return tuple(rule for (rule,) in await db.rows("granted", owner, place))
+
+
+async def grants(db: Link, owner: Owner) -> tuple[Grant, ...]:
+    rows = await db.rows("grants", owner)
+    return tuple(Grant(place=place, rule=rule, origin=GrantOrigin(*origin)) for place, rule, *origin in rows)
+
+
+async def revoke(db: Link, owner: Owner, place: str, rule: str) -> tuple[bool, str | None]:
+    is_gone = await db.run("revoke_grant", owner, place, rule) > 0
+    return is_gone, "rule" if is_gone else None

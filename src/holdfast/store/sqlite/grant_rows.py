@@ -1,0 +1,30 @@
+"""Permission rules that people granted beyond one session, as rows."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from holdfast.events.ids import Owner
+from holdfast.store.grants import Grant, GrantOrigin
+from holdfast.store.sqlite.queries import SQL
+
+
+def grant(
+    db: sqlite3.Connection, owner: Owner, place: str, rules: Sequence[str], origin: GrantOrigin
+) -> tuple[None, str | None]:
+    for rule in rules:
+        db.execute(SQL["grant"], (owner, place, rule, *origin))
+    return None, "rules" if rules else None
+
+
+def granted(db: sqlite3.Connection, owner: Owner, place: str) -> tuple[str, ...]:
+    return tuple(rule for (rule,) in db.execute(SQL["granted"], (owner, place)))
+
+
+def grants(db: sqlite3.Connection, owner: Owner) -> tuple[Grant, ...]:
+    rows = db.execute(SQL["grants"], (owner,))
+    return tuple(Grant(place=place, rule=rule, origin=GrantOrigin(*origin)) for place, rule, *origin in rows)
+
+
+def revoke(db: sqlite3.Connection, owner: Owner, place: str, rule: str) -> tuple[bool, str | None]:
+    is_gone = db.execute(SQL["revoke_grant"], (owner, place, rule)).rowcount > 0
+    return is_gone, "rule" if is_gone else None
