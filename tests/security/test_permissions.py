@@ -180,7 +180,8 @@ async def _run(desk: Desk, *words: str) -> str:
 
 
 async def test_the_command_line_does_the_same_on_a_database_of_this_machine(place: Desk) -> None:
-    async with Runtime(data_dir=str(place.data), model=writer()) as runtime:
+    place.data.mkdir(mode=0o700)
+    async with Runtime(database=place.data / "holdfast.db", model=writer()) as runtime:
         session = await runtime.session(working_directory=str(place.work), allow=["read(/etc/motd)"])
         await runtime.operations.grant(session.key, "", ("shell(ls)",), granted_by="ada\u202e")
     listed = await place.run("permissions", "list")

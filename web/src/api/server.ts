@@ -5,6 +5,7 @@ import type {
   IdentityView,
   ModelView,
   Overview,
+  PermissionView,
   RequestView,
   SessionDetail,
   SessionView,
@@ -207,6 +208,21 @@ export class Server {
 
   answer(id: string, requestId: string, answer: Answer): Promise<unknown> {
     return this.json("POST", `${at(id)}/requests/${encodeURIComponent(requestId)}`, answer);
+  }
+
+  async permissions(): Promise<PermissionView[]> {
+    return (await this.json<{ permissions: PermissionView[] }>("GET", "/v1/permissions")).permissions;
+  }
+
+  /** What a session may do without asking. */
+  async permissionsOf(id: string): Promise<PermissionView[]> {
+    return (await this.json<{ permissions: PermissionView[] }>("GET", `${at(id)}/permissions`)).permissions;
+  }
+
+  /** Take a rule back, where it holds. */
+  revoke(permission: PermissionView): Promise<unknown> {
+    const place = permission.session_id === null ? "/v1" : at(permission.session_id);
+    return this.json("DELETE", `${place}/permissions/${encodeURIComponent(permission.id)}`);
   }
 
   async tasks(id: string): Promise<TaskView[]> {

@@ -79,6 +79,16 @@ export interface RequestView {
   details: Record<string, unknown>;
 }
 
+/** A rule that holds until it is taken back. */
+export interface PermissionView {
+  id: string;
+  rule: string;
+  scope: "session" | "directory" | "everywhere";
+  directory: string | null;
+  session_id: string | null;
+  origins: { granted_by: string; granted_at: number | null; session_id: string | null }[];
+}
+
 /** Who the server takes the page's person for. */
 export interface IdentityView {
   owner: string;

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { visible, visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
+import { PermissionsPanel } from "./permissions_panel.tsx";
 import { SHORTCUTS, WHILE_WRITING } from "./shortcuts.ts";
 
 interface Confirmation {
@@ -15,7 +16,9 @@ interface Confirmation {
   answer: (isWanted: boolean) => void;
 }
 
-export const dialog: Signal<Confirmation | { kind: "keys" } | null> = signal<Confirmation | { kind: "keys" } | null>(null);
+type Shown = Confirmation | { kind: "keys" } | { kind: "permissions" };
+
+export const dialog: Signal<Shown | null> = signal<Shown | null>(null);
 
 /** Whether the person wants it. Leaving the question is a no. */
 export function confirmed(title: string, text: string, action: string): Promise<boolean> {
@@ -32,6 +35,7 @@ export function Dialogs() {
   const shown = dialog.value;
   if (shown === null) return null;
   if (shown.kind === "keys") return <Keys />;
+  if (shown.kind === "permissions") return <PermissionsPanel />;
   return (
     <Box title={visibleLine(shown.title)} left={() => shown.answer(false)}>
       <p>{visible(shown.text)}</p>

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { App } from "../model/app.ts";
 import { useApp } from "./context.ts";
 import { notifying, toggleNotifying } from "./attention.ts";
+import { dialog } from "./dialogs.tsx";
 import { visibleLine } from "./escapes.ts";
 import { actionsFor, chooseImport } from "./session_menu.tsx";
 import { SHORTCUTS } from "./shortcuts.ts";
@@ -97,6 +98,7 @@ function settingsOf(app: App): Action[] {
   const notify = { on: "Stop notifying me", off: "Notify me when something needs me", blocked: "", unsupported: "" }[notifying.value];
   return [
     { label: "Import a session", keys: "", run: () => chooseImport(app) },
+    { label: "Permissions", keys: "", run: () => void (dialog.value = { kind: "permissions" }) },
     ...(notify ? [{ label: notify, keys: "", run: () => void toggleNotifying() }] : []),
     ...colours,
     { label: "Sign out", keys: "", run: () => app.signOut() },

@@ -197,6 +197,7 @@ function Footer() {
         run={() => void toggleNotifying()}
       />
       <FooterButton icon="bring" label="Import a session" run={() => chooseImport(app)} />
+      <FooterButton icon="shield" label="Permissions" run={() => (dialog.value = { kind: "permissions" })} />
       <FooterButton icon="keys" label="Keys" run={() => (dialog.value = { kind: "keys" })} />
       <FooterButton icon="leave" label="Sign out" run={() => app.signOut()} />
     </footer>

@@ -263,6 +263,7 @@ class ReadingConformance:
             await store.decline(KEY, "a", RequestId("r"))
             await store.detach(KEY, "a")
             await store.grant(KEY.owner, "here", ["write"])
+            await store.revoke_grant(KEY.owner, "here", "write")
             await store.keep_secret(KEY, keeper=store.process)
             await store.lose_secret(KEY, keeper=store.process)
             await store.drop_secret(KEY)

@@ -1,0 +1,110 @@
+/** What was allowed for always, or for the open session: with who allowed it, when and where, and an end to it. */
+
+import { useEffect, useState } from "preact/hooks";
+import type { PermissionView } from "../api/wire.ts";
+import { useApp } from "./context.ts";
+import { dialog, Box } from "./dialogs.tsx";
+import { visible, visibleLine } from "./escapes.ts";
+import { exactly, moment } from "./words.ts";
+
+export function PermissionsPanel() {
+  const app = useApp();
+  const sessionId = app.open.value?.id ?? null;
+  const [found, setFound] = useState<PermissionView[] | null>(null);
+  const [problem, setProblem] = useState("");
+  const look = async (): Promise<void> => {
+    try {
+      const [always, here] = await Promise.all([
+        app.server.permissions(),
+        sessionId === null ? [] : app.server.permissionsOf(sessionId),
+      ]);
+      setFound([...here.filter((one) => one.scope === "session"), ...always]);
+      setProblem("");
+    } catch (error) {
+      setProblem((error as Error).message);
+    }
+  };
+  useEffect(() => void look(), [sessionId]);
+  const takeBack = async (permission: PermissionView): Promise<void> => {
+    await app.attempt(() => app.server.revoke(permission));
+    await look();
+  };
+  const close = (): void => {
+    dialog.value = null;
+  };
+  const here = found?.filter((one) => one.scope === "session") ?? [];
+  const always = found?.filter((one) => one.scope !== "session") ?? [];
+  return (
+    <Box title="Permissions" left={close} isClosable>
+      {problem && (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
+      {here.length > 0 && (
+        <section aria-label="In this session">
+          <h3>In this session</h3>
+          <Rules permissions={here} takeBack={takeBack} />
+        </section>
+      )}
+      <section aria-label="Always">
+        <h3>Always</h3>
+        {found && always.length === 0 && <p class="aside">Nothing is allowed for always.</p>}
+        <Rules permissions={always} takeBack={takeBack} />
+      </section>
+      <p class="aside">What you take back is asked about again, from the next call on.</p>
+    </Box>
+  );
+}
+
+function Rules({ permissions, takeBack }: { permissions: PermissionView[]; takeBack: (permission: PermissionView) => Promise<void> }) {
+  return (
+    <ul class="permissions">
+      {permissions.map((permission) => (
+        <Rule key={permission.id} permission={permission} takeBack={takeBack} />
+      ))}
+    </ul>
+  );
+}
+
+function Rule({ permission, takeBack }: { permission: PermissionView; takeBack: (permission: PermissionView) => Promise<void> }) {
+  const [isBusy, setBusy] = useState(false);
+  const run = async (): Promise<void> => {
+    setBusy(true);
+    await takeBack(permission);
+    setBusy(false);
+  };
+  return (
+    <li>
+      <div>
+        <code dir="ltr">{visible(permission.rule)}</code>
+        <p class="aside">
+          {placeOf(permission)}
+          {permission.origins.map((origin, index) => (
+            <span key={index}>
+              {" · "}
+              {origin.granted_by && `by ${visibleLine(origin.granted_by)} `}
+              {origin.granted_at !== null && <time title={exactly(origin.granted_at)}>{moment(origin.granted_at)}</time>}
+              {origin.session_id !== null && permission.scope !== "session" && (
+                <>
+                  {" in "}
+                  <a href={`#/s/${encodeURIComponent(origin.session_id)}`} onClick={() => (dialog.value = null)}>
+                    a session
+                  </a>
+                </>
+              )}
+            </span>
+          ))}
+        </p>
+      </div>
+      <button type="button" disabled={isBusy} aria-label={`Take back ${visibleLine(permission.rule)}`} onClick={() => void run()}>
+        Take back
+      </button>
+    </li>
+  );
+}
+
+export function placeOf(permission: Pick<PermissionView, "scope" | "directory">): string {
+  if (permission.scope === "everywhere") return "wherever a session works";
+  return permission.scope === "session" ? "in this session" : `in ${visibleLine(permission.directory ?? "")}`;
+}
