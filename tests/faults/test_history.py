@@ -16,6 +16,7 @@ from holdfast.events.context import AssistantTurn, ContextMessage, ToolOutcome
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, MessageId, Position, ToolCallId, TurnId
 from holdfast.events.message import UserMessage
+from holdfast.events.quote import unmarked
 from holdfast.models.scripted import Reply, ScriptedCall
 from holdfast.models.server import ModelServer
 from holdfast.session.fold import fold
@@ -162,7 +163,7 @@ async def test_fault_26_parallel_calls_of_one_name_never_swap_their_results(data
         check_request(server.requests[-1])
         sent: list[dict[str, Any]] = json.loads(server.requests[-1])["messages"]
         asked = {each["id"]: each["function"]["arguments"] for each in sent[-6]["tool_calls"]}
-        results = [(asked[each["tool_call_id"]], each["content"]) for each in sent[-5:]]
+        results = [(asked[each["tool_call_id"]], unmarked(each["content"])) for each in sent[-5:]]
         assert results == [(f'{{"number":{number}}}', f"result {number}") for number in range(5)]
 
 

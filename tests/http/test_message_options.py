@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.events.quote import unmarked
 from tests.http.world import Client, Model, Place, code_of
 
 PAGE = {"url": "https://example.org/a", "content": "The price is 12.", "title": "ignored"}
@@ -18,6 +19,11 @@ def asked(model: Model, index: int = -1) -> dict[str, Any]:
     return found
 
 
+def told(model: Model) -> list[str]:
+    """What the model was sent last, without the marks of where it is from."""
+    return [unmarked(found["content"]) for found in asked(model)["messages"]]
+
+
 # Where the writer is
 
 
@@ -25,7 +31,7 @@ async def test_the_model_is_told_of_the_page_and_readers_are_not(client: Client,
     session = await client.make()
     answered = await client.say(session, "What does it cost?", context=PAGE)
     assert answered.status_code == 200
-    assert asked(model)["messages"][-1]["content"] == f"{TOLD}\n\nWhat does it cost?"
+    assert told(model)[-1] == f"{TOLD}\n\nWhat does it cost?"
     assert (await client.texts(session))[0] == "What does it cost?"
     for shown in (
         (await client.get(f"/v1/sessions/{session}")).text,
@@ -35,7 +41,7 @@ async def test_the_model_is_told_of_the_page_and_readers_are_not(client: Client,
     ):
         assert "example.org" not in shown
     await client.say(session, "And now?")
-    assert f"{TOLD}\n\nWhat does it cost?" in [message["content"] for message in asked(model)["messages"]]
+    assert f"{TOLD}\n\nWhat does it cost?" in told(model)
 
 
 @pytest.mark.parametrize("page", [{"url": "x" * 2_001}, {"content": "x" * 32_001}, {"url": 7}, "here"])
@@ -65,7 +71,7 @@ async def test_a_page_travels_with_a_follow_up_and_comes_back_with_it(own_place:
         own_model.release()
         await saying
         await client.say(session, returned["text"], context=returned["context"], thinking=returned["thinking"])
-        assert asked(own_model)["messages"][-1]["content"] == f"{TOLD}\n\nsecond, edited"
+        assert told(own_model)[-1] == f"{TOLD}\n\nsecond, edited"
 
 
 async def test_the_same_message_with_another_page_is_another_message(client: Client) -> None:
@@ -82,8 +88,7 @@ async def test_a_message_that_is_sent_for_its_receipt_may_choose_as_much(client:
     response = await client.post(f"/v1/sessions/{session}/messages", json=body)
     assert response.status_code == 200
     assert (await client.say(session, "And now?")).status_code == 200
-    told = [found["content"] for found in asked(model)["messages"]]
-    assert f"{TOLD}\n\nWhat does it cost?" in told
+    assert f"{TOLD}\n\nWhat does it cost?" in told(model)
     refused = await client.post(f"/v1/sessions/{session}/messages", json={"text": "x", "tier": "best"})
     assert (refused.status_code, code_of(refused)) == (422, "invalid")
 

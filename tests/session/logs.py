@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.context import ContextMessage
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.inbox import (
@@ -22,12 +25,14 @@ from holdfast.events.inbox import (
     UnknownItem,
 )
 from holdfast.events.message import Block, TextBlock, ToolCallBlock
+from holdfast.events.quote import unmarked
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import SessionStarted
 from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Action, Append, CallFacts, Inputs, decide
 from holdfast.session.fold import fold
+from holdfast.session.history import context
 from holdfast.session.state import Phase, State, next_phase
 
 TURN = TurnId("t1")
@@ -50,6 +55,11 @@ def state_of(*bodies: Body) -> State:
     for body in bodies:
         phase = next_phase(phase, body)
     return fold(at(bodies))
+
+
+def plain_context(state: State) -> tuple[ContextMessage, ...]:
+    """What the model is sent, without the marks that say where it is from."""
+    return tuple(msgspec.structs.replace(sent, text=unmarked(sent.text)) for sent in context(state))
 
 
 def user(text: str = "Hi", *, id: str = "u1", delivery: message.Delivery = "idle", added: str = "") -> Body:

@@ -39,6 +39,7 @@ from tests.session.logs import (
     decided,
     deciding,
     kinds,
+    plain_context,
     put,
     result,
     said,
@@ -305,13 +306,13 @@ def test_after_a_stop_in_mid_reply_the_model_is_sent_what_it_said_and_that_the_u
     shown: tuple[message.Block, ...],
 ) -> None:
     state = state_of(*begun())
-    before = context(state)
+    before = plain_context(state)
     stopped = after(state, appended(state, deciding(inbox=put(stops()), shown=shown)))
     cut = [AssistantTurn("Half a sen")] if shown else []
     told = (*before, *cut, UserText(STOPPED_LINE))
-    assert context(stopped) == told
+    assert plain_context(stopped) == told
     started = after(stopped, appended(stopped, deciding(inbox=put(sends("Go on")))))
-    assert context(started) == (*told, UserText("Go on")), "what was sent stays the beginning"
+    assert plain_context(started) == (*told, UserText("Go on")), "what was sent stays the beginning"
 
 
 def test_a_stopped_call_tells_the_model_of_the_stop_once() -> None:

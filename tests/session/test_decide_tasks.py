@@ -45,6 +45,7 @@ from tests.session.logs import (
     news,
     notice,
     notified,
+    plain_context,
     put,
     result,
     said,
@@ -106,7 +107,7 @@ def test_news_is_taken_in_at_every_step_boundary_before_what_people_say(log: lis
     assert kinds(written) == [*ended, "TaskNotified", "TaskNotified", "UserMessage", "StepStarted"]
     assert told(written) == [("t1", "completed"), ("t2", "failed")]
     assert written.promotes == [Promoted(2, "told"), Promoted(4, "told"), Promoted(1, "steering")]
-    sent = context(after(state, written))
+    sent = plain_context(after(state, written))
     assert sent[-3:] == (
         UserText(notice_text(notice("t1"))),
         UserText(notice_text(notice("t2", "failed"))),
@@ -264,7 +265,7 @@ def test_a_turn_that_is_stopped_or_fails_takes_the_news_into_the_log_and_starts_
     state = after(state, written)
     assert decided(state) == Release()
     next_turn = appended(state, deciding(inbox=put(sends("Go on"))))
-    sent = context(after(state, next_turn))
+    sent = plain_context(after(state, next_turn))
     assert UserText(notice_text(notice("t1"))) in sent
     assert not any("t2" in str(found) for found in sent)
 

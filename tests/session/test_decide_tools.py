@@ -21,7 +21,6 @@ from holdfast.session.decide import (
     RunTools,
     preview,
 )
-from holdfast.session.history import context
 from holdfast.session.state import State
 from tests.session.logs import (
     ASKS,
@@ -36,6 +35,7 @@ from tests.session.logs import (
     decided,
     deciding,
     kinds,
+    plain_context,
     result,
     said,
     state_of,
@@ -80,7 +80,7 @@ def test_the_step_ends_when_all_results_are_in() -> None:
 def test_parallel_calls_of_the_same_name_never_swap_results() -> None:
     log = [*begun(), said(call("c1", "view", "1"), call("c2", "view", "2"), call("c3", "view", "1"))]
     state = state_of(*log, result("c3", "three"), result("c1", "one"), result("c2", "two"))
-    assert [(item.tool_call_id, item.text) for item in context(state) if isinstance(item, ToolOutcome)] == [
+    assert [(item.tool_call_id, item.text) for item in plain_context(state) if isinstance(item, ToolOutcome)] == [
         ("c1", "one"),
         ("c2", "two"),
         ("c3", "three"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.events import message, request, session, turn
+from holdfast.events import message, quote, request, session, turn
 from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, UserText
 from holdfast.events.event import Event, Unknown
@@ -22,6 +22,7 @@ from tests.session.logs import (
     begun,
     call,
     failed,
+    plain_context,
     result,
     said,
     state_of,
@@ -137,23 +138,23 @@ def test_a_session_starts_with_what_it_was_made_with() -> None:
 
 def test_a_result_belongs_to_the_call_of_its_id_whatever_the_order_in_which_they_end() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), result("c2", "two"), result("c1", "one"))
-    assert context(state)[-2:] == (ToolOutcome(ToolCallId("c1"), "one"), ToolOutcome(ToolCallId("c2"), "two"))
+    assert plain_context(state)[-2:] == (ToolOutcome(ToolCallId("c1"), "one"), ToolOutcome(ToolCallId("c2"), "two"))
 
 
 def test_the_first_result_of_a_call_stays() -> None:
     state = state_of(*begun(), said(call()), result("c1", "first"), result("c1", "second"))
-    assert context(state)[-1] == ToolOutcome(ToolCallId("c1"), "first")
+    assert plain_context(state)[-1] == ToolOutcome(ToolCallId("c1"), "first")
 
 
 def test_an_id_that_an_earlier_step_used_is_another_call() -> None:
     first = [*begun(), said(call("c1")), result("c1", "old"), step_ended(1), step(2)]
     state = state_of(*first, said(call("c1"), id="m2"), attempted("c1"), result("c1", "new"))
-    assert [item.text for item in context(state) if isinstance(item, ToolOutcome)] == ["old", "new"]
+    assert [item.text for item in plain_context(state) if isinstance(item, ToolOutcome)] == ["old", "new"]
 
 
 def test_a_long_result_is_sent_as_its_preview() -> None:
     whole = ToolCompleted(tool_call_id=ToolCallId("c1"), success=True, content="long", preview="l…g")
-    assert context(state_of(*begun(), said(call()), whole))[-1] == ToolOutcome(ToolCallId("c1"), "l…g")
+    assert plain_context(state_of(*begun(), said(call()), whole))[-1] == ToolOutcome(ToolCallId("c1"), "l…g")
 
 
 def test_a_call_that_its_step_left_open_was_interrupted() -> None:
@@ -211,9 +212,9 @@ def test_failures_are_counted_until_an_answer_is_whole() -> None:
 # What the model is sent
 
 
-def test_a_person_is_quoted_after_what_was_added_for_the_model() -> None:
+def test_the_words_of_a_person_stand_after_what_was_added_for_the_model() -> None:
     state = state_of(STARTED, *begun()[1:2], user("Look", added="[Page URL: x]"))
-    assert context(state)[-1] == UserText("[Page URL: x]\n\nLook")
+    assert plain_context(state)[-1] == UserText("[Page URL: x]\n\nLook")
 
 
 @pytest.mark.parametrize("words", ["<user_follow_up>x</user_follow_up>", "<task-notification>", "Your reply was"])
@@ -225,9 +226,10 @@ def test_text_typed_as_a_notification_is_only_text(words: str) -> None:
 
 
 def test_the_system_text_is_the_sessions_own_or_the_products_and_then_the_rules() -> None:
-    assert context(State(), "Be kind.")[0] == SystemText(f"Be kind.\n\n{RULES}")
-    assert context(State(system_message="Be brief."), "Be kind.")[0] == SystemText(f"Be brief.\n\n{RULES}")
-    assert context(State())[0] == SystemText(RULES)
+    rules = f"{RULES}\n\n{quote.rules('')}"
+    assert context(State(), "Be kind.")[0] == SystemText(f"Be kind.\n\n{rules}")
+    assert context(State(system_message="Be brief."), "Be kind.")[0] == SystemText(f"Be brief.\n\n{rules}")
+    assert context(State())[0] == SystemText(rules)
 
 
 def test_reasoning_is_for_people_and_an_answer_without_words_or_calls_is_not_sent() -> None:
@@ -241,7 +243,7 @@ def test_a_cut_answer_is_sent_as_it_was_shown_without_its_calls() -> None:
     sealed = message.Sealed(message_id=MessageId("m1"), next_message_id=MessageId("m2"), cause="crash")
     note = message.Noted(text="Again.", reason="interrupted")
     state = state_of(*begun(), cut, result("c1", INTERRUPTED), sealed, note)
-    assert context(state)[2:] == (AssistantTurn("I will"), UserText("Again."))
+    assert plain_context(state)[2:] == (AssistantTurn("I will"), UserText("Again."))
     assert state.turn
     assert state.turn.message_id == "m2"
 

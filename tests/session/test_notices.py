@@ -159,11 +159,12 @@ def test_each_task_has_a_line_with_when_it_was_started_and_where_its_output_is()
 
 
 def test_it_is_the_last_block_of_the_system_text() -> None:
-    text = system_text(state_of(*STARTED_ONE), "Be kind.")
-    assert text.startswith("Be kind.")
-    assert text.rpartition("\n\n")[2].startswith(HEADER)
-    first = context(state_of(*STARTED_ONE), "Be kind.")[0]
-    assert first == SystemText(text)
+    shown = system_text(state_of(*STARTED_ONE), "Be kind.")
+    sent = context(state_of(*STARTED_ONE), "Be kind.")[0]
+    assert isinstance(sent, SystemText)
+    for text in (shown, sent.text):
+        assert text.startswith("Be kind.")
+        assert text.rpartition("\n\n")[2].startswith(HEADER)
 
 
 def test_a_line_is_a_line_however_long_or_odd_the_command() -> None:

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from holdfast.app import Runtime, Session
+from holdfast.events.quote import unmarked
 from holdfast.events.task import TaskNotified
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded, TurnStarted
@@ -72,7 +73,7 @@ def write(pipe: Path, text: str = "go\n") -> None:
 def result_of(call: dict[str, Any], number: int = 0) -> dict[str, Any]:
     """What a tool gave back, as the model was told."""
     results = [message for message in call["messages"] if message["role"] == "tool"]
-    decoded: dict[str, Any] = msgspec.json.decode(texts_of(results[number]))
+    decoded: dict[str, Any] = msgspec.json.decode(unmarked(texts_of(results[number])))
     return decoded
 
 
@@ -103,7 +104,8 @@ async def test_E2E_ExplicitBackgroundExec(tmp_path: Path, model: Model) -> None:
     assert started["status"] == "background_started"
     assert started["task_id"]
     (notice,) = notices(third)
-    assert notice.startswith("A background task completed:")
+    assert notice.startswith("[runtime note ")
+    assert unmarked(notice).startswith("A background task completed:")
     assert "<status>completed</status>" in notice
     assert f"<task-id>{started['task_id']}</task-id>" in notice
     assert "added 42 packages" in notice

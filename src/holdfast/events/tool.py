@@ -10,6 +10,11 @@ ToolError = Literal[
     "failed", "denied", "rejected", "interrupted", "unknown_tool", "invalid_arguments", "timeout", "too_large"
 ]
 
+Origin = Literal["unknown", "runtime", "person", "file", "command", "network", "client", "tool"]
+"""Where the text of a result is from. `runtime`: Holdfast's own words. `person`: an answer or a refusal. `tool`: a tool
+that did not say more. `unknown`: a release wrote the event that did not note it. All but the runtime's words and
+people's are from outside."""
+
 MAX_RESULT_BYTES: Final = 10_000_000
 """The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. A client's answer is such a
 result, so every surface takes one of this size."""
@@ -42,6 +47,7 @@ class ToolCompleted(Body, frozen=True, tag="tool.execution_complete"):
     """The whole result."""
     preview: str | None = None
     """What the model is sent of it, when the whole is too long."""
+    origin: Origin = "unknown"
     error: ToolError | None = None
     binary: bytes | None = None
     images: tuple[Image, ...] = ()

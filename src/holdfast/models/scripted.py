@@ -24,6 +24,7 @@ from xml.sax.saxutils import unescape
 import msgspec
 
 from holdfast.events.codec import to_bytes
+from holdfast.events.quote import unmarked
 from holdfast.models.model import (
     AssistantTurn,
     Chunk,
@@ -263,10 +264,11 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
                 break  # The turn before this one had its answer.
             case AssistantTurn():
                 cut_follows = False
-            case UserText(text) if text.startswith(STOPPED_NOTE):
+            case UserText(text) if unmarked(text).startswith(STOPPED_NOTE):
                 if user is not None and catch_all is not None:
                     break  # The turn before this one is over.
             case UserText(text, images):
+                text = unmarked(text)
                 is_note = text.startswith(script.notes)
                 if user is None and not is_note:
                     user = text
@@ -354,7 +356,7 @@ def _closing(reply: Reply) -> tuple[Chunk, ...]:
 def _fill(template: str, cue: Cue, messages: Sequence[ContextMessage]) -> str:
     if "{" not in template:
         return template
-    result = next((m.text for m in reversed(messages) if isinstance(m, ToolOutcome)), "")
+    result = unmarked(next((m.text for m in reversed(messages) if isinstance(m, ToolOutcome)), ""))
     values = {"{user}": cue.user, "{last_tool_result}": result}
     if "{last_tool_message}" in template:
         values["{last_tool_message}"] = _message_in(result)

@@ -71,6 +71,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     """Why it can't be run, for `nowhere`."""
     error_code: tool.ToolError = "unknown_tool"
+    error_origin: tool.Origin = "runtime"
+    """Whose words that is: the runtime's, or those of the tool's own code."""
     question: str = ""
     choices: tuple[str, ...] = ()
     allow_freeform: bool = True
@@ -83,6 +85,8 @@ class InterruptedCall(msgspec.Struct, frozen=True, kw_only=True):
     """False: it does not heed that, or takes its time."""
     known: str = ""
     """What its tool said of how it ended, or gave back."""
+    origin: tool.Origin = "tool"
+    """Where that is from."""
 
 
 class Inputs(msgspec.Struct, kw_only=True):
@@ -262,7 +266,7 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                 found.events.append(_refusal(opened.tool_call_id, DENIED, "denied"))
             elif decision not in ("approved", "approved-for-session"):
                 text = f"{REJECTED} {feedback}".strip()
-                found.events.append(_refusal(opened.tool_call_id, text, "rejected"))
+                found.events.append(_refusal(opened.tool_call_id, text, "rejected", "person"))
         case ToolAnswer(content=content, success=success, error=error, images=images):
             found.events.append(request.ExternalToolCompleted(request_id=opened.request_id, answered_by=by))
             found.events.append(
@@ -271,6 +275,7 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                     success=success,
                     content=content,
                     preview=preview(content, inputs.bounds.max_tool_characters, opened.tool_call_id),
+                    origin="client",
                     error=None if success else error or "failed",
                     images=images,
                 )
@@ -279,7 +284,8 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
             found.events.append(
                 request.UserInputCompleted(request_id=opened.request_id, answered_by=by, cancelled=True)
             )
-            found.events.append(_refusal(opened.tool_call_id, f"The user could not be asked: {text}", "failed"))
+            refused = f"The user could not be asked: {text}"
+            found.events.append(_refusal(opened.tool_call_id, refused, "failed", "client"))
         case QuestionAnswer(answer=text, was_freeform=freeform):
             found.events.append(
                 request.UserInputCompleted(
@@ -287,7 +293,9 @@ def _answer(state: State, inputs: Inputs, item: InboxItem, answer: Answer, found
                 )
             )
             said = f"User responded: {text}" if freeform else f"User selected: {text}"
-            found.events.append(tool.ToolCompleted(tool_call_id=opened.tool_call_id, success=True, content=said))
+            found.events.append(
+                tool.ToolCompleted(tool_call_id=opened.tool_call_id, success=True, content=said, origin="person")
+            )
 
 
 def _stop(state: State, inputs: Inputs) -> Append | Interrupt | None:
@@ -518,10 +526,13 @@ def sealed(
 
 
 def _interrupted(state: State, inputs: Inputs, call: Call, by: str) -> Body:
+    origin: tool.Origin = "runtime"
     if state.conventions == "copilot":
         text = INTERRUPTED
     elif by:
-        text = _how_far_it_came(call, inputs.interrupted.get(call.tool_call_id), by)
+        found = inputs.interrupted.get(call.tool_call_id)
+        text = _how_far_it_came(call, found, by)
+        origin = found.origin if found and found.known else "runtime"
     else:
         text = INTERRUPTED if call.attempts == 0 else UNKNOWN_OUTCOME
     return tool.ToolCompleted(
@@ -529,6 +540,7 @@ def _interrupted(state: State, inputs: Inputs, call: Call, by: str) -> Body:
         success=False,
         content=text,
         preview=preview(text, inputs.bounds.max_tool_characters, call.tool_call_id),
+        origin=origin,
         error="interrupted",
     )
 
@@ -723,7 +735,7 @@ def _next_for_call(
     elif call.attempts and not facts.repeatable:
         written.events.append(_refusal(call.tool_call_id, UNKNOWN_OUTCOME, "interrupted"))
     elif facts.where == "nowhere":
-        written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code))
+        written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code, facts.error_origin))
     elif facts.ask and call.approved_for != f"{facts.ask.kind} {facts.ask.subject}":
         # Also when it was approved for something else: a link may lead elsewhere by now.
         _ask(state, inputs, current, call, facts, facts.ask, written, startable)
@@ -833,8 +845,10 @@ def title_from(text: str) -> str:
     return words[:TITLE_CHARACTERS].rsplit(" ", 1)[0] + "…"
 
 
-def _refusal(tool_call_id: ToolCallId, text: str, code: tool.ToolError) -> tool.ToolCompleted:
-    return tool.ToolCompleted(tool_call_id=tool_call_id, success=False, content=text, error=code)
+def _refusal(
+    tool_call_id: ToolCallId, text: str, code: tool.ToolError, origin: tool.Origin = "runtime"
+) -> tool.ToolCompleted:
+    return tool.ToolCompleted(tool_call_id=tool_call_id, success=False, content=text, error=code, origin=origin)
 
 
 def _user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:

@@ -32,7 +32,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -133,6 +133,7 @@ def _take(state: State, body: Body, event: Event) -> None:
     match body:
         case session.SessionStarted():
             _session_started(state, body)
+            state.seed = event.id
         case session.TitleChanged():
             state.title, state.title_chosen, state.title_by_model = body.title, body.chosen, body.by_model
         case session.ModelChanged():
@@ -260,6 +261,7 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
         case tool.ToolCompleted():
             if (call := _call(state, body.tool_call_id)) and call.result is None:
                 call.result = body.content if body.preview is None else body.preview
+                call.origin = body.origin
                 call.images = body.images
                 call.images_at = state.head if body.images else None
         case turn.StepEnded():
@@ -331,4 +333,4 @@ def _close_calls(state: State) -> None:
         state.calls_open = False
         reply = state.last_reply()
         for call in reply.unfinished() if reply else ():
-            call.result = INTERRUPTED
+            call.result, call.origin = INTERRUPTED, "runtime"

@@ -24,6 +24,7 @@ from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskI
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
 from holdfast.events.session import ClientTool, Conventions, Mode, Provider
+from holdfast.events.tool import Origin
 
 
 class Phase(StrEnum):
@@ -107,6 +108,8 @@ class Call(msgspec.Struct):
     name: str
     arguments: str
     result: str | None = None
+    origin: Origin = "unknown"
+    """Where the text of the result is from."""
     images: tuple[Image, ...] = ()
     images_at: Position | None = None
     """The event that has them: a snapshot leaves them there."""
@@ -226,6 +229,8 @@ class State(msgspec.Struct):
     head: Position = Position(0)
     phase: Phase = Phase.IDLE
     session_id: SessionId = SessionId("")
+    seed: str = ""
+    """The id of the session's first event, which is random: what marks text for the model is drawn from it."""
     title: str = ""
     title_chosen: bool = False
     """Somebody gave that name: none that is made up replaces it."""

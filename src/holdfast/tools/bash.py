@@ -144,6 +144,7 @@ def _as_lines(text: str) -> str:
 
 bash: Final = Tool(
     name="bash",
+    origin="command",
     description="Run a command with bash in the working directory. It has nothing to read from, and what it writes to "
     "both outputs comes back together. Each call is a shell of its own: a changed directory or variable is not there "
     "in the next. A command that does not finish within `initial_wait` seconds is not ended: it goes on in the "
@@ -243,7 +244,10 @@ async def _list_bash(context: ToolContext) -> str:
 
 
 read_bash: Final = msgspec.structs.replace(
-    tool(name="read_bash", permission="allow", after_crash="repeat", read_only=True)(_read_bash), waits_by_itself=True
+    tool(name="read_bash", permission="allow", origin="command", after_crash="repeat", read_only=True)(_read_bash),
+    waits_by_itself=True,
 )
-stop_bash: Final = tool(name="stop_bash", permission="allow", after_crash="repeat")(_stop_bash)
-list_bash: Final = tool(name="list_bash", permission="allow", after_crash="repeat", read_only=True)(_list_bash)
+stop_bash: Final = tool(name="stop_bash", permission="allow", origin="command", after_crash="repeat")(_stop_bash)
+list_bash: Final = tool(name="list_bash", permission="allow", origin="command", after_crash="repeat", read_only=True)(
+    _list_bash
+)

@@ -36,6 +36,7 @@ async def _never(arguments: Any, context: ToolContext) -> Any:
 
 ask_user = Tool(
     name="ask_user",
+    origin="person",
     description="Ask the user a question and wait for the answer, however long it takes. Offer choices where you can.",
     parameters={
         "type": "object",

@@ -177,6 +177,7 @@ def _json(told: dict[str, Any]) -> str:
 
 exec_tool: Final = Tool(
     name="exec",
+    origin="command",
     description="Run a shell command (bash) in the working directory. It has nothing to read from, and each call is a "
     "shell of its own: a changed directory or variable is not there in the next. A command that does not finish within "
     "`timeout` seconds is not ended: it goes on in the background, as one that was started with `run_in_background` "

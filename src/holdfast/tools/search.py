@@ -146,6 +146,7 @@ def _unfinished(printed: bytearray) -> str:
 
 grep = Tool(
     name="grep",
+    origin="file",
     description="Search the contents of files for a regular expression (Python's syntax). Binary files, links, .git "
     "and node_modules are left out.",
     parameters={
@@ -178,6 +179,7 @@ grep = Tool(
 
 glob = Tool(
     name="glob",
+    origin="file",
     description='Find files by name, the newest first. "*.ts" fits here only, "**/*.ts" also in every directory below; '
     "{a,b} is one or the other. .git and node_modules are left out unless they are named.",
     parameters={

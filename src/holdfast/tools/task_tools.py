@@ -231,10 +231,16 @@ def _time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-list_tasks: Final = tool(name="list_tasks", permission="allow", after_crash="repeat", read_only=True)(_list_tasks)
-task_status: Final = tool(name="task_status", permission="allow", after_crash="repeat", read_only=True)(_task_status)
+list_tasks: Final = tool(name="list_tasks", permission="allow", origin="command", after_crash="repeat", read_only=True)(
+    _list_tasks
+)
+task_status: Final = tool(
+    name="task_status", permission="allow", origin="command", after_crash="repeat", read_only=True
+)(_task_status)
 wait_for_task: Final = msgspec.structs.replace(
-    tool(name="wait_for_task", permission="allow", after_crash="repeat", read_only=True)(_wait_for_task),
+    tool(name="wait_for_task", permission="allow", origin="command", after_crash="repeat", read_only=True)(
+        _wait_for_task
+    ),
     waits_by_itself=True,
 )
-kill_task: Final = tool(name="kill_task", permission="allow", after_crash="repeat")(_kill_task)
+kill_task: Final = tool(name="kill_task", permission="allow", origin="command", after_crash="repeat")(_kill_task)

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.events.ids import Key, Owner, SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
+from holdfast.events.tool import Origin
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.tasks.shell import Shell, Words
 from holdfast.tools.errors import BadTool, InvalidArguments
@@ -96,6 +97,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures that the model is shown with it."""
     details: str = ""
     """For people: more than the model is told."""
+    origin: Origin | None = None
+    """Where the content is from, if not from where the tool says that it gets what it gives."""
     went_on: Literal["", "started", "flipped"] = ""
     """The command of this call goes on in the background: it was to from the start, or took too long to wait for."""
     ending: TaskEnding | None = None
@@ -119,6 +122,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     after_crash: AfterCrash = "report"
     read_only: bool = False
     """It changes nothing: a dry run really runs it."""
+    origin: Origin = "tool"
+    """Where it gets what it gives. The model is shown that with each result, which it is told not to obey."""
     simulate: Callable[[Any], Any] | None = None
     asks_person: bool = False
     """Not run at all: its arguments are a question, and the answer is its result."""
@@ -148,6 +153,7 @@ def tool(
     permission: Literal["ask", "allow"] | Asker = "ask",
     after_crash: AfterCrash = "report",
     read_only: bool = False,
+    origin: Origin = "tool",
     simulate: Callable[[Any], Any] | None = None,
     timeout_seconds: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -161,6 +167,7 @@ def tool(
     permission: Literal["ask", "allow"] | Asker = "ask",
     after_crash: AfterCrash = "report",
     read_only: bool = False,
+    origin: Origin = "tool",
     simulate: Callable[[Any], Any] | None = None,
     timeout_seconds: float | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -182,6 +189,7 @@ def tool(
             asks=_asker(permission, tool_name),
             after_crash=after_crash,
             read_only=read_only,
+            origin=origin,
             simulate=simulate,
             timeout_seconds=timeout_seconds,
         )

@@ -159,6 +159,7 @@ def _is_whole(data: bytes, media_type: str) -> bool:
 
 view = Tool(
     name="view",
+    origin="file",
     description="Show a text file with numbered lines, list a directory, or look at a picture (PNG, JPEG, GIF, WebP).",
     parameters={
         "type": "object",

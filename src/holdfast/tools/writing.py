@@ -235,6 +235,7 @@ def _sync_directory(parent: int) -> None:
 
 create = Tool(
     name="create",
+    origin="file",
     description="Write a text file, and the directories that it needs. An existing file of that name is replaced.",
     parameters={
         "type": "object",
@@ -253,6 +254,7 @@ create = Tool(
 
 edit = Tool(
     name="edit",
+    origin="file",
     description="Replace a piece of a text file. The piece must occur in it exactly once.",
     parameters={
         "type": "object",

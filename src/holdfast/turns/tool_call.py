@@ -20,7 +20,7 @@ from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import ClientTool
 from holdfast.events.task import TaskStarted
-from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError
+from holdfast.events.tool import Origin, ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
 from holdfast.observing.activity import begin_tool_call
 from holdfast.session.decide import Append, CallFacts, InterruptedCall, preview
@@ -70,15 +70,19 @@ def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
         arguments = found.parse(call.arguments)
         ask = found.asks(arguments, directory_of(state))
     except ToolFailure as error:
-        return CallFacts(where="nowhere", error=str(error), error_code="invalid_arguments")
+        return _unfit(found, str(error))
     except Exception as error:  # The tool's own code: whatever it raises is this call's result, not the session's end.
         text = codec.without_surrogates(f"{found.name} can't take these arguments: {type(error).__name__}: {error}")
-        return CallFacts(where="nowhere", error=text, error_code="invalid_arguments")
+        return _unfit(found, text)
     if found.asks_person:
         return _question_facts(arguments)
     if state.dry_run and not found.read_only:
         ask = None
     return CallFacts(where="here", ask=ask, repeatable=found.after_crash == "repeat")
+
+
+def _unfit(found: Tool, error: str) -> CallFacts:
+    return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=found.origin)
 
 
 def _client_facts(client: ClientTool, call: Call) -> CallFacts:
@@ -116,12 +120,12 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
     arguments = tool.parse(call.arguments)
     if holding.state.dry_run and not tool.read_only:
         result = await _outcome(tool.name, _simulated(tool, arguments))
-        await _complete(holding, call.tool_call_id, result, 0, simulated=True)
+        await _complete(holding, call.tool_call_id, result, 0, tool.origin, simulated=True)
         return
     try:
         command = _command_row(holding, call, tool, arguments)
     except Exception as error:  # The tool's own code, as in `_facts`.
-        await _complete(holding, call.tool_call_id, Outcome(f"{tool.name} failed: {error}", "failed"), 0)
+        await _complete(holding, call.tool_call_id, Outcome(f"{tool.name} failed: {error}", "failed"), 0, tool.origin)
         return
     attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
     await holding.commit(Append(events=[attempted]), opens_task=command)
@@ -134,7 +138,7 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
         context.cancel()
         holding.to_background.pop(call.tool_call_id, None)
     duration = max(0, holding.clock.now_ms() - started)
-    await _complete(holding, call.tool_call_id, result, duration, command=command)
+    await _complete(holding, call.tool_call_id, result, duration, tool.origin, command=command)
 
 
 async def _observed(holding: Holding, call: Call, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
@@ -164,7 +168,9 @@ async def _within_limit(holding: Holding, tool: Tool, arguments: Any, context: T
         context.cancel()
         holding.cancelled_tools.cancel(running)
         if holding.is_interrupting:
-            holding.interrupted[context.tool_call_id] = partial(_interrupted_call, holding, running, context)
+            holding.interrupted[context.tool_call_id] = partial(
+                _interrupted_call, holding, running, context, tool.origin
+            )
         raise
     if running.done() and not running.cancelled():
         return running.result()
@@ -172,7 +178,7 @@ async def _within_limit(holding: Holding, tool: Tool, arguments: Any, context: T
         return Outcome(f"{tool.name} failed: it cancelled itself.", "failed")
     given_up = "was given up" if running.done() else "was given up, but it is still running"
     text = f"{tool.name} did not finish within {limit_seconds:g} seconds and {given_up}. It may still take effect."
-    return Outcome(text, "timeout")
+    return Outcome(text, "timeout", origin="runtime")
 
 
 def _limit(holding: Holding, tool: Tool) -> float | None:
@@ -181,7 +187,9 @@ def _limit(holding: Holding, tool: Tool) -> float | None:
     return min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
 
 
-def _interrupted_call(holding: Holding, running: "asyncio.Task[Outcome]", context: ToolContext) -> InterruptedCall:
+def _interrupted_call(
+    holding: Holding, running: "asyncio.Task[Outcome]", context: ToolContext, origin: Origin
+) -> InterruptedCall:
     """How far a call came whose turn is being ended, as far as its tool says by now."""
     if not running.done():
         return InterruptedCall(has_ended=False)
@@ -189,7 +197,7 @@ def _interrupted_call(holding: Holding, running: "asyncio.Task[Outcome]", contex
     known = holding.redacted(codec.without_surrogates(known))
     if codec.size_of(known) > holding.bounds.max_tool_result_bytes:
         known = "What it gave back is too large to be kept."
-    return InterruptedCall(has_ended=True, known=known)
+    return InterruptedCall(has_ended=True, known=known, origin=origin)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -197,6 +205,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     content: str
     error: ToolError | None = None
+    origin: Origin | None = None
+    """Where the content is from; None: from where the tool gets what it gives."""
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
     details: str = ""
@@ -235,6 +245,7 @@ def _as_outcome(value: Any) -> Outcome:
             return Outcome(
                 content,
                 None if value.success else "failed",
+                value.origin,
                 value.binary,
                 value.images,
                 value.details,
@@ -246,7 +257,7 @@ def _as_outcome(value: Any) -> Outcome:
         case bytes():
             return _from_bytes(value)
         case None:
-            return Outcome("Done.")
+            return Outcome("Done.", origin="runtime")
         case _:
             return Outcome(codec.to_bytes(value).decode())
 
@@ -256,7 +267,10 @@ def _from_bytes(value: bytes) -> Outcome:
         return Outcome(value.decode())
     except UnicodeDecodeError:
         return Outcome(
-            f"The tool returned {len(value):,} bytes of binary data, which are kept with the call.", None, value
+            f"The tool returned {len(value):,} bytes of binary data, which are kept with the call.",
+            None,
+            "runtime",
+            value,
         )
 
 
@@ -271,6 +285,7 @@ async def _complete(
     tool_call_id: ToolCallId,
     outcome: Outcome,
     duration_ms: int,
+    origin: Origin,
     *,
     simulated: bool = False,
     command: TaskRow | None = None,
@@ -281,13 +296,14 @@ async def _complete(
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
         text = f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less."
-        outcome = Outcome(text, "too_large", went_on=outcome.went_on, ending=outcome.ending)
+        outcome = Outcome(text, "too_large", "runtime", went_on=outcome.went_on, ending=outcome.ending)
     content = holding.redacted(codec.without_surrogates(outcome.content))
     completed = ToolCompleted(
         tool_call_id=tool_call_id,
         success=outcome.error is None,
         content=content,
         preview=preview(content, bounds.max_tool_characters, tool_call_id),
+        origin=outcome.origin or origin,
         error=outcome.error,
         binary=outcome.binary,
         images=outcome.images,

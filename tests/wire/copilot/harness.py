@@ -30,6 +30,7 @@ from copilot.session_events import (
 )
 from copilot.tools import Tool, ToolInvocation, ToolResult
 
+from holdfast.events.quote import unmarked
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 
@@ -168,8 +169,8 @@ def texts_of(message: dict[str, Any]) -> str:
 
 
 def tool_results(call: dict[str, Any]) -> list[str]:
-    """What the tools gave back, as the model was told."""
-    return _said_by("tool", call)
+    """What the tools gave back, as the model was told, without the marks of where it is from."""
+    return [unmarked(text) for text in _said_by("tool", call)]
 
 
 def system_text(call: dict[str, Any]) -> str:

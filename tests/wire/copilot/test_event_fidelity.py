@@ -23,6 +23,7 @@ from copilot.session_events import (
     UserMessageData,
 )
 
+from holdfast.events.quote import unmarked
 from holdfast.models.model import TokenUsage
 from tests.wire.copilot.harness import (
     Heard,
@@ -191,7 +192,7 @@ async def test_a_user_message_says_what_was_typed_what_was_sent_and_how_it_came(
     assert said.delivery.value == "idle"
     assert said.message_id == message_id
     (sent,) = [m for m in model.last_call_about("Typed by a person")["messages"] if m["role"] == "user"]
-    assert sent["content"] == said.transformed_content
+    assert unmarked(sent["content"]) == said.transformed_content
 
 
 async def test_should_emit_assistant_message_with_message_id(client: CopilotClient, model: Model) -> None:
