@@ -1,7 +1,8 @@
 """Every claim that the store gives out is run, or given back, however early its task is ended."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,33 @@ async def test_a_process_that_stops_in_the_moment_in_which_it_claims_gives_the_c
         assert (await session.row()).held_by is None, "while the process that stopped is still there"
         async with runtime_on(database) as other:
             assert (await other.open("s").result_of("m")).reason == "completed"
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_worker_stops_though_a_wait_of_its_own_runs_out_in_the_same_moment(
+    database: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """A timeout ends by a cancellation, too. Of so many turns of the event loop after the start, some are the one in
+    which it has been sent and not yet taken in."""
+    begun = asyncio.Event()
+
+    async def changes(self: TroubledStore, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        begun.set()
+        while begun.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(TroubledStore, "changes", changes)
+    async with patience(), runtime_on(database) as runtime:
+        await begun.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        try:
+            await runtime.worker.stop(grace_seconds=0)
+        finally:
+            begun.clear()
 
 
 async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(

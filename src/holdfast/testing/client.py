@@ -481,13 +481,17 @@ class Client:
         return row.status == "waiting" and row.held_by is None
 
     async def _is_at_rest(self) -> bool:
+        """What a dead process held is to be looked at once more, though nothing may be left to do: it is in line, until
+        it is claimed, and then it is held. So its row is read again after the line, or a claim might go unseen."""
+        if not await self._is_idle() or (await self.operations.store.turns(self.key.owner)).queued:
+            return False
+        return await self._is_idle()
+
+    async def _is_idle(self) -> bool:
         row = await self.operations.session(self.key)
         items = await self.operations.store.waiting_items(self.key)
         waiting = [item for item in items if not is_silent(item)]
-        if row.status != "idle" or row.turn_id is not None or row.held_by is not None or waiting:
-            return False
-        # What a dead process held is to be looked at once more, though nothing may be left to do.
-        return not (await self.operations.store.turns(self.key.owner)).queued
+        return row.status == "idle" and row.turn_id is None and row.held_by is None and not waiting
 
     def _shows(self, number: int) -> bool:
         """Something of the turn's messages was shown; a message in flight belongs to the last turn that started."""

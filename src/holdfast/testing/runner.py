@@ -227,8 +227,8 @@ def _result(playing: Playing) -> Result:
         violations = invariants.check_all(collect_all(playing.scenario, playing.trial, playing.folder))
     else:
         violations = (Violation("the_database_is_whole", found),)
-    if playing.failure and not violations:
-        violations = (Violation("nothing_fails_by_itself", playing.failure),)
+    if playing.failure:
+        violations = (*violations, Violation("nothing_fails_by_itself", playing.failure))
     entries = read(playing.folder / "journal")
     died = sum(isinstance(entry, Died) for entry in entries) - playing.freezes
     return Result(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -101,6 +102,8 @@ class Worker:
         doing so. A lease lasts as long as this process renews, so each one here is run by a task or is in `_owed`."""
         self._owed: set[Lease] = set()
         """Claims in `_held` that no task runs. Their release is tried before every look for more."""
+        self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
+        """Tasks that were told to end."""
         self._orphans: set[asyncio.Task[Any]] = set()
         """Tools that were cancelled and still run though their session was let go of."""
         self._is_unsure_until: float | None = None
@@ -168,7 +171,7 @@ class Worker:
         await self._grace()
         ending = list(self._tasks.values())
         for task in (*ending, *self._duties[1:]):
-            _cancel_once(task)
+            self._cancel_once(task)
         await asyncio.gather(*ending, *self._duties, return_exceptions=True)
         await self._give_back_owed()
         if self._orphans:
@@ -295,7 +298,7 @@ class Worker:
         self._held[lease] = "handed_over"
         before = self._running.get(lease.key)
         if before is not None:
-            _cancel_once(before)  # The store gave the session out anew, so the earlier claim is void.
+            self._cancel_once(before)  # The store gave the session out anew, so the earlier claim is void.
         task = asyncio.create_task(self._hold(claim, claims, before), name=f"session {lease.key.session}")
         self._running[lease.key] = task
         self._tasks[lease] = task
@@ -504,10 +507,13 @@ class Worker:
         for lease, task in self._tasks.items():
             if (key is None or lease.key == key) and lease in self._held:
                 self._held[lease] = "failed"
-                _cancel_once(task)
+                self._cancel_once(task)
 
+    def _cancel_once(self, task: asyncio.Task[None]) -> None:
+        """A second cancellation would break into the way a session ends its tools and gives its claim back.
 
-def _cancel_once(task: asyncio.Task[None]) -> None:
-    """A second cancellation would break into the way a session ends its tools and gives its claim back."""
-    if not task.cancelling():
-        task.cancel()
+        `task.cancelling()` does not say whether there was a first one: a timeout inside the task that has just run out
+        is counted there too, and the task goes on after it."""
+        if task not in self._cancelled:
+            self._cancelled.add(task)
+            task.cancel()
