@@ -229,6 +229,30 @@ SAFE_PIECES: Final = [
 ]
 
 
+IN_QUOTES: Final = [
+    "a",
+    " ",
+    "\\n",
+    "\\\\",
+    '\\"',
+    "\\'",
+    "'",
+    "\\$",
+    "\\`",
+    "\\\n",
+    "\n",
+    "\\!",
+    "!",
+    "`a`",
+    "$x",
+    "é",
+    "*",
+    ";",
+    "#",
+]
+QUOTED: Final = some.lists(some.sampled_from(IN_QUOTES), max_size=4).map("".join)
+
+
 @some.composite
 def written_by_rule(draw: some.DrawFn) -> str:
     """A command as people write them, with something else put into it somewhere, perhaps."""
@@ -237,6 +261,7 @@ def written_by_rule(draw: some.DrawFn) -> str:
         min_size=1,
         max_size=4,
     )
+    put_in = some.sampled_from(PIECES) | QUOTED.map('"{}"'.format) | QUOTED.map(" '{}'".format)
     joined = draw(some.lists(simple, min_size=1, max_size=4))
     text = "ls " + " ".join(joined[0])
     for more in joined[1:]:
@@ -247,7 +272,7 @@ def written_by_rule(draw: some.DrawFn) -> str:
         )
     for _ in range(draw(some.integers(0, 2))):
         at = draw(some.integers(0, len(text)))
-        text = text[:at] + draw(some.sampled_from(PIECES)) + text[at:]
+        text = text[:at] + draw(put_in) + text[at:]
     return text
 
 
@@ -256,6 +281,7 @@ COMMANDS: Final = some.one_of(
     some.lists(some.sampled_from(PIECES), max_size=10).map("".join),
     some.lists(some.sampled_from(PIECES), max_size=8).map(" ".join),
     some.lists(some.sampled_from(SAFE_PIECES), max_size=14).map("".join),
+    QUOTED.map('echo a"{}"'.format),
     some.text(alphabet="ab \t\n'\"\\;&|<>~#=*!12-:é$`(){}[]^%", max_size=24),
     some.text(max_size=24),
 )
