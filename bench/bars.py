@@ -388,6 +388,20 @@ LINES: tuple[Line, ...] = (
         at_most=60,
     ),
     Line(
+        name="http_bomb_pause",
+        probe="http_bombs",
+        what="HTTP: the longest that one request of allowed size keeps others waiting, of the worst that were found",
+        unit="ms",
+        at_most=50,
+    ),
+    Line(
+        name="http_bomb_memory",
+        probe="http_bombs",
+        what="HTTP: the most memory that one such request takes",
+        unit="MB",
+        at_most=100,
+    ),
+    Line(
         name="command_foreground",
         probe="commands",
         what="shell: `true` until its outcome is known, over a plain subprocess, p50",

@@ -32,6 +32,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     http_clients: tuple[int, int] = (20, 100)
     http_readers: int = 1_000
     http_starts: int = 3
+    bombs: int = 1_000
+    """More than there are."""
     cluster_sessions: tuple[int, int] = (1_000, 1_000_000)
     """In the small database and in the large one."""
     cluster_claims: int = 200
@@ -81,6 +83,7 @@ QUICK = Size(
     http_clients=(2, 3),
     http_readers=5,
     http_starts=1,
+    bombs=2,
     cluster_sessions=(40, 400),
     cluster_claims=3,
     stuck_owners=20,

@@ -158,7 +158,7 @@ def logged(kind: str, **data: Any) -> dict[str, Any]:
 
 START = logged("session.start", sessionId="s", producer="p", startTime=1)
 INFO = logged("session.info", infoType="x", message="x")
-FEW = ImportBounds(size=1_000_000, events=100)
+FEW = ImportBounds(size=1_000_000, events=100, each=JsonBounds(values=400))
 
 
 @pytest.fixture
@@ -203,6 +203,7 @@ async def test_an_import_has_so_many_events_and_no_more(runtime: Runtime) -> Non
     ("data", "problem"),
     [
         (document(b"[" + msgspec.json.encode(START) + b",[" + b"[]," * 3_000 + b"0]]"), "over 2,000 values"),
+        (document([START, logged("session.info", infoType="x", message="x", more=[0] * 500)]), "one of its events"),
         (document(b"[" + msgspec.json.encode(START) + b"," + b"[" * 3_000), "nested more than 128"),
         (document([START, INFO])[:-1] + b', "more": "' + b"x" * 200_000 + b'"}', "more in it than events"),
         (document([START, INFO], key="\\u0065vents"), "begins with session.start"),

@@ -34,10 +34,10 @@ class Cut(msgspec.Struct):
     """Where each event begins and ends."""
 
 
-def cut(data: bytes, *, max_events: int, max_values: int) -> Cut:
+def cut(data: bytes, *, max_events: int, max_values: int, max_values_each: int) -> Cut:
     """Raises `Misshapen`. What it returns may still be no JSON, in each of its parts."""
     places: list[tuple[int, int]] = []
-    level = values = begin = end = start = 0
+    level = values = begin = end = start = before = 0
     for at in tokens(data):
         if at < 0:
             breathe()
@@ -49,11 +49,13 @@ def cut(data: bytes, *, max_events: int, max_values: int) -> Cut:
             if level == 2 and not begin and _KEY.search(data, max(0, at - 64), at):
                 begin = at + 1
             elif level == 3 and begin and not end:
-                start = at
+                start, before = at, values
         elif token != _COMMA:
             level -= 1
             if level == 2 and begin and not end:
                 places.append((start, at + 1))
+                if values - before > max_values_each:
+                    raise Misshapen(f"one of its events has more than {max_values_each:,} values")
             elif level == 1 and begin and not end:
                 end = at
         if values > max_values or len(places) > max_events or not 0 <= level <= MAX_DEPTH:

@@ -42,8 +42,8 @@ class ImportBounds(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 256_000_000
     """Bytes: a log of the largest session that is still pleasant to read."""
     events: int = 1_000_000
-    each: JsonBounds = JsonBounds(escapes=sys.maxsize, wide_bytes=sys.maxsize)
-    """The text of each event, which is read in one go."""
+    each: JsonBounds = JsonBounds(values=sys.maxsize, escapes=sys.maxsize, wide_bytes=sys.maxsize)
+    """Each event, which is read in one go, and shown in one."""
 
 
 BY_HAND: Final = ImportBounds()
@@ -150,7 +150,8 @@ def _read(data: bytes, session_id: SessionId, bounds: ImportBounds) -> tuple[str
 def _parse(data: bytes, bounds: ImportBounds) -> tuple[str, Cut]:
     """The title, and where the events stand."""
     try:
-        found = cut(data, max_events=bounds.events, max_values=VALUES_PER_EVENT * bounds.events)
+        most = VALUES_PER_EVENT * bounds.events
+        found = cut(data, max_events=bounds.events, max_values=most, max_values_each=bounds.each.values)
         rest = msgspec.json.decode(found.rest, type=Exported)
     except (Misshapen, msgspec.MsgspecError, RecursionError) as error:
         raise Invalid("import_invalid", f"This is not an exported session: {error}") from error

@@ -36,10 +36,16 @@ class Reducer:
     def __init__(self) -> None:
         self.message: Message | None = None
         self._tools: dict[str, Part] = {}
-        self._open: dict[str, Part] = {}
+        self._asked: dict[str, Part] = {}
+        self._pieces: dict[str, tuple[Part, str, list[str]]] = {}
+        """Texts that are still being told: the part, its field, and what came. To add each piece to those before it
+        would take long for a long text."""
 
     def result(self) -> list[Message]:
         """The message, if there is anything in it."""
+        for part, field, pieces in self._pieces.values():
+            part[field] += "".join(pieces)
+            pieces.clear()
         return [self.message] if self.message is not None and self.message.parts else []
 
     def take(self, chunk: Chunk) -> None:
@@ -50,13 +56,13 @@ class Reducer:
             case chunks.StartStep():
                 self._add({"type": "step-start"})
             case chunks.TextStart(id=id):
-                self._open[id] = self._add({"type": "text", "text": "", "state": "streaming"})
+                self._begin(id, self._add({"type": "text", "text": "", "state": "streaming"}), "text")
             case chunks.ReasoningStart(id=id):
-                self._open[id] = self._add({"type": "reasoning", "text": "", "state": "streaming"})
+                self._begin(id, self._add({"type": "reasoning", "text": "", "state": "streaming"}), "text")
             case chunks.TextDelta(id=id, delta=delta) | chunks.ReasoningDelta(id=id, delta=delta):
-                self._open[id]["text"] += delta
+                self._pieces[id][2].append(delta)
             case chunks.TextEnd(id=id) | chunks.ReasoningEnd(id=id):
-                self._open.pop(id)["state"] = "done"
+                self._join(id)["state"] = "done"
             case chunks.DataFollowUp() | chunks.DataInterrupted() | chunks.DataTask():
                 self._add(chunks.plain(chunk))
             case _:
@@ -68,13 +74,16 @@ class Reducer:
             case chunks.ToolInputStart(tool_call_id=id, tool_name=name):
                 part = {"type": f"tool-{name}", "toolCallId": id, "state": "input-streaming", "rawInput": ""}
                 self._tools[id] = self._add(part)
+                self._begin(f"tool {id}", part, "rawInput")
             case chunks.ToolInputDelta(tool_call_id=id, input_text_delta=delta):
-                self._tools[id]["rawInput"] += delta
+                self._pieces[f"tool {id}"][2].append(delta)
             case chunks.ToolInputAvailable(tool_call_id=id, input=whole, provider_executed=ours):
+                self._pieces.pop(f"tool {id}", None)
                 self._tools[id].pop("rawInput", None)
                 self._change(id, ours, state="input-available", input=whole)
             case chunks.ToolApprovalRequest(tool_call_id=id, approval_id=approval):
                 self._change(id, False, state="approval-requested", approval={"id": approval})
+                self._asked[approval] = self._tools[id]
             case chunks.ToolApprovalResponse(approval_id=approval, approved=approved, reason=reason):
                 self._decided(approval, approved, reason)
             case chunks.ToolOutputAvailable(tool_call_id=id, output=output, provider_executed=ours):
@@ -87,10 +96,9 @@ class Reducer:
                 pass
 
     def _decided(self, approval: str, approved: bool, reason: str) -> None:
-        for part in self._tools.values():
-            if part.get("approval", {}).get("id") == approval:
-                part["state"] = "approval-responded"
-                part["approval"] = {"id": approval, "approved": approved, **({"reason": reason} if reason else {})}
+        if (part := self._asked.get(approval)) is not None:
+            part["state"] = "approval-responded"
+            part["approval"] = {"id": approval, "approved": approved, **({"reason": reason} if reason else {})}
 
     def _note_metadata(self, chunk: Chunk) -> None:
         match chunk:
@@ -99,6 +107,14 @@ class Reducer:
                     self.message.metadata = {**self.message.metadata, **chunk.message_metadata}
             case _:
                 pass
+
+    def _begin(self, id: str, part: Part, field: str) -> None:
+        self._pieces[id] = (part, field, [])
+
+    def _join(self, id: str) -> Part:
+        part, field, pieces = self._pieces.pop(id)
+        part[field] = str(part[field]) + "".join(pieces)
+        return part
 
     def _add(self, part: Part) -> Part:
         assert self.message is not None, "a message starts before its parts"
@@ -111,20 +127,33 @@ class Reducer:
 
 def conversation(events: Iterable[Event]) -> list[Message]:
     """The messages in a log, or in a part of one that begins with a turn."""
-    said: list[Message] = []
-    telling, reducer = Whole(Projection(7)), Reducer()
+    growing = GrowingConversation()
     for event in events:
+        growing.take(event)
+    return growing.messages()
+
+
+class GrowingConversation:
+    """The same, event by event."""
+
+    def __init__(self) -> None:
+        self._said: list[Message] = []
+        self._telling, self._reducer = Whole(Projection(7)), Reducer()
+
+    def take(self, event: Event) -> None:
         match event.body:
             case TurnStarted():
-                said += reducer.result()
-                telling, reducer = Whole(Projection(7)), Reducer()
+                self._said += self._reducer.result()
+                self._telling, self._reducer = Whole(Projection(7)), Reducer()
             case UserMessage(delivery="idle" | "queued") as sent:
-                said.append(_person(sent, event.time))
+                self._said.append(_person(sent, event.time))
             case _:
                 pass
-        for chunk in telling.take(as_read(event)):
-            reducer.take(chunk)
-    return [*said, *reducer.result()]
+        for chunk in self._telling.take(as_read(event)):
+            self._reducer.take(chunk)
+
+    def messages(self) -> list[Message]:
+        return [*self._said, *self._reducer.result()]
 
 
 def _person(sent: UserMessage, time: int) -> Message:

@@ -5,6 +5,7 @@ same moment, is told the same, and never runs twice. Who asks for the turn's str
 has stopped nothing.
 """
 
+import asyncio
 from contextlib import aclosing
 from typing import Final
 
@@ -15,15 +16,18 @@ from starlette.routing import Route
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, SessionId
+from holdfast.events.message import AssistantMessage, ToolCallBlock, UserMessage
 from holdfast.events.session import ClientTool, SettingsChanged
+from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnStarted
-from holdfast.server.ai_sdk.message import Message, conversation
+from holdfast.server.ai_sdk.message import GrowingConversation, Message
 from holdfast.server.ai_sdk.sent import Meant, Words
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.http.chat_bodies import BODY_BOUNDS, MAX_BODY_BYTES, ChatBody, ChatQuery, HistoryQuery, Queued
 from holdfast.server.http.chat_request import ChatRequest
 from holdfast.server.http.endpoint import Endpoint, Handler, routes_of
 from holdfast.server.http.identity import Identity
+from holdfast.server.http.messages import LONG_PAGE_CHARACTERS
 from holdfast.server.http.service import Service
 from holdfast.server.http.visible import backwards
 from holdfast.server.http.wire import answer, nothing, read_body, read_query
@@ -35,6 +39,9 @@ CHAT: Final = "/v1/chat"
 CHAT_SESSION: Final = "/v1/chat/{session_id}"
 
 STREAM: Final = "text/event-stream"
+
+
+EVENTS_AT_ONCE: Final = 200
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,20 +178,52 @@ class Chat:
         row = await self._operations.store.row(key)
         replayed = await self._service.replayed_turn(key)
         events, before = await self._last_turns(key, row.head, asked) if row is not None else ([], None)
-        messages = tuple(found for found in conversation(events) if replayed is None or found.id != replayed.turn_id)
+        said = await _conversation(events)
+        messages = tuple(found for found in said if replayed is None or found.id != replayed.turn_id)
         return answer(Conversation(id=key.session, messages=messages, before=before))
 
     async def _last_turns(self, key: Key, head: Position, asked: HistoryQuery) -> tuple[list[Event], int | None]:
         """So many turns, and where the first of them starts, unless it is the first of all."""
-        turns = 0
+        turns = size = 0
         found: list[Event] = []
         async with aclosing(backwards(self._operations.store, key, head)) as events:
             async for event in events:
                 if asked.before is not None and event.position >= asked.before:
                     continue
-                if turns == asked.turns:
+                if turns == asked.turns or (turns and size > LONG_PAGE_CHARACTERS):
                     first = found[-1].position
                     return found[::-1], first
-                found.append(event)
+                found.append(_shortened(event) if size > LONG_PAGE_CHARACTERS else event)
+                size += _characters(event)
                 turns += isinstance(event.body, TurnStarted)
         return found[::-1], None
+
+
+async def _conversation(events: list[Event]) -> list[Message]:
+    """What was said in these events; others get turns meanwhile."""
+    growing = GrowingConversation()
+    for number, event in enumerate(events):
+        growing.take(event)
+        if number % EVENTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return growing.messages()
+
+
+def _characters(event: Event) -> int:
+    match event.body:
+        case ToolCompleted(content=content, details=details):
+            return len(content) + len(details)
+        case UserMessage(content=content):
+            return len(content)
+        case AssistantMessage(blocks=blocks):
+            return sum(len(found.arguments if isinstance(found, ToolCallBlock) else found.text) for found in blocks)
+        case _:
+            return 0
+
+
+def _shortened(event: Event) -> Event:
+    """A result as the model was sent it, in a turn whose results are too long together."""
+    if not isinstance(event.body, ToolCompleted) or event.body.preview is None:
+        return event
+    body = msgspec.structs.replace(event.body, content=event.body.preview)
+    return Event(event.position, event.id, event.time, body)

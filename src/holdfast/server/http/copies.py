@@ -17,13 +17,17 @@ from holdfast.server.http.errors import ApiError
 from holdfast.server.http.service import Service
 from holdfast.server.http.views import SessionView, session_view
 from holdfast.server.http.wire import answer, read_body, read_query, reading
-from holdfast.server.json_bounds import BODY
+from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.transfer import Exported, ImportBounds, exporting, import_session
 
 REWIND_SECONDS: Final = 10.0
 """How long a rewind waits for the running turn to end, and for whoever holds the session to do it."""
 
 MAX_TITLE_CHARACTERS: Final = 200
+
+
+EACH_EVENT: Final = JsonBounds(values=10_000)
+"""Of an import: some two thousand tool calls in one answer."""
 
 
 class At(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +132,7 @@ class CopyRoutes:
 
     async def bring_in(self, request: Request) -> Response:
         owner, settings = self._service.identity(request).owner, self._service.settings
-        bounds = ImportBounds(size=settings.max_import_bytes, events=settings.max_import_events, each=BODY)
+        bounds = ImportBounds(size=settings.max_import_bytes, events=settings.max_import_events, each=EACH_EVENT)
         async with reading(request, limit=settings.max_import_bytes) as document, self._copying:
             made = await import_session(self._operations, owner, document, bounds=bounds)
         return await self._made(Key(owner, made), made)

@@ -16,6 +16,9 @@ from holdfast.events.session import SessionError, SessionInfo
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import StepStarted, TurnEnded
 
+LONG_PAGE_CHARACTERS: Final = 4_000_000
+"""A page that has more than this ends with the message that it came to, which may be as long as a result can be."""
+
 MAX_EXTENDED: Final = 200
 """How many more messages a page may have than were asked for, to have something to see in it. Beyond that it is
 extended only to the message that made the calls of its oldest step, so that its results are not without their calls."""
@@ -131,12 +134,14 @@ class GrowingPage:
     def __init__(self, limit: int) -> None:
         self.messages: list[MessageView] = []
         self._limit = limit
+        self._size = 0
         self._has_visible = False
         self._without_owner: set[str] = set()
         """Calls whose results are on the page, and the message that made them is not yet."""
 
     def extend(self, said: MessageView) -> None:
         self.messages.append(said)
+        self._size += _characters(said)
         self._has_visible = self._has_visible or _is_visible(said)
         match said:
             case FromTool():
@@ -152,10 +157,24 @@ class GrowingPage:
         self._without_owner.clear()
 
     def may_begin_here(self) -> bool:
-        """Whether the page can do without the next older message."""
+        """Whether the page can do without the next older message. One that is very long has to."""
+        if self._size > LONG_PAGE_CHARACTERS:
+            return True
         if len(self.messages) < self._limit or self._without_owner:
             return False
         return self._has_visible or len(self.messages) >= self._limit + MAX_EXTENDED
+
+
+def _characters(said: MessageView) -> int:
+    match said:
+        case FromUser(text=text) | Failed(message=text) | Info(message=text):
+            return len(text)
+        case FromTool(content=content, details=details):
+            return len(content) + len(details)
+        case FromAssistant(blocks=blocks):
+            return sum(len(block.arguments if isinstance(block, ToolCallView) else block.text) for block in blocks)
+        case Ended():
+            return 0
 
 
 def _is_visible(said: MessageView) -> bool:

@@ -10,9 +10,11 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position, TurnId
 from holdfast.events.session import Truncated
 from holdfast.events.turn import StepStarted, TurnEnded, TurnStarted
+from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Store
 
 WINDOW_EVENTS: Final = 200
+"""As many are read at once; fewer where they are more than a page in bytes."""
 
 
 class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,10 +32,15 @@ class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 async def backwards(store: Store, key: Key, head: Position) -> AsyncGenerator[Event, None]:
     """The events from the head to the first, newest first, without those that a rewind took back."""
-    end, kept = head, head
+    end, kept, window = head, head, WINDOW_EVENTS
     while end > 0:
-        start = Position(max(0, end - WINDOW_EVENTS))
-        for event in reversed(await store.events_after(key, start, limit=end - start)):
+        start = Position(max(0, end - window))
+        found = await store.events_after(key, start, limit=end - start, max_bytes=PAGE_BYTES)
+        if found and len(found) < end - start:  # They are large: fewer at a time.
+            window = max(1, window // 4)
+            continue
+        window = min(2 * window, WINDOW_EVENTS)
+        for event in reversed(found):
             if event.position <= kept:
                 yield event
             if isinstance(event.body, Truncated):
