@@ -717,6 +717,8 @@ def turn_limits(config: Config) -> TurnLimits:
     return TurnLimits(
         running=config.max_running_turns_per_owner or None,
         in_flight=config.max_turns_in_flight_per_owner or None,
+        sessions=config.max_sessions_per_owner or None,
+        stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
     )
 

@@ -158,7 +158,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     have bounds of their own."""
     max_import_bytes: int = 16_000_000
     """A session that is imported over HTTP. On the server's machine `holdfast sessions import` takes larger ones."""
-    max_import_events: int = 50_000
+    max_import_events: int = 20_000
     """The events that such a session may have."""
     follow_ups_per_minute: int = 30
     """Messages that one owner may send into running turns; the next is refused before it is stored."""
@@ -194,6 +194,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of one owner that run at a time, in all processes; the next wait. 0: no limit. See docs/http.md."""
     max_turns_in_flight_per_owner: int = 15
     """Turns of one owner that run or wait for that; a message that would start one more is refused. 0: no limit."""
+    max_sessions_per_owner: int = 10_000
+    """Sessions that one owner may have; one more is refused. 0, or a server without keys: no limit."""
+    max_bytes_per_owner: int = 10_000_000_000
+    """What one owner's logs may take up; from there on messages, imports and new sessions are refused. 0: no limit."""
     command_seconds: float = 1800.0
     """No command runs for longer; one that does is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -580,6 +584,8 @@ MAY_BE_ZERO: Final = frozenset(
         "drain_seconds",
         "max_running_turns_per_owner",
         "max_turns_in_flight_per_owner",
+        "max_sessions_per_owner",
+        "max_bytes_per_owner",
         "replay_seconds",
         "backoff_seconds",
         "linger_seconds",

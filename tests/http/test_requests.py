@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.events.tool import MAX_RESULT_BYTES, MAX_RESULT_JSON_BYTES
+from holdfast.events.tool import MAX_ANSWER_BYTES, MAX_RESULT_BYTES, MAX_RESULT_JSON_BYTES
 from holdfast.server.copilot.framing import MAX_FRAME_BYTES
 from holdfast.server.http.chat_bodies import MAX_BODY_BYTES
 from holdfast.server.http.requests import Answer
@@ -128,9 +128,9 @@ async def test_a_client_s_tool_is_run_by_the_client(client: Client) -> None:
     assert (await until_idle(client, session))[-1] == "Found: a mathematician"
 
 
-async def test_a_client_tool_may_answer_as_much_as_any_tool_may_give(client: Client) -> None:
+async def test_a_client_tool_may_give_a_long_answer(client: Client) -> None:
     session, request = await asked(client, "look up ada", client_tools=[LOOKUP])
-    most = "x" * MAX_RESULT_BYTES
+    most = "x" * MAX_ANSWER_BYTES
     refused = await answered(client, session, request, content=most + "x")
     assert (refused.status_code, code_of(refused)) == (422, "answer_too_large")
     refused = await answered(client, session, request, content=most[:-1] + "é")

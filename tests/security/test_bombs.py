@@ -283,8 +283,8 @@ COSTLY = {
     "keys": (b'{"a":0' + b',"b":0' * 1_000_000 + b"}", "json_too_costly"),
     "depth": (b"[" * 4_000_000, "json_too_deep"),
     "escapes": (b'"' + b"\\n" * 4_000_000 + b'"', "json_too_costly"),
-    "wide text": (b'"\xf0\x9f\x98\x80' + b"x" * 8_000_000 + b'"', "json_too_large"),
-    "escaped wide text": (b'"\\ud83d\\ude00' + b"x" * 8_000_000 + b'"', "json_too_large"),
+    "wide text": (b'"\xf0\x9f\x98\x80' + b"x" * 4_000_000 + b'"', "json_too_large"),
+    "escaped wide text": (b'"\\ud83d\\ude00' + b"x" * 4_000_000 + b'"', "json_too_large"),
 }
 
 

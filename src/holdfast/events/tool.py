@@ -17,7 +17,10 @@ people's are from outside."""
 
 MAX_RESULT_BYTES: Final = 10_000_000
 """The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. A client's answer is such a
-result, so every surface takes one of this size."""
+result, of which every surface takes pictures of this size, and less text."""
+
+MAX_ANSWER_BYTES: Final = 5_000_000
+"""The text of a client's answer: who reads it again takes many times as much memory for a moment."""
 
 MAX_RESULT_JSON_BYTES: Final = 14_000_000
 """The largest JSON message with a result that a surface takes: pictures of that size fit, which take up a third more

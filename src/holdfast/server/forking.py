@@ -44,6 +44,7 @@ async def fork_session(
         status="idle",
     )
     outcome = await operations.store.commit(unit)
+    operations.check_quota(outcome)
     assert isinstance(outcome, Committed), "a new id is not taken"
     return made
 

@@ -6,6 +6,7 @@ else gets a turn. So values, escapes and depth are counted first, a piece at a t
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -46,7 +47,9 @@ class JsonBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Values and brackets. As many take up some 5 MB, and 20 ms to read and check."""
     escapes: int = 2_000_000
     """Each makes reading a text slower."""
-    wide_bytes: int = 8_000_000
+    size: int = sys.maxsize
+    """Bytes, where they are not bounded before."""
+    wide_bytes: int = 4_000_000
     """The whole of it, where it holds anything but ASCII: one such character makes a text in memory up to four times as
     long as it was."""
 
@@ -86,6 +89,8 @@ def breathe() -> None:
 
 def _check_width(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> None:
     start, end = place
+    if end - start > bounds.size:
+        raise TooCostly("json_too_large", f"It has at most {bounds.size:,} bytes here.")
     if end - start > bounds.wide_bytes and not (data[start:end].isascii() and data.find(b"\\u", start, end) < 0):
         limit = bounds.wide_bytes
         raise TooCostly("json_too_large", f"JSON with other characters than ASCII has at most {limit:,} bytes here.")

@@ -45,7 +45,7 @@ from holdfast.events.session import (
     SettingsChanged,
     TitleChanged,
 )
-from holdfast.events.tool import ToolError
+from holdfast.events.tool import MAX_ANSWER_BYTES, ToolError
 from holdfast.live.live import Advanced, Changed, Live, Lost, Subscription
 from holdfast.models.choice import OWN_MODEL, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
@@ -68,6 +68,7 @@ from holdfast.store.store import (
     LedgerEntry,
     Loaded,
     NewSession,
+    Outcome,
     Page,
     Refused,
     Rejected,
@@ -77,6 +78,7 @@ from holdfast.store.store import (
     Unit,
     answer_key,
 )
+from holdfast.store.turn_limits import QuotaCode
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
 
@@ -246,9 +248,15 @@ class Operations:
         )
         unit = Unit(key=key, fence=None, events=self._events(bodies), creates=new, title=options.title)
         outcome = await self.store.commit(unit)
+        self.check_quota(outcome)
         if not isinstance(outcome, Committed) and await self.store.row(key) is None:
             raise Conflict("session_deleted", f"The session {made} was deleted; its id is not used again.")
         return isinstance(outcome, Committed)
+
+    def check_quota(self, outcome: Outcome) -> None:
+        """Raise why a session was not made, if that is because its owner has too much already."""
+        if isinstance(outcome, Rejected) and outcome.reason in typing.get_args(QuotaCode):
+            raise Conflict(outcome.reason, self.store.limits.quota_sentence(outcome.reason))
 
     async def state(self, key: Key) -> State:
         """The session, folded: what its holder would decide on, but for images that a snapshot left in the log."""
@@ -852,7 +860,9 @@ class Operations:
     def _check_answer(self, content: PermissionAnswer | ToolAnswer | QuestionAnswer) -> None:
         """An answer is bounded like the result of any tool."""
         limit, size = self._bounds.max_tool_result_bytes, _answer_bytes(content)
-        if size > limit:
+        images = sum(len(image.data) for image in content.images) if isinstance(content, ToolAnswer) else 0
+        limit = limit if images else min(limit, MAX_ANSWER_BYTES)
+        if size > limit or size - images > MAX_ANSWER_BYTES:
             raise Invalid("answer_too_large", f"An answer has at most {limit:,} bytes; this one has {size:,}.")
 
     def _check_rules(self, rules: Sequence[str]) -> None:

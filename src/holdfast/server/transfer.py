@@ -113,6 +113,7 @@ async def import_session(
         status="idle",
     )
     outcome = await operations.store.commit(unit)
+    operations.check_quota(outcome)
     assert isinstance(outcome, Committed), "a new id is not taken"
     return session_id
 

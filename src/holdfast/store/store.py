@@ -210,6 +210,7 @@ class Refused(msgspec.Struct, frozen=True):
         "id_reused",
         "queue_full",
         "too_many_turns",
+        "storage_full",
         "busy",
         "request_not_found",
         "request_closed",

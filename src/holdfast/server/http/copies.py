@@ -26,8 +26,8 @@ REWIND_SECONDS: Final = 10.0
 MAX_TITLE_CHARACTERS: Final = 200
 
 
-EACH_EVENT: Final = JsonBounds(values=10_000)
-"""Of an import: some two thousand tool calls in one answer."""
+EACH_EVENT: Final = JsonBounds(values=10_000, size=4_000_000)
+"""Of an import: some two thousand tool calls in one answer, or a long result."""
 
 
 class At(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -70,6 +70,8 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "queue_full": 429,
     "too_many_messages": 429,
     "too_many_turns": 429,
+    "too_many_sessions": 403,
+    "storage_full": 403,
 }
 """Where the kind of the error alone would say too little."""
 

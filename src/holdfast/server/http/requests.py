@@ -40,7 +40,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of `decision` (for a permission), `answer` (for a question) and `content` (for a client's tool). Its text has
-    at most 10,000,000 bytes in UTF-8, as the result of any tool has."""
+    at most 5,000,000 bytes in UTF-8."""
 
     answer_id: ChosenId | None = None
     """The same answer under the same id again gets the same receipt. Anything else is refused once one was accepted:

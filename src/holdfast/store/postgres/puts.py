@@ -25,7 +25,7 @@ from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
 from holdfast.store.putting import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import Turns
+from holdfast.store.turn_limits import Stored, Turns
 
 
 async def put(db: Link, asked: Put) -> tuple[Accepted | Refused, str | None]:
@@ -80,6 +80,8 @@ async def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Ac
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
     await admission.begin()
+    if await _is_full(inbox.db, asked):
+        return Refused("storage_full", asked.limits.quota_sentence("storage_full"))
     if await admission.is_one_too_many():
         return Refused("too_many_turns", (await admission.turns()).refusal())
     waits = await admission.waits_for_slot()
@@ -89,6 +91,13 @@ async def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Ac
     item = await inbox.add(asked.item, asked.item_key, asked.payload)
     await inbox.wake(await admission.since())
     return Accepted(item, removed=removed, waits_for_slot=waits, head=inbox.head, found_idle=is_idle)
+
+
+async def _is_full(db: Link, asked: Put) -> bool:
+    if not asked.limits.has_quota(asked.key.owner):
+        return False
+    ((sessions, size),) = await db.rows("stored", asked.key.owner)
+    return asked.limits.stores_too_much(Stored(sessions=sessions, stored_bytes=size))
 
 
 async def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:

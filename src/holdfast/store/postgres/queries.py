@@ -28,7 +28,7 @@ SQL: Final = _read()
 PARTS: Final = {"appended": 8, "dropped": 0, "streamed": 9, "used": 9}
 """The parts that the statement for units may have, and how many parameters each takes."""
 
-UNIT_PARAMETERS: Final = 15
+UNIT_PARAMETERS: Final = 16
 
 
 @cache

@@ -4,15 +4,16 @@
 -- The log
 
 -- name: commit_units
--- One statement for a batch of units of many sessions, one row of $1 to $13 for each session. No lock is waited for: a
+-- One statement for a batch of units of many sessions, one row of $1 to $14 for each session. No lock is waited for: a
 -- process that is frozen in a transaction holds up the units of the sessions that it locked, and no others. A unit whose
 -- session is locked elsewhere, whose fence is not the session's, whose holder is another, or which supposes another head,
 -- changes nothing and is not among the rows that are returned: the caller must look which ones are missing, and why.
 WITH given AS (
   SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[],
-                       $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[])
+                       $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[],
+                       $14::bigint[])
     WITH ORDINALITY AS given (owner, session, fence, supposes, events, shown, status, turn_id, title, model, progress,
-                              described, drops, number)
+                              described, drops, bytes, number)
 ), locked AS MATERIALIZED (
   SELECT given.* FROM given CROSS JOIN LATERAL (
     SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session
@@ -20,18 +21,19 @@ WITH given AS (
 ), advanced AS (
   UPDATE holdfast.session
      SET head = head + locked.events,
+         bytes = session.bytes + locked.bytes,
          shown = CASE WHEN locked.shown > 0 THEN head + locked.shown ELSE session.shown END,
          status = coalesce(locked.status, session.status),
          turn_id = CASE WHEN locked.status IS NULL THEN session.turn_id ELSE locked.turn_id END,
          title = coalesce(locked.title, session.title),
          model = coalesce(locked.model, session.model),
          claims = CASE WHEN locked.progress THEN 0 ELSE claims END,
-         updated_at = CASE WHEN locked.described OR (locked.events > 0 AND updated_at <= $15::bigint - 1000)
-                           THEN $15::bigint ELSE updated_at END
+         updated_at = CASE WHEN locked.described OR (locked.events > 0 AND updated_at <= $16::bigint - 1000)
+                           THEN $16::bigint ELSE updated_at END
     FROM locked
    WHERE session.owner = locked.owner AND session.id = locked.session AND deleted_at IS NULL
-     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $14::text
-                                   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $14::text)))
+     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $15::text
+                                   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $15::text)))
      AND (locked.supposes IS NULL OR head = locked.supposes)
   RETURNING locked.number, session.owner, session.id, head, inbox_tail, locked.events, locked.drops
 ){parts}
@@ -114,6 +116,9 @@ SELECT owner, id, status, title, host, coalesce(string_to_array(nullif(tools, ''
     AS given (owner, id, status, title, host, tools, model, parent, created_at)
 ON CONFLICT DO NOTHING
 RETURNING owner, id;
+
+-- name: stored
+SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM holdfast.session WHERE owner = $1 AND deleted_at IS NULL;
 
 -- name: still_waiting
 SELECT given.number
@@ -638,7 +643,7 @@ ON CONFLICT (owner, session) DO UPDATE
 -- name: delete_session
 UPDATE holdfast.session
    SET deleted_at = $3, fence = fence + $4::bigint, lease_holder = NULL, runnable = false, runnable_since = NULL, wake_at = NULL,
-       status = 'idle', turn_id = NULL, title = ''
+       status = 'idle', turn_id = NULL, title = '', bytes = 0
  WHERE owner = $1 AND id = $2 AND deleted_at IS NULL;
 
 -- name: delete_events

@@ -105,7 +105,7 @@ class PostgresStore:
         listens_at = direct if direct is not None else None if address.is_pooled else address
         self._changes = Changes(listens_at, self._reads, clock, token)
         self._liveness = Liveness(self._renewals, own)
-        units = Units(process=token, now_ms=clock.now_ms)
+        units = Units(process=token, now_ms=clock.now_ms, limits=own.limits)
         self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._died)
         self._on_death = on_death
         self._death: StoreUnavailable | None = None

@@ -26,12 +26,14 @@ from holdfast.store.store import (
     answer_key,
     answer_waits,
 )
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits
 
 TOOLS_BETWEEN: Final = "\x1f"
 
 PIECE_BYTES: Final = 1 << 20
 
-_SESSION_COLUMNS: Final = 13
+_DROPS: Final = 12
+_SESSION_COLUMNS: Final = 14
 
 ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
 
@@ -132,8 +134,9 @@ def waves(jobs: Iterable[UnitJob]) -> list[list[Group]]:
 class Units:
     """Writes waves of units over the flusher's connection."""
 
-    def __init__(self, *, process: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, *, process: str, now_ms: Callable[[], int], limits: TurnLimits = NO_LIMITS) -> None:
         self._process = process
+        self._limits = limits
         self._now_ms = now_ms
 
     async def run(self, link: Link, groups: Sequence[Group]) -> bool:
@@ -174,6 +177,8 @@ class Units:
 
     async def _create(self, link: Link, groups: list[Group]) -> list[Group]:
         """Insert the sessions that are to be created. Those that are left: whoever came too late is told."""
+        refused = await self._over_quota(link, groups)
+        groups = [group for group in groups if id(group) not in refused]
         new = [group for group in groups if group.is_first]
         if not new:
             return groups
@@ -185,6 +190,29 @@ class Units:
         late = [group for group in new if group.key not in created]
         await self._explain(link, late)
         return [group for group in groups if group not in late]
+
+    async def _over_quota(self, link: Link, groups: list[Group]) -> set[int]:
+        """Refuse sessions that their owner may not have. Of two processes that make the last one, the other waits for
+        the owner's lock, and counts what this one made."""
+        limited = [group for group in groups if group.is_first and self._limits.has_quota(group.unit.key.owner)]
+        refused: set[int] = set()
+        if not limited:
+            return refused
+        await link.rows("lock_owners", sorted({group.unit.key.owner for group in limited}))
+        has: dict[str, Stored] = {}
+        for group in limited:
+            owner, size = group.unit.key.owner, _size(group.jobs[0])
+            if owner not in has:
+                ((sessions, stored),) = await link.rows("stored", owner)
+                has[owner] = Stored(sessions=sessions, stored_bytes=stored)
+            if await link.rows("units_sessions", *_keys([group]), self._process):
+                continue  # It exists, which is what it will be told.
+            if code := self._limits.refuses_session(has[owner], size):
+                group.refuse(Rejected(code))
+                refused.add(id(group))
+            else:
+                has[owner] = Stored(sessions=has[owner].sessions + 1, stored_bytes=has[owner].stored_bytes + size)
+        return refused
 
     async def _still_waiting(self, link: Link, groups: list[Group]) -> list[Group]:
         """Their sessions are locked, and whatever changes an inbox locks its session: this stays as it is read."""
@@ -272,7 +300,7 @@ class Units:
             "used": _ledger_rows(groups) if any(job.unit.ledger for job in jobs) else [],
         }
         columns = {name: _columns(PARTS[name], found) for name, found in rows.items() if found}
-        if any(sessions[-1]):
+        if any(sessions[_DROPS]):
             columns["dropped"] = []
         parts = tuple(sorted(columns))
         given = itertools.chain.from_iterable(columns[name] for name in parts)
@@ -342,7 +370,7 @@ def _row_of_one(job: UnitJob) -> tuple[Any, ...]:
     says = unit.status is not None or unit.title is not None or unit.makes_progress or unit.fence is None
     says_turn = unit.turn_id if unit.status is not None else None
     about = (unit.status, says_turn, title, model, unit.makes_progress, says, unit.drops_segments)
-    return (*job.key, unit.fence, unit.supposes_head, len(job.events), _shown(job), *about)
+    return (*job.key, unit.fence, unit.supposes_head, len(job.events), _shown(job), *about, _size(job))
 
 
 def _shown(job: UnitJob) -> int:
@@ -376,7 +404,12 @@ def _row_of_many(group: Group) -> tuple[Any, ...]:
         any(unit.makes_progress for unit in units),
         bool(described) or says,
         any(unit.drops_segments for unit in units),
+        sum([_size(job) for job in group.jobs]),
     )
+
+
+def _size(job: UnitJob) -> int:
+    return sum([len(event[4]) for event in job.events])
 
 
 def _event_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from holdfast.store.putting import REUSED, Put
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import Turns
+from holdfast.store.turn_limits import Stored, Turns
 
 
 def put(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | None]:
@@ -87,6 +87,8 @@ def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
+    if _is_full(inbox.db, asked):
+        return Refused("storage_full", asked.limits.quota_sentence("storage_full"))
     if admission.is_one_too_many():
         return Refused("too_many_turns", admission.turns.refusal())
     waits = admission.waits_for_slot()
@@ -96,6 +98,13 @@ def _put_message(inbox: "Inbox", asked: Put, admission: "Admission") -> Accepted
     item = inbox.add(asked.item, asked.item_key, asked.payload)
     inbox.wake(admission.since())
     return Accepted(item, removed=removed, waits_for_slot=waits, head=inbox.head, found_idle=is_idle)
+
+
+def _is_full(db: sqlite3.Connection, asked: Put) -> bool:
+    if not asked.limits.has_quota(asked.key.owner):
+        return False
+    sessions, size = db.execute(SQL["stored"], (asked.key.owner,)).fetchone()
+    return asked.limits.stores_too_much(Stored(sessions=sessions, stored_bytes=size))
 
 
 def _put_answer(inbox: "Inbox", asked: Put, answer: Answer) -> Accepted | Refused:

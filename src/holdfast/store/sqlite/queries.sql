@@ -19,9 +19,14 @@ SELECT json_array(coalesce((SELECT max(number) FROM event), 0), coalesce((SELECT
 
 -- name: units_advance
 -- The rows all exist: every one of them takes the second half. As an UPDATE FROM it takes three times as long.
-INSERT INTO head (log, position, last_event, shown) VALUES {rows}
+INSERT INTO head (log, position, last_event, shown, bytes) VALUES {rows}
 ON CONFLICT (log) DO UPDATE
-   SET position = excluded.position, last_event = excluded.last_event, shown = excluded.shown;
+   SET position = excluded.position, last_event = excluded.last_event, shown = excluded.shown,
+       bytes = head.bytes + excluded.bytes;
+
+-- name: stored
+SELECT count(*), coalesce(sum(head.bytes), 0) FROM session JOIN head ON head.log = session.log
+ WHERE session.owner = ?1 AND session.deleted_at IS NULL;
 
 -- name: describe
 UPDATE session
@@ -490,7 +495,7 @@ WITH RECURSIVE log (number) AS (
 DELETE FROM event WHERE number IN (SELECT number FROM log);
 
 -- name: delete_head
-UPDATE head SET last_event = 0 WHERE log = (SELECT log FROM session WHERE owner = ?1 AND id = ?2);
+UPDATE head SET last_event = 0, bytes = 0 WHERE log = (SELECT log FROM session WHERE owner = ?1 AND id = ?2);
 
 -- name: delete_marks
 DELETE FROM event_mark WHERE owner = ?1 AND session = ?2;

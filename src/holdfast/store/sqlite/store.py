@@ -99,7 +99,7 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._sweeper = Sweeper()
         self._backlog = Backlog()
-        self._units = Units(process=liveness.token, now_ms=clock.now_ms)
+        self._units = Units(process=liveness.token, now_ms=clock.now_ms, limits=own.limits)
         self._files = DatabaseFiles(path)
         self._checkpoints = Checkpoints(self._files)
         self._writer = Writer(

@@ -26,9 +26,10 @@ from holdfast.store.store import (
     answer_key,
     answer_waits,
 )
+from holdfast.store.turn_limits import NO_LIMITS, QuotaCode, Stored, TurnLimits
 
 _SESSIONS = ManyRows("units_sessions", "(?, ?, ?, ?)")
-_ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?)")
+_ADVANCE = ManyRows("units_advance", "(?, ?, ?, ?, ?)")
 _EVENTS = ManyRows("units_events", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 _MARKS = ManyRows("units_marks", "(?, ?, ?, ?)")
 _SEGMENTS = ManyRows("units_segments", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -66,6 +67,7 @@ class SessionNow:
     """A session's row as the units so far have left it, and what of it is still to be written."""
 
     __slots__ = (
+        "added",
         "fence",
         "first_segment",
         "flew",
@@ -116,6 +118,7 @@ class SessionNow:
 
     def is_written(self) -> None:
         self.moved = False
+        self.added = 0
         self.flew = False
         self.is_described = False
         self.is_progressing = False
@@ -133,8 +136,9 @@ class Units:
     wrote: then all of it is forgotten.
     """
 
-    def __init__(self, *, process: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, *, process: str, now_ms: Callable[[], int], limits: TurnLimits = NO_LIMITS) -> None:
         self._process = process
+        self._limits = limits
         self._now_ms = now_ms
         self._now = 0
         self._is_watched = False
@@ -194,6 +198,8 @@ class Units:
         if refusal is not None:
             return refusal
         if session is None:
+            if code := self._exceeds_quota(job):
+                return Rejected(code)
             session = self._create(unit)
         self._write(job, session)
         if self._is_watched:
@@ -217,6 +223,14 @@ class Units:
             if found is not None and found[0] not in promoted:
                 return Rejected(answer_waits(request_id))
         return None
+
+    def _exceeds_quota(self, job: UnitJob) -> QuotaCode | None:
+        owner = job.unit.key.owner
+        if not self._limits.has_quota(owner):
+            return None
+        sessions, size = self._db.execute(SQL["stored"], (owner,)).fetchone()
+        size += sum(now.added for key, now in self._touched.items() if key[0] == owner)  # Not written yet.
+        return self._limits.refuses_session(Stored(sessions=sessions, stored_bytes=size), _size(job))
 
     def _create(self, unit: Unit) -> SessionNow:
         new = unit.creates
@@ -252,6 +266,7 @@ class Units:
 
     def _append_events(self, job: UnitJob, session: SessionNow) -> None:
         session.moved = True
+        session.added += _size(job)
         number, head, previous = self._event_number, session.head, session.last_event
         shown, is_shown = session.shown, codec.is_shown
         for event in job.events:
@@ -293,7 +308,7 @@ class Units:
         flew: list[tuple[Any, ...]] = []
         for key, now in self._touched.items():
             if now.moved:
-                moved.append((now.log, now.head, now.last_event, now.shown))
+                moved.append((now.log, now.head, now.last_event, now.shown, now.added))
             if now.is_described or (now.moved and self._now - now.updated_at >= TOUCH_MS):
                 now.updated_at = self._now
                 about = (now.status, now.turn_id, now.title, now.is_progressing, now.model)
@@ -334,6 +349,10 @@ def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
     if session is not None:
         return Rejected("deleted" if session.is_deleted else "exists")
     return None
+
+
+def _size(job: UnitJob) -> int:
+    return sum([len(event[4]) for event in job.events])
 
 
 def _head_refusal(unit: Unit, session: SessionNow) -> Rejected | None:

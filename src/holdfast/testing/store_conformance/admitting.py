@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
-from holdfast.events.ids import Key, Owner, SessionId
-from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Store, Unit
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
+from holdfast.events.session import SessionInfo
+from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Rejected, Store, Unit
 from holdfast.store.turn_limits import TurnLimits, Turns
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.words import (
@@ -20,6 +23,7 @@ from holdfast.testing.store_conformance.words import (
     refused,
     reply,
     send,
+    started,
     stop,
 )
 
@@ -64,6 +68,51 @@ class AdmittingConformance:
     @pytest.fixture
     async def limited(self, open_store: OpenStore) -> Store:
         return await open_store(limits=LIMITS)
+
+    # How much one owner keeps
+
+    async def test_an_owner_has_so_many_sessions_and_deleting_one_makes_room(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(sessions=2, unlimited=frozenset({ROOT})))
+        for name in ("a", "b"):
+            assert isinstance(await create(store, of(name)), Committed)
+        assert await create(store, of("c")) == Rejected("too_many_sessions")
+        assert await store.row(of("c")) is None
+        assert await create(store, of("a")) == Rejected("exists"), "the same again is told the same"
+        assert isinstance(await create(store, of("c", BOB)), Committed)
+        for name in ("a", "b", "c"):
+            assert isinstance(await create(store, of(name, ROOT)), Committed)
+        await store.delete(of("a"))
+        assert isinstance(await create(store, of("c")), Committed)
+        assert await create(store, of("d")) == Rejected("too_many_sessions")
+
+    async def test_of_two_processes_one_makes_the_last_session(self, open_store: OpenStore) -> None:
+        stores = [await open_store(limits=TurnLimits(sessions=3)) for _ in range(2)]
+        outcomes = await asyncio.gather(*(create(stores[n % 2], of(f"rival {n}")) for n in range(10)))
+        assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 3
+        assert sum(outcome == Rejected("too_many_sessions") for outcome in outcomes) == 7
+
+    async def test_what_an_owner_stores_is_counted_to_the_byte(self, open_store: OpenStore) -> None:
+        size = len(codec.encode(started(of("a")).body)[2])
+        more = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="é" * 100))
+        added = len(codec.encode(more.body)[2])
+        store = await open_store(limits=TurnLimits(stored_bytes=2 * size + added, unlimited=frozenset({ROOT})))
+        assert isinstance(await create(store, of("a")), Committed)
+        accepted(await send(store, "m", key=of("a")))
+        assert isinstance(await store.commit(Unit(key=of("a"), fence=None, events=(more,))), Committed)
+        accepted(await send(store, "n", key=of("a")))
+        assert isinstance(await create(store, of("b")), Committed), "it fits to the last byte"
+        assert await create(store, of("c")) == Rejected("storage_full")
+        assert refused(await send(store, "o", key=of("b"))) == "storage_full"
+        assert accepted(await send(store, "m", key=of("a"))).duplicate, "what was accepted stays accepted"
+        await store.delete(of("a"))
+        assert isinstance(await create(store, of("c")), Committed)
+        accepted(await send(store, "o", key=of("b")))
+
+    async def test_sessions_made_at_once_are_counted_together(self, open_store: OpenStore) -> None:
+        size = len(codec.encode(started(of("0")).body)[2])
+        store = await open_store(limits=TurnLimits(stored_bytes=3 * size))
+        outcomes = await asyncio.gather(*(create(store, of(str(n))) for n in range(8)))
+        assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 3
 
     # Admission
 

@@ -11,6 +11,7 @@ from holdfast.store.putting import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.testing.simulation.memory.order import Admission
 from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
+from holdfast.testing.simulation.memory.units import usage_of
 
 
 def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
@@ -27,7 +28,7 @@ def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
 def _accept(db: Database, session: SessionRecord, asked: Put) -> Accepted | Refused:
     match asked.item:
         case Message():
-            return _accept_message(session, asked, _admission(db, session, asked))
+            return _accept_message(db, session, asked)
         case Answer() as answer:
             refused = answer_refusal(session, answer)
             return refused or Accepted(add(session, asked.item, asked.item_key, now=asked.now, wakes=True))
@@ -61,13 +62,17 @@ def _again(db: Database, session: SessionRecord, asked: Put, found: InboxRecord)
     return Accepted(found.item, duplicate=True, removed=given_back, waits_for_slot=waits)
 
 
-def _accept_message(session: SessionRecord, asked: Put, admission: Admission) -> Accepted | Refused:
+def _accept_message(db: Database, session: SessionRecord, asked: Put) -> Accepted | Refused:
+    admission = _admission(db, session, asked)
     waiting = len(session.waiting_messages())
     head, is_idle = Position(len(session.events)), not waiting and session.turn_id is None
     if asked.only_if_idle and not is_idle:
         return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
     if asked.stop_first is None and waiting >= asked.queue_limit:
         return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
+    owner = session.key.owner
+    if asked.limits.has_quota(owner) and asked.limits.stores_too_much(usage_of(db, owner)):
+        return Refused("storage_full", asked.limits.quota_sentence("storage_full"))
     if refused := admission.refusal():
         return refused
     waits, since = admission.waits_for_slot(), admission.since()

@@ -139,7 +139,7 @@ class MemoryStore:
         readable = units.stored(unit)
         return await self._write(
             "commit",
-            lambda: units.commit(self._db, readable, process=self._me, now=self._now()),
+            lambda: units.commit(self._db, readable, process=self._me, now=self._now(), limits=self.limits),
             about=unit.key,
             unit=unit,
         )

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import SHOWN, Event
-from holdfast.events.ids import Position
+from holdfast.events.ids import Owner, Position
 from holdfast.store.store import (
     HEAD_MOVED,
     Committed,
@@ -18,6 +18,7 @@ from holdfast.store.store import (
     answer_key,
     answer_waits,
 )
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits
 from holdfast.testing.simulation.memory import tasks
 from holdfast.testing.simulation.memory.tables import Database, SessionRecord, Written
 
@@ -29,15 +30,28 @@ def stored(unit: Unit) -> Unit:
     return replace(unit, events=tuple(map(_event, unit.events)), segments=tuple(map(_segment, unit.segments)))
 
 
-def commit(db: Database, unit: Unit, *, process: str, now: int) -> tuple[Outcome, str | None]:
+def commit(
+    db: Database, unit: Unit, *, process: str, now: int, limits: TurnLimits = NO_LIMITS
+) -> tuple[Outcome, str | None]:
     """The outcome and, if something was written, what."""
     found = db.sessions.get(unit.key)
     refusal = _record_refusal(unit, found) if unit.fence is None else _refusal(unit, found, process)
     if refusal is not None:
         return refusal, None
+    if found is None and limits.has_quota(unit.key.owner):
+        size = sum(len(codec.encode(event.body)[2]) for event in unit.events)
+        if code := limits.refuses_session(usage_of(db, unit.key.owner), size):
+            return Rejected(code), None
     session = found or _create(db, unit, now)
     _write(db, session, unit, process=process, now=now)
     return Committed(Position(len(session.events)), session.tail), _detail(unit)
+
+
+def usage_of(db: Database, owner: Owner) -> Stored:
+    """What an owner has."""
+    own = [found for key, found in db.sessions.items() if key.owner == owner and not found.is_deleted]
+    size = sum(len(codec.encode(event.body)[2]) for found in own for event in found.events)
+    return Stored(sessions=len(own), stored_bytes=size)
 
 
 def _refusal(unit: Unit, session: SessionRecord | None, process: str) -> Outcome | None:

@@ -1,0 +1,42 @@
+"""An owner keeps so many sessions and so many bytes; what is refused is said in words, and deleting makes room."""
+
+from tests.http.test_limits import key_of
+from tests.http.world import Place, code_of
+
+
+async def test_one_session_too_many_is_refused_however_it_is_made(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_SESSIONS_PER_OWNER="1") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make()
+        exported = (await client.get(f"/v1/sessions/{session}/export")).content
+        for refused in (
+            await client.post("/v1/sessions", json={}),
+            await client.post(f"/v1/sessions/{session}/fork", json={}),
+            await client.post("/v1/sessions/import", content=exported),
+            await client.post("/v1/chat", json={"id": "another", "text": "hello"}),
+        ):
+            assert (refused.status_code, code_of(refused)) == (403, "too_many_sessions")
+            assert "Delete one" in refused.json()["error"]["message"]
+        assert len((await client.get("/v1/sessions")).json()["sessions"]) == 1
+        assert (await client.post("/v1/sessions", json={"id": session})).status_code == 200, "the same again is the same"
+        assert (await client.delete(f"/v1/sessions/{session}")).status_code == 204
+        assert (await client.post("/v1/sessions/import", content=exported)).status_code == 201
+
+
+async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="5000") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make(system_message="x" * 3_000)
+        refused = await client.post("/v1/sessions", json={"system_message": "x" * 3_000})
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        assert (await client.patch(f"/v1/sessions/{session}", json={"metadata": {"a": "b"}})).status_code == 200
+        for _ in range(30):
+            await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})
+        refused = await client.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full")
