@@ -1,6 +1,8 @@
 """Server-sent events, cut anywhere."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.client.frames import Frame, Frames
 
@@ -26,3 +28,17 @@ def test_frames_are_the_same_however_their_bytes_come(size: int) -> None:
 
 def test_a_frame_that_was_cut_is_not_told() -> None:
     assert Frames().feed(STREAM[:-1]) == WHOLE[:-1]
+
+
+LINES = st.sampled_from(
+    [b"\n", b"\n\n", b": ", b":", b"id", b"event", b"data", b"\r", b"\x00", b"\xc3", b"7/m/0/1", b"{}", STREAM]
+)
+
+
+@given(st.lists(LINES | st.binary(max_size=20), max_size=30), st.integers(1, 50))
+def test_any_bytes_give_the_same_frames_however_they_come(pieces: list[bytes], size: int) -> None:
+    sent = b"".join(pieces)
+    frames = Frames()
+    found = [frame for at in range(0, len(sent), size) for frame in frames.feed(sent[at : at + size])]
+    one_by_one = Frames()
+    assert [frame for at in range(len(sent)) for frame in one_by_one.feed(sent[at : at + 1])] == found

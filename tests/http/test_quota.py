@@ -21,7 +21,9 @@ async def test_one_session_too_many_is_refused_however_it_is_made(own_place: Pla
             assert (refused.status_code, code_of(refused)) == (403, "too_many_sessions")
             assert "Delete one" in refused.json()["error"]["message"]
         assert len((await client.get("/v1/sessions")).json()["sessions"]) == 1
-        assert (await client.post("/v1/sessions", json={"id": session})).status_code == 200, "the same again is the same"
+        assert (await client.post("/v1/sessions", json={"id": session})).status_code == 200, (
+            "the same again is the same"
+        )
         assert (await client.delete(f"/v1/sessions/{session}")).status_code == 204
         assert (await client.post("/v1/sessions/import", content=exported)).status_code == 201
 

@@ -22,10 +22,14 @@ class Frames:
     """Takes pieces of any size; gives each frame once it is whole."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[Frame]:
-        *whole, self._rest = (self._rest + piece).split(b"\n\n")
+        looked_at = max(0, len(self._rest) - 1)
+        self._rest += piece
+        end = self._rest.rfind(b"\n\n", looked_at)
+        whole = bytes(self._rest[:end]).split(b"\n\n") if end >= 0 else []
+        del self._rest[: end + 2 if end >= 0 else 0]
         if len(self._rest) > MAX_FRAME_BYTES:
             raise FrameTooLarge
         return [frame for block in whole if (frame := _frame(block)) is not None]
@@ -40,4 +44,5 @@ def _frame(block: bytes) -> Frame | None:
     if b"data" not in fields:
         return None  # A comment, or how long to wait before coming back.
     cursor = fields.get(b"id")
-    return Frame(fields.get(b"event", b"message").decode(), fields[b"data"], cursor.decode() if cursor else None)
+    kind = fields.get(b"event", b"message").decode(errors="replace")
+    return Frame(kind, fields[b"data"], cursor.decode(errors="replace") if cursor else None)

@@ -64,6 +64,8 @@ class ExportedEvent(msgspec.Struct, kw_only=True, rename="camel"):
     data: msgspec.Raw
 
 
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
 _event_decoder = msgspec.json.Decoder(ExportedEvent)
 
 
@@ -154,7 +156,7 @@ def _parse(data: bytes, bounds: ImportBounds) -> tuple[str, Cut]:
         most = VALUES_PER_EVENT * bounds.events
         found = cut(data, max_events=bounds.events, max_values=most, max_values_each=bounds.each.values)
         rest = msgspec.json.decode(found.rest, type=Exported)
-    except (Misshapen, msgspec.MsgspecError, RecursionError) as error:
+    except (Misshapen, *_UNREADABLE) as error:
         raise Invalid("import_invalid", f"This is not an exported session: {error}") from error
     if rest.format != FORMAT:
         raise Invalid("import_invalid", f"The format {rest.format[:64]!r} is not known; {FORMAT!r} is.")
@@ -173,7 +175,7 @@ def _check_size(data: bytes, place: tuple[int, int], bounds: JsonBounds) -> None
 def _event(data: bytes | memoryview) -> ExportedEvent:
     try:
         event = _event_decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise Invalid("import_invalid", f"This is not an exported session: {error}") from error
     if not 0 <= event.time < 2**53:
         raise Invalid("import_invalid", f"A {event.type[:64]} has a time that is none.")
@@ -184,7 +186,7 @@ def _body(event: ExportedEvent) -> Body:
     try:
         body = codec.decode(event.type, event.version, memoryview(event.data))
         msgspec.msgpack.encode(body)  # As a snapshot would: it takes no number of more than 64 bits.
-    except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
+    except (*_UNREADABLE, OverflowError) as error:
         raise Invalid("import_invalid", f"A {event.type[:64]} can't be read: {error}") from error
     return body
 

@@ -10,8 +10,7 @@ from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, S
 from holdfast.store.putting import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.testing.simulation.memory.order import Admission
-from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord
-from holdfast.testing.simulation.memory.units import usage_of
+from holdfast.testing.simulation.memory.tables import Database, InboxRecord, SessionRecord, usage_of
 
 
 def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:

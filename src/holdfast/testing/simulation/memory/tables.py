@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
@@ -9,6 +10,7 @@ from holdfast.store.grants import GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
 from holdfast.store.tasks import TaskRow
+from holdfast.store.turn_limits import Stored
 
 SILENT_SECONDS = 26.0
 """How long after its leases have ended a process that is not heard of counts as alive."""
@@ -171,3 +173,10 @@ class Database:
 
     def commits_of_others(self, process: str) -> int:
         return sum(self.commits.values()) - self.commits.get(process, 0)
+
+
+def usage_of(db: Database, owner: Owner) -> Stored:
+    """What an owner has."""
+    own = [found for key, found in db.sessions.items() if key.owner == owner and not found.is_deleted]
+    size = sum(len(codec.encode(event.body)[2]) for found in own for event in found.events)
+    return Stored(sessions=len(own), stored_bytes=size)

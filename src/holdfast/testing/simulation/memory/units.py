@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import SHOWN, Event
-from holdfast.events.ids import Owner, Position
+from holdfast.events.ids import Position
 from holdfast.store.store import (
     HEAD_MOVED,
     Committed,
@@ -18,9 +18,9 @@ from holdfast.store.store import (
     answer_key,
     answer_waits,
 )
-from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits
+from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 from holdfast.testing.simulation.memory import tasks
-from holdfast.testing.simulation.memory.tables import Database, SessionRecord, Written
+from holdfast.testing.simulation.memory.tables import Database, SessionRecord, Written, usage_of
 
 _LATEST = 1 << 63
 
@@ -45,13 +45,6 @@ def commit(
     session = found or _create(db, unit, now)
     _write(db, session, unit, process=process, now=now)
     return Committed(Position(len(session.events)), session.tail), _detail(unit)
-
-
-def usage_of(db: Database, owner: Owner) -> Stored:
-    """What an owner has."""
-    own = [found for key, found in db.sessions.items() if key.owner == owner and not found.is_deleted]
-    size = sum(len(codec.encode(event.body)[2]) for found in own for event in found.events)
-    return Stored(sessions=len(own), stored_bytes=size)
 
 
 def _refusal(unit: Unit, session: SessionRecord | None, process: str) -> Outcome | None:
