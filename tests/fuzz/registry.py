@@ -7,6 +7,15 @@ To add one, write the test beside those of its parser and add a line here.
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.client.test_frames import test_any_bytes_give_the_same_frames_however_they_come
+from tests.security.test_parsers import (
+    test_a_document_becomes_a_log_that_can_be_folded_or_is_refused,
+    test_any_other_cursor_is_refused,
+    test_frames_come_whole_however_they_are_cut_and_junk_after_them_is_refused,
+    test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
+    test_the_body_of_a_frame_is_json_or_refused,
+    test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
+)
 from tests.security.test_shell_rules import test_bash_starts_just_what_was_taken_apart
 from tests.session.test_permissions import test_no_rule_however_odd_breaks_a_decision
 
@@ -14,5 +23,12 @@ Fuzzer = Callable[..., Any]
 
 FUZZERS: Final[dict[str, Fuzzer]] = {
     "shell": test_bash_starts_just_what_was_taken_apart,
+    "framing": test_frames_come_whole_however_they_are_cut_and_junk_after_them_is_refused,
+    "frame-bodies": test_the_body_of_a_frame_is_json_or_refused,
+    "sse": test_any_bytes_give_the_same_frames_however_they_come,
+    "import": test_a_document_becomes_a_log_that_can_be_folded_or_is_refused,
+    "cursors": test_any_other_cursor_is_refused,
+    "json-tokens": test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
+    "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
     "rules": test_no_rule_however_odd_breaks_a_decision,
 }
