@@ -273,7 +273,7 @@ class Client:
         await self._once(f"grant {rule}", lambda: self.operations.store.grant(self.key.owner, "", [rule]))
 
     async def revoke_grant(self, rule: str) -> None:
-        await self._once(f"revoke {rule}", lambda: self.operations.store.revoke_grant(self.key.owner, "", rule))
+        await self._once(f"ungrant {rule}", lambda: self.operations.store.revoke_grant(self.key.owner, "", rule))
 
     async def entrust(self) -> None:
         """Give the session something to keep, in every process anew, as a client does that resumes."""
