@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 IMPORT_BYTES = 15_900_000
-IMPORT_EVENTS = 49_990
+IMPORT_EVENTS = 19_990
+EVENT_BYTES = 3_990_000
 BODY_BYTES = 990_000
 RESULT_BYTES = 13_900_000
-WIDE_BYTES = 7_990_000
+WIDE_BYTES = 3_990_000
 
 LAMP = {"name": "lamp", "description": "", "parameters": {"type": "object"}}
 
@@ -56,14 +57,14 @@ def _answers() -> Iterator[Bomb]:
         yield Bomb(f"result: {name}", path, b'{"success": true, "content": "' + text + b'"}')
 
 
-def texts() -> Iterator[tuple[str, bytes]]:
-    yield "plain text", b"x" * RESULT_BYTES
-    yield "escapes", b"\\n" * (RESULT_BYTES // 2)
-    yield "as many escapes as may be", b"\\n" * 1_990_000 + b"x" * (RESULT_BYTES - 3_980_000)
-    yield "one wide character", "😀".encode() + b"x" * WIDE_BYTES
-    yield "two-byte characters", "é".encode() * (WIDE_BYTES // 2)
-    yield "escaped characters", b"\\u00e9" * (WIDE_BYTES // 6)
-    yield "quotes and backslashes", b'\\"\\\\' * 990_000
+def texts(most: int = RESULT_BYTES) -> Iterator[tuple[str, bytes]]:
+    yield "plain text", b"x" * most
+    yield "escapes", b"\\n" * (most // 2)
+    yield "as many escapes as may be", b"\\n" * 1_900_000 + b"x" * (most - 3_900_000)
+    yield "one wide character", "😀".encode() + b"x" * (WIDE_BYTES - 500)
+    yield "two-byte characters", "é".encode() * (WIDE_BYTES // 2 - 500)
+    yield "escaped characters", b"\\u00e9" * (WIDE_BYTES // 6 - 500)
+    yield "quotes and backslashes", b'\\"\\\\' * 490_000
 
 
 def _chats() -> Iterator[Bomb]:
@@ -130,7 +131,7 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
         + b"0]}}]",
     )
     yield "quotes", b"[" + one + b',"' + b'\\"' * (IMPORT_BYTES // 2 - 200) + b'"]'
-    for name, text in texts():
+    for name, text in texts(EVENT_BYTES - 500):
         head, tail = (
             b'{"type":"user.message","version":1,"time":1,"data":{"type":"user.message","messageId":"u","turnId":"t","content":"',
             b'","delivery":"idle"}}',
@@ -138,4 +139,11 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
         turn = msgspec.json.encode(begun)
         yield f"one event of {name}", b"[" + one + b"," + turn + b"," + head + text + tail + b"]"
     piece = "😀" + "x" * 300
-    yield "wide text", [START, begun, *[{**said, "data": {**said["data"], "content": piece}}] * (IMPORT_BYTES // 420)]
+    yield (
+        "much wide text",
+        [
+            START,
+            begun,
+            *[{**said, "data": {**said["data"], "content": piece}}] * min(IMPORT_EVENTS - 10, IMPORT_BYTES // 460),
+        ],
+    )

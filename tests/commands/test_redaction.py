@@ -1,12 +1,14 @@
 """Secrets are shown neither whole nor in parts, wherever a text is cut and in whatever pieces it comes."""
 
+import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commands.redaction import REDACTED, RedactedStream, Redaction
+from holdfast.commands.redaction import MOST, REDACTED, RedactedStream, Redaction
+from tests.security.test_bombs import operations
 
 SECRET = "sesame-open-4711"
 
@@ -62,3 +64,28 @@ def test_neither_says_what_it_knows() -> None:
     stream = RedactedStream(Redaction([SECRET]))
     stream.next(SECRET[:-1])
     assert (repr(Redaction([SECRET])), repr(stream)) == ("Redaction()", "RedactedStream()")
+
+
+@given(
+    st.lists(st.text("ab", min_size=8, max_size=12), min_size=1, max_size=8),
+    st.lists(st.sampled_from(["a", "b", "ab", "aabb", "abababab", "x"]), max_size=40).map("".join),
+)
+def test_secrets_are_found_as_a_pattern_of_them_would_find_them(secrets: list[str], text: str) -> None:
+    longest_first = sorted(secrets, key=len, reverse=True)
+    assert Redaction(secrets).text(text) == re.sub("|".join(longest_first), REDACTED, text)
+
+
+def test_more_secrets_hardly_make_looking_for_them_longer() -> None:
+    text = "an ordinary line of output, sk-proj-and-something\n" * 40
+    few, many = (Redaction(f"sk-proj-{number:016x}" for number in range(size)) for size in (5, 500))
+    assert operations(lambda: many.text(text)) < 2 * operations(lambda: few.text(text))
+
+
+def test_more_secrets_make_learning_another_no_longer() -> None:
+    few, many = (Redaction(f"sk-proj-{number:016x}" for number in range(size)) for size in (5, 500))
+    assert operations(lambda: many.learn(["sk-proj-another"])) < 2 * operations(lambda: few.learn(["sk-proj-another"]))
+
+
+def test_the_oldest_of_very_many_are_forgotten_whole() -> None:
+    redaction = Redaction(f"sk-proj-{number:016x}" for number in range(MOST + 5))
+    assert redaction.text(f"sk-proj-{4:016x} sk-proj-{5:016x}") == f"sk-proj-{4:016x} {REDACTED}"

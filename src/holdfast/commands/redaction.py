@@ -1,16 +1,26 @@
-"""Known secrets, replaced wherever what a command wrote is shown."""
+"""Known secrets, replaced wherever what a command wrote is shown.
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterable
+Clients bring secrets of their own, so there may be many, and a text is long: the time that looking takes must hardly
+depend on how many there are. Every secret has four overlapping pieces of five characters at its end, one of which
+stands at a multiple of four wherever the secret stands; only secrets with a piece in the text are looked for.
+"""
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 REDACTED: Final = "[redacted]"
 
-MOST: Final = 5_000
+MOST: Final = 1_000
+"""More would take too long to look for where somebody made them alike."""
 
 SHORTEST: Final = 8
 """Anything shorter stands in ordinary text too often."""
+
+
+PIECE: Final = 5
+STRIDE: Final = SHORTEST - PIECE + 1
 
 
 class Redaction:
@@ -19,7 +29,7 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: dict[str, None] = {}
         self._sorted: list[str] = []
-        self._pattern: re.Pattern[str] | None = None
+        self._pieces: dict[str, dict[str, None]] = {}
         self.longest = 0
         self.learn(secrets)
 
@@ -31,13 +41,22 @@ class Redaction:
         new = [secret for secret in secrets if len(secret) >= SHORTEST and secret not in self._secrets]
         if not new:
             return
-        self._secrets.update(dict.fromkeys(new))
-        for oldest in list(self._secrets)[:-MOST]:
-            del self._secrets[oldest]
-        longest_first = sorted(self._secrets, key=len, reverse=True)
-        self.longest = len(longest_first[0])
-        self._sorted = sorted(self._secrets)
-        self._pattern = re.compile("|".join(re.escape(secret) for secret in longest_first))
+        for secret in dict.fromkeys(new):
+            self._secrets[secret] = None
+            insort(self._sorted, secret)
+            for piece in _pieces(secret):
+                self._pieces.setdefault(piece, {})[secret] = None
+        while len(self._secrets) > MOST:
+            self._forget(next(iter(self._secrets)))
+        self.longest = max(map(len, self._secrets))
+
+    def _forget(self, secret: str) -> None:
+        del self._secrets[secret]
+        del self._sorted[bisect_left(self._sorted, secret)]
+        for piece in set(_pieces(secret)):
+            self._pieces[piece].pop(secret)
+            if not self._pieces[piece]:
+                del self._pieces[piece]
 
     @property
     def margin_bytes(self) -> int:
@@ -45,7 +64,7 @@ class Redaction:
         return 4 * max(0, self.longest - 1)
 
     def text(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(REDACTED, text)
+        return self.part(text, 0, len(text)) if self._secrets else text
 
     def end(self, text: str) -> str:
         """The same for a text whose beginning was cut off: as much as could be the rest of a secret goes, too."""
@@ -54,14 +73,15 @@ class Redaction:
     def part(self, text: str, start: int, end: int) -> str:
         """The same for what stands between two places of a longer text. A secret that reaches over one of them is named
         where it begins, and no letter of it is shown on either side."""
-        shown, at = "", start
+        shown: list[str] = []
+        at = start
         for first, behind in self._found(text):
             if first >= end:
                 break
             if first >= start:
-                shown += text[at:first] + REDACTED
+                shown += (text[at:first], REDACTED)
             at = max(at, behind)
-        return shown + text[at:end]
+        return "".join(shown) + text[at:end]
 
     def settled(self, text: str) -> int:
         """How much of a text that goes on is certain: what stands behind it could be the beginning of a secret."""
@@ -78,8 +98,33 @@ class Redaction:
         place = bisect_right(self._sorted, text)
         return place < len(self._sorted) and self._sorted[place].startswith(text)
 
-    def _found(self, text: str) -> list[tuple[int, int]]:
-        return [] if self._pattern is None else [found.span() for found in self._pattern.finditer(text)]
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where secrets stand: the leftmost first, and of those that begin there the longest."""
+        there = [(text.find(secret), -len(secret), secret) for secret in self._candidates(text)]
+        heap = [found for found in there if found[0] >= 0]
+        heapq.heapify(heap)
+        at = 0
+        while heap:
+            first, _, secret = heap[0]
+            if first >= at:
+                at = first + len(secret)
+                yield first, at
+            following = text.find(secret, at)
+            if following < 0:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following, -len(secret), secret))
+
+    def _candidates(self, text: str) -> Iterable[str]:
+        """Secrets that may be in the text."""
+        known = self._pieces
+        pieces = {piece for at in range(0, len(text), STRIDE) if (piece := text[at : at + PIECE]) in known}
+        return dict.fromkeys(secret for piece in pieces for secret in known[piece])
+
+
+def _pieces(secret: str) -> list[str]:
+    end = len(secret) - PIECE
+    return [secret[at : at + PIECE] for at in range(end - STRIDE + 1, end + 1)]
 
 
 class RedactedStream:
