@@ -7,12 +7,13 @@ async with Runtime(model="demo") as runtime:
 """
 
 import asyncio
+import logging
 import os
 import platform
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -20,7 +21,7 @@ import msgspec
 from holdfast.commands.bubblewrap import Bubblewrap
 from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
-from holdfast.commands.isolation import Isolation, Unconfined
+from holdfast.commands.isolation import Isolation, NoCommands, Unconfined
 from holdfast.commands.output import Chunk
 from holdfast.commands.redaction import Redaction
 from holdfast.commands.service import Settings
@@ -52,6 +53,7 @@ from holdfast.server.reader import Reading
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.file_access import access_fault, database_files, make_private_folder
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Cursor, RequestRow, Row, Store
 from holdfast.store.survey import About, Role
@@ -72,7 +74,12 @@ if TYPE_CHECKING:
     from holdfast.models.sealing import Sealer
     from holdfast.models.session_models import SessionModels
 
+log = logging.getLogger(__name__)
+
 INSTRUCTIONS = "You are a helpful agent."
+
+SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
+"""Processes that run sessions for others than their own user."""
 
 NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not here. Run: pip install 'holdfast[cluster]'"
 
@@ -124,7 +131,7 @@ class Runtime:
         self._models: SessionModels | None = None
         self._credentials: Credentials | None = None
         self._commands: Commands | None = None
-        self._isolation = isolation_of(self.config, self._environ)
+        self._isolation = isolation_of(self.config, self._environ, role=role)
         self._keeper: TaskKeeper | None = None
         self._tasks: TaskOperations | None = None
         self._shell: Shell | None = None
@@ -149,6 +156,8 @@ class Runtime:
             self.models.check_default()
         if self._work:
             await self._isolation.check()
+        for warning in exposures(self.config):
+            log.warning("%s", warning)
         redis_live = redis_live_of(self.config)
         sealer = self._sealer()
         store: Store = await self._open_store(sealer.name if sealer is not None else "")
@@ -672,11 +681,29 @@ async def _commands_folder_of(config: Config, store: Store) -> Path:
     """With PostgreSQL, all processes of one machine that share a database and a data directory."""
     if not config.is_postgres:
         return _commands_folder(config.database_path)
+    make_private_folder(config.data_dir)
     return config.data_dir / f"{await store.identity()}.commands"
 
 
-def isolation_of(config: Config, environ: Mapping[str, str]) -> Isolation:
+def exposures(config: Config) -> list[str]:
+    """Warnings about what others than this user can get at, though every session is in it, and the keys of a server."""
+    paths = [] if config.is_postgres else database_files(config.database_path)
+    if config.is_postgres or config.database_path.parent == config.data_dir:
+        paths = [config.data_dir, *paths]
+    try:
+        faults = [(path, fault) for path in paths if path.exists() and (fault := access_fault(path)) is not None]
+    except OSError:
+        return []  # What can't be looked at can't be opened either, and that is told with its reason.
+    return [
+        f"WARNING: {path} is not for you alone: {fault.what}. Sessions and keys are in there. Run: {fault.command}"
+        for path, fault in faults
+    ]
+
+
+def isolation_of(config: Config, environ: Mapping[str, str], *, role: Role = "program") -> Isolation:
     """What commands are confined with. Hidden are whole folders: in that of the database new files come and go."""
+    if config.refuses_commands and role in SERVING:
+        return NoCommands()
     if config.sandbox == "none":
         return Unconfined()
     hidden: tuple[Path, ...] = (config.data_dir,)

@@ -87,6 +87,8 @@ Sandbox = Literal["none", "bubblewrap"]
 
 Switch = Literal["on", "off"]
 
+CommandsWithoutSandbox = Literal["refuse", "allow"]
+
 Auth = Literal["none", "keys"]
 
 Titles = Literal["model", "words"]
@@ -133,6 +135,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What commands run inside of: `bubblewrap`, or `none`, where they can reach the database. See docs/sandbox.md."""
     sandbox_network: Switch = "on"
     """Whether commands in a sandbox have the network: `on` or `off`."""
+    commands_without_sandbox: CommandsWithoutSandbox = "refuse"
+    """With `--auth keys` and no sandbox: `refuse` commands, or `allow` them to do all that the server's user can."""
     host: str = "127.0.0.1"
     """The address that `holdfast serve` listens on."""
     port: int = 8787
@@ -248,6 +252,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_postgres(self) -> bool:
         return is_postgres(self.database)
+
+    @property
+    def refuses_commands(self) -> bool:
+        """Whether a server, or a worker, runs no commands: they would do for whoever has a key what its user can."""
+        is_for_others = self.auth == "keys" and self.sandbox == "none"
+        return is_for_others and self.commands_without_sandbox == "refuse"
 
     @property
     def database_path(self) -> Path:
@@ -627,6 +637,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="owner", option=None, default="local", read=_read_name),
     Setting(name="sandbox", option="--sandbox", default="none", read=_one_of(get_args(Sandbox))),
     Setting(name="sandbox_network", option="--sandbox-network", default="on", read=_one_of(get_args(Switch))),
+    Setting(
+        name="commands_without_sandbox",
+        option=None,
+        default="refuse",
+        read=_one_of(get_args(CommandsWithoutSandbox)),
+    ),
     Setting(name="command_environment", option=None, default="", read=_read_names),
     Setting(
         name="host",

@@ -37,7 +37,7 @@ class World(NamedTuple):
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     async with Model(WORDS) as model:
         home = ServerPlace(tmp_path_factory.mktemp("server"), model)
-        async with home.serve("--auth", "keys") as server:
+        async with home.serve("--auth", "keys", HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow") as server:
             yield World(model, home, server, await key_of(home, "ada", "admin"), await key_of(home, "ben"))
 
 

@@ -26,7 +26,10 @@ async def people(folder: Path) -> AsyncIterator[People]:
     keys = {"ada": await made_key(place, "ada", "ada"), "root": await made_key(place, "root", "root", "admin")}
     shared = str(folder / "shared")
     async with place.serve(
-        "--auth", "keys", HOLDFAST_USER_DIRECTORIES=shared, HOLDFAST_MODEL_API_KEY="a-key"
+        *("--auth", "keys"),
+        HOLDFAST_USER_DIRECTORIES=shared,
+        HOLDFAST_MODEL_API_KEY="a-key",
+        HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow",
     ) as server:
         yield People(server, keys)
 

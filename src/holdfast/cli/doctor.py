@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import pwd
-import shlex
 import sqlite3
 import stat
 import sys
@@ -22,6 +20,7 @@ from holdfast.cli.screen import wants_color
 from holdfast.cli.terminal import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
 from holdfast.config import Config
+from holdfast.store.file_access import access_fault, database_files
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.filesystem import NETWORK, kind_of
 from holdfast.store.sqlite.liveness import Liveness
@@ -87,46 +86,17 @@ async def _data_dir(config: Config) -> Finding:
     """The folder and the files in it hold every session and the key of a local server: they are for one user alone."""
     folder = config.data_dir if config.is_postgres else config.database_path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = [] if config.is_postgres else _database_files(config.database_path)
-    faults = [fault for path in (folder, *files) if (fault := _access_fault(path)) is not None]
+    files = [] if config.is_postgres else database_files(config.database_path)
+    faults = [fault for path in (folder, *files) if (fault := access_fault(path)) is not None]
     mode = stat.S_IMODE(folder.stat().st_mode)
-    found = "".join(f", {what}" for what, _ in faults)
-    advice = " && ".join(shown for _, shown in faults)
+    found = "".join(f", {fault.what}" for fault in faults)
+    advice = " && ".join(fault.command for fault in faults)
     return Finding(
         name="Folder",
         ok=not faults,
         found=f"{folder} (mode {mode:o}){found}",
         advice=f"Run: {advice}" if faults else "",
     )
-
-
-def _database_files(path: Path) -> list[Path]:
-    return [file for end in ("", "-wal", "-shm") if (file := path.with_name(path.name + end)).exists()]
-
-
-def _access_fault(path: Path) -> tuple[str, str] | None:
-    """Why this file or folder is not for this user alone, and the command that makes it so; None if it is."""
-    found, user = path.stat(), os.geteuid()
-    mode, is_folder = stat.S_IMODE(found.st_mode), path.is_dir()
-    name, wanted = ("it" if is_folder else path.name), ("u=rwx" if is_folder else "u=rw")
-    make_private = shlex.join(["chmod", f"{wanted},go=", str(path)])
-    if found.st_uid != user:
-        take = shlex.join(["sudo", "chown", str(user), str(path)])
-        return f"{name} belongs to user {_user_name(found.st_uid)}", f"{take} && {make_private}"
-    if mode & 0o022:
-        return f"others may write to {name}", make_private
-    if mode & 0o055:
-        return f"others may read {name}", make_private
-    if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)):
-        return f"{name} is not writable", make_private
-    return None
-
-
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 async def _file_system(config: Config) -> Finding:

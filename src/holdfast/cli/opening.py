@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import event_loop
-from holdfast.app import Runtime, wants_redis
+from holdfast.app import Runtime, exposures, wants_redis
 from holdfast.cli.errors import Refusal, report
 from holdfast.config import Config, load
 from holdfast.observing.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, lines
@@ -32,7 +32,7 @@ def settings(options: dict[str, object]) -> Config:
     """The settings of this process, with what is odd about them told on stderr."""
     environ = {name: value for name, value in os.environ.items() if name != DEBUG}
     config = load(options, environ)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *exposures(config)):
         print(f"holdfast: {warning}", file=sys.stderr)
     return config
 

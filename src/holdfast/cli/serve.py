@@ -132,6 +132,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> Servic
         names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
         return tuple(Offered(name=name, is_default=name == config.model) for name in names)
 
+    refused = RUN_COMMANDS if config.refuses_commands else frozenset[str]()
     return Service(
         operations=runtime.operations,
         tasks=runtime.tasks,
@@ -143,8 +144,9 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> Servic
             model_advanced=config.model_advanced,
             thinking=config.thinking,
             titles=config.titles,
-            tools=HOLDFAST_TOOLS,
+            tools=tuple(name for name in HOLDFAST_TOOLS if name not in refused),
             known_tools=runtime.tool_names,
+            refused_tools=refused,
             directory=str(Path.cwd()) if config.auth == "none" else None,
             max_body_bytes=config.max_body_bytes,
             max_import_bytes=config.max_import_bytes,
@@ -233,6 +235,10 @@ def _say_hello(config: Config, port: int, identities: Identities) -> None:
         _say(f"Open   {url}/#token={token}")
         setting = f"TOKEN=$(cat {shlex.quote(str(_token_file(config, port)))})"
     else:
+        if config.refuses_commands:
+            _say("Commands are refused, since there is no sandbox: see HOLDFAST_COMMANDS_WITHOUT_SANDBOX.")
+        elif config.sandbox == "none":
+            _say("Commands run without a sandbox: whoever has an admin's key can do all that this user can.")
         _say("Make a key with `holdfast keys create --name NAME --owner OWNER`.")
         setting = "TOKEN=hf_..."
     _say("Try    in another terminal:")

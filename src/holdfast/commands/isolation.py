@@ -1,6 +1,13 @@
 """How commands are kept apart from the rest of the machine: the seam, and the way that keeps nothing apart."""
 
-from typing import Protocol
+from typing import Final, Protocol
+
+from holdfast.commands.errors import IsolationUnavailable
+
+REFUSED: Final = (
+    "This server runs no commands: it is for everybody who has a key, and has no sandbox. Whoever runs it can start it "
+    "with --sandbox, or with HOLDFAST_COMMANDS_WITHOUT_SANDBOX=allow, and then they may do all that its user can."
+)
 
 
 class Isolation(Protocol):
@@ -32,3 +39,15 @@ class Unconfined:
 
     def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
         return ()
+
+
+class NoCommands:
+    """Starts no command at all."""
+
+    name = "none"
+
+    async def check(self) -> None:
+        return None
+
+    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+        raise IsolationUnavailable("commands_refused", REFUSED)

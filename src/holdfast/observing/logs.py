@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from typing import Final, Literal
 
@@ -102,6 +103,11 @@ class JsonLines(Lines):
 class RotatingFile(RotatingFileHandler):
     """A log that starts anew when it has become long. The one of the standard library makes every line twice, to see
     whether it still fits; here the last line of a file may be a little beyond its end."""
+
+    def _open(self) -> TextIOWrapper:
+        """For this user only, also the files that follow the first."""
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return open(descriptor, "a", encoding=self.encoding, errors=self.errors)
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
         return self.stream is not None and os.fstat(self.stream.fileno()).st_size >= self.maxBytes

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     known_tools: tuple[str, ...]
     """All that there are. A session with any other could be run by nobody."""
+    refused_tools: frozenset[str] = frozenset()
+    """Of those, what this server does not run, whoever asks."""
     directory: str | None = None
     """Where a session works unless its maker says otherwise."""
     max_body_bytes: int = 1_000_000

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.commands.isolation import REFUSED
 from holdfast.events.ids import Key, Position, SessionId, TurnId, random_id
 from holdfast.events.session import ClientTool, Mode, Provider, SettingsChanged
 from holdfast.live.live import Delta
@@ -17,6 +18,7 @@ from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
 from holdfast.server.errors import Invalid
 from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
+from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.message_options import Thinking, Tier, budget, model_of_tier
 from holdfast.server.http.messages import MessageView, page_of, starts_before
@@ -245,6 +247,8 @@ class Sessions:
         for name in wanted.tools or ():
             if name not in settings.known_tools:
                 raise Invalid("tool_unknown", f"There is no tool {name} here.")
+            if name in settings.refused_tools:
+                raise ApiError(403, "commands_refused", REFUSED)
         if wanted.parent is not None:
             await self._operations.session(Key(identity.owner, SessionId(wanted.parent)))
         directory = settings.directory

@@ -25,6 +25,7 @@ from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import Call as ToolCall
 from holdfast.session.state import OpenRequest, State
+from holdfast.store.file_access import make_private_folder
 from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Row
 
@@ -268,7 +269,7 @@ async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider
 
 def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:
     folder = call.service.folder(row.key)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     return {
         "sessionId": row.key.session,
         "nativeSessionId": row.key.session,
