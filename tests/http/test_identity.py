@@ -5,15 +5,11 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
 
 import httpx
 import msgspec
 import pytest
 
-from holdfast.server.http.app import api_routes
-from holdfast.server.http.endpoint import EndpointRoute
-from holdfast.server.http.service import Service
 from tests.http.world import Client, Place, Server, code_of, patience
 
 
@@ -222,58 +218,3 @@ async def test_fault_57_a_key_is_kept_as_a_digest_only(tmp_path: Path) -> None:
     key = await made_key(place, "ada", "ada")
     secret = secret_of(key).encode()
     assert not any(secret in path.read_bytes() for path in place.data.rglob("*") if path.is_file())
-
-
-# Fault 56
-
-
-def addresses() -> list[tuple[str, str]]:
-    """Every method and address that names a session."""
-    routes = api_routes(cast(Service, Nothing()))
-    endpoints = [endpoint for route in routes if isinstance(route, EndpointRoute) for endpoint in route.endpoints]
-    return [(found.method, found.path) for found in endpoints if "{session_id}" in found.path]
-
-
-class Nothing:
-    """Stands for a service whose routes are only looked at."""
-
-    def __getattr__(self, name: str) -> Any:
-        return Nothing()
-
-
-BODIES: dict[str, object] = {
-    "/v1/sessions/{session_id}/requests/{request_id}": {"decision": "approve"},
-    "/v1/sessions/{session_id}/queue": {"message_ids": []},
-    "/v1/sessions/{session_id}/queue/{message_id}": {"text": "x"},
-    "/v1/sessions/{session_id}/rewind": {"to": 1},
-    "/v1/sessions/{session_id}/stream": {"text": "x"},
-    "/v1/sessions/{session_id}/messages": {"text": "x"},
-    "/v1/sessions/{session_id}/seen": {"position": 1},
-}
-"""What is right to send, so that nothing but the session can be wrong."""
-
-
-@pytest.mark.parametrize(("method", "path"), addresses())
-async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one(
-    people: People, method: str, path: str
-) -> None:
-    async with people.client("ada") as ada:
-        session = await ada.make(title="Private")
-        for name in ("bob", "root"):
-            async with people.client(name) as other:
-                answers = []
-                for named in (session, "missing"):
-                    address = re.sub(r"{\w+}", "x", path.replace("{session_id}", named))
-                    response = await other.request(method, address, json=BODIES.get(path))
-                    answers.append((response.status_code, response.text.replace(named, "SESSION")))
-                assert answers[0] == answers[1]
-                assert answers[0][0] == (204 if path.startswith("/v1/chat/{session_id}/stream") else 404) or (
-                    path == "/v1/chat/{session_id}" and '"messages":[]' in answers[0][1]
-                )
-        assert (await ada.get(f"/v1/sessions/{session}")).json()["session"]["title"] == "Private"
-
-
-def test_fault_56_the_addresses_are_all_looked_at() -> None:
-    assert ("GET", "/v1/sessions/{session_id}") in addresses()
-    assert ("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}") in addresses()
-    assert len(addresses()) > 20

@@ -70,9 +70,9 @@ async def test_fault_60_two_hosts_in_one_request_are_refused(server: Server) -> 
     writer.close()
 
 
-async def test_an_origin_and_a_host_that_were_allowed_may_ask(place: Place) -> None:
+async def test_an_origin_and_a_host_that_were_allowed_may_ask(own_place: Place) -> None:
     async with (
-        place.serve(HOLDFAST_ALLOWED_ORIGINS="https://app.example", HOLDFAST_ALLOWED_HOSTS="api.example") as server,
+        own_place.serve(HOLDFAST_ALLOWED_ORIGINS="https://app.example", HOLDFAST_ALLOWED_HOSTS="api.example") as server,
         server.client() as client,
     ):
         headers = {"origin": "https://app.example", "host": "api.example"}

@@ -1,0 +1,347 @@
+"""Every route of the server, tried by everybody who must not get through, and by those who may, but not for this.
+
+The routes come from the server's own table, so that a new one fails here until it says what it is. A foreign thing is
+answered exactly like a missing one: the same status, the same headers, the same body.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import httpx
+import msgspec
+import pytest
+
+from holdfast.server.http.app import api_routes
+from holdfast.server.http.endpoint import EndpointRoute
+from holdfast.server.http.identity import Role
+from holdfast.server.http.keys import KeyRing
+from holdfast.server.http.openapi import openapi_route
+from holdfast.server.http.service import Service
+from holdfast.store.clock import SystemClock
+from holdfast.store.sqlite.store import SqliteStore
+from tests.http.test_identity import People, secret_of
+from tests.http.world import Client, Model, Place, code_of, patience
+
+S = "/v1/sessions/{session_id}"
+
+
+class Entry(NamedTuple):
+    """What a route takes so that nothing but who asks can be wrong, and whom it is for."""
+
+    body: Any = None
+    query: str = ""
+    is_public: bool = False
+    admins_only: bool = False
+    missing: int = 404
+    """The status for a session that is not there."""
+
+
+TEXT = {"text": "Hi"}
+ENTRIES = {
+    ("GET", "/"): Entry(is_public=True),
+    ("GET", "/assets/{name}"): Entry(is_public=True),
+    ("GET", "/healthz"): Entry(is_public=True),
+    ("GET", "/readyz"): Entry(is_public=True),
+    ("GET", "/v1/openapi.json"): Entry(is_public=True),
+    ("GET", "/metrics"): Entry(admins_only=True),
+    ("GET", "/v1/models"): Entry(),
+    ("GET", "/v1/overview"): Entry(),
+    ("GET", "/v1/tasks"): Entry(),
+    ("GET", "/v1/sessions"): Entry(),
+    ("POST", "/v1/sessions"): Entry({}),
+    ("POST", "/v1/sessions/import"): Entry({"format": "none"}),
+    ("POST", "/v1/chat"): Entry({"id": "made-in-the-matrix", **TEXT}),
+    ("GET", "/v1/chat/{session_id}"): Entry(missing=200),
+    ("GET", "/v1/chat/{session_id}/stream"): Entry(missing=204),
+    ("GET", S): Entry(),
+    ("PATCH", S): Entry({"title": "Taken over"}),
+    ("DELETE", S): Entry(),
+    ("GET", f"{S}/activity"): Entry(),
+    ("POST", f"{S}/cancel"): Entry({}),
+    ("GET", f"{S}/events"): Entry(),
+    ("GET", f"{S}/export"): Entry(),
+    ("POST", f"{S}/fork"): Entry({}),
+    ("POST", f"{S}/messages"): Entry(TEXT),
+    ("GET", f"{S}/messages/{{message_id}}"): Entry(),
+    ("GET", f"{S}/queue"): Entry(),
+    ("PATCH", f"{S}/queue"): Entry({"message_ids": ["{message_id}"]}),
+    ("PATCH", f"{S}/queue/{{message_id}}"): Entry(TEXT),
+    ("DELETE", f"{S}/queue/{{message_id}}"): Entry(),
+    ("GET", f"{S}/requests"): Entry(),
+    ("POST", f"{S}/requests/{{request_id}}"): Entry({"decision": "approve"}),
+    ("POST", f"{S}/rewind"): Entry({"to": 1}),
+    ("POST", f"{S}/seen"): Entry({"position": 1}),
+    ("GET", f"{S}/stream"): Entry(),
+    ("POST", f"{S}/stream"): Entry(TEXT),
+    ("GET", f"{S}/tasks"): Entry(),
+    ("GET", f"{S}/tasks/{{task_id}}"): Entry(),
+    ("DELETE", f"{S}/tasks/{{task_id}}"): Entry(),
+    ("POST", f"{S}/tasks/{{task_id}}/background"): Entry(),
+    ("GET", f"{S}/tasks/{{task_id}}/output"): Entry(),
+}
+
+
+class Nothing:
+    """Stands for a service whose routes are only looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Nothing()
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every method at every address, as the server has them."""
+    found = api_routes(cast(Service, Nothing()))
+    table = [*found, openapi_route(found)]
+    assert all(isinstance(route, EndpointRoute) for route in table)
+    return [(each.method, each.path) for route in table for each in cast(EndpointRoute, route).endpoints]
+
+
+ROUTES = routes()
+CLOSED = [route for route in ROUTES if route in ENTRIES and not ENTRIES[route].is_public]
+NAMING = [route for route in CLOSED if "{session_id}" in route[1]]
+NESTED = [route for route in NAMING if re.search(r"{(request|message|task)_id}", route[1])]
+LISTS = [route for route in CLOSED if "{" not in route[1] and route[0] == "GET"]
+
+
+def test_every_route_of_the_server_is_in_the_matrix() -> None:
+    assert set(ENTRIES) == set(ROUTES), "a new route says here whom it is for"
+    assert len(ROUTES) == len(set(ROUTES))
+
+
+class World(NamedTuple):
+    """A server with all that one person may have in it, and everybody else."""
+
+    people: People
+    ids: dict[str, str]
+    """Of what is Ada's."""
+
+    def address(self, path: str, **instead: str) -> str:
+        return path.format(**{"name": "page.js", **self.ids, **instead})
+
+    def body(self, route: tuple[str, str], **instead: str) -> Any:
+        text = msgspec.json.encode(ENTRIES[route].body).decode()
+        for name, found in {**self.ids, **instead}.items():
+            text = text.replace(f"{{{name}}}", found)
+        return msgspec.json.decode(text)
+
+    async def ask(self, client: Client, route: tuple[str, str], **instead: str) -> httpx.Response:
+        body = self.body(route, **instead)
+        more = {} if body is None else {"json": body}
+        return await client.request(route[0], self.address(route[1], **instead), **more)
+
+    async def seen(self) -> Any:
+        """All of Ada's, as Ada sees it."""
+        async with self.people.client("ada") as ada:
+            session = self.ids["session_id"]
+            paths = ("/events?limit=1000", "/queue", "/requests")
+            whole = [(await ada.get(f"/v1/sessions/{session}{path}")).json() for path in paths]
+            tasks = (await ada.get(f"/v1/sessions/{session}/tasks")).json()["tasks"]
+            whole.append([(task["id"], task["status"]) for task in tasks])
+            return whole, sorted(found["id"] for found in (await ada.get("/v1/sessions")).json()["sessions"])
+
+
+@pytest.fixture(scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory, model: Model) -> AsyncIterator[World]:
+    place = Place(tmp_path_factory.mktemp("matrix"), model)
+    os.mkfifo(place.work / "pipe")
+    keys = await keys_at(place)
+    async with (
+        place.serve("--auth", "keys", HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow") as server,
+        server.client(keys["ada"]) as ada,
+    ):
+        async with patience():
+            ids = await belongings(ada, place.work)
+        yield World(People(server, keys), ids)
+        await ada.delete(f"/v1/sessions/{ids['session_id']}/tasks/{ids['task_id']}")
+
+
+PEOPLE: dict[str, tuple[str, Role]] = {
+    "ada": ("ada", "admin"),
+    "bob": ("bob", "user"),
+    "root": ("root", "admin"),
+    "gone": ("ada", "admin"),
+}
+
+
+async def keys_at(place: Place) -> dict[str, str]:
+    """A key for each of them; one of Ada's is revoked."""
+    place.data.mkdir(mode=0o700)
+    store = await SqliteStore.open(place.data / "holdfast.db", node="here")
+    ring = KeyRing(store, SystemClock())
+    made = {name: await ring.create(name=name, owner=owner, role=role) for name, (owner, role) in PEOPLE.items()}
+    await ring.revoke(made["gone"].row.key_id)
+    await store.close()
+    return {name: found.key for name, found in made.items()}
+
+
+async def belongings(ada: Client, work: Path) -> dict[str, str]:
+    """A session with a task that runs, a request that is open, and a message that waits."""
+    session = await ada.make(id="diary-of-ada", title="Private", working_directory=str(work), allow=["shell"])
+    path = f"/v1/sessions/{session}"
+    await ada.say(session, "start it")
+    await ada.say(session, "write a note")
+    sent = await ada.post(f"{path}/messages", json={"text": "later", "delivery": "enqueue"})
+    (request,) = (await ada.get(f"{path}/requests")).json()["requests"]
+    (task,) = (await ada.get(f"{path}/tasks")).json()["tasks"]
+    return {
+        "session_id": session,
+        "request_id": request["id"],
+        "task_id": task["id"],
+        "message_id": sent.json()["message_id"],
+    }
+
+
+def bearers(people: People) -> dict[str, dict[str, str]]:
+    """What strangers show, and it is nobody's."""
+    good = people.keys["ada"]
+    return {
+        "nothing": {},
+        "a known id and another secret": {"authorization": f"Bearer {good[:-1]}{'A' if good[-1] != 'A' else 'B'}"},
+        "an unknown id and a good secret": {"authorization": f"Bearer hf_000000000000_{secret_of(good)}"},
+        "a revoked one": {"authorization": f"Bearer {people.keys['gone']}"},
+        "another scheme": {"authorization": f"Basic {good}"},
+        "a cookie": {"cookie": f"token={good}; authorization=Bearer {good}"},
+    }
+
+
+@pytest.mark.parametrize("route", CLOSED, ids=" ".join)
+async def test_nobody_gets_through_without_a_key_that_is_valid(world: World, route: tuple[str, str]) -> None:
+    before, answers = await world.seen(), {}
+    async with world.people.server.client("") as stranger:
+        for shown, headers in bearers(world.people).items():
+            stranger.headers = httpx.Headers(headers)
+            for named in ({}, {"session_id": "diary-of-eve"}):
+                answers[shown, *named] = plain(await world.ask(stranger, route, **named))
+        stranger.headers = httpx.Headers()
+        asked = await stranger.request(route[0], f"{world.address(route[1])}?token={world.people.keys['ada']}")
+        answers["a query", ""] = plain(asked)
+    (answer,) = set(answers.values())
+    assert (answer.status, answer.header("www-authenticate")) == (401, "Bearer")
+    assert await world.seen() == before
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route in ENTRIES], ids=" ".join)
+async def test_a_page_of_another_origin_and_a_name_made_to_point_here_get_nothing(
+    world: World, route: tuple[str, str]
+) -> None:
+    before = await world.seen()
+    async with world.people.client("ada") as ada:
+        port = world.people.server.port
+        for headers, code in (
+            ({"origin": "https://evil.example"}, "origin_not_allowed"),
+            ({"origin": "null"}, "origin_not_allowed"),
+            ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, "origin_not_allowed"),
+            ({"host": f"rebound.example:{port}", "origin": f"http://rebound.example:{port}"}, "host_not_allowed"),
+        ):
+            body = world.body(route)
+            more = {} if body is None else {"json": body}
+            refused = await ada.request(route[0], world.address(route[1]), headers=headers, **more)
+            assert (refused.status_code, code_of(refused)) == (403, code)
+            assert not [name for name in refused.headers if name.startswith("access-control-")]
+    assert await world.seen() == before
+
+
+class Plain(NamedTuple):
+    """An answer without what differs between any two."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: str
+
+    def header(self, name: str) -> str:
+        return dict(self.headers)[name]
+
+
+def plain(response: httpx.Response, *names: str) -> Plain:
+    text = response.text
+    for name in names:
+        text = text.replace(name, "IT")
+    headers = sorted(found for found in response.headers.items() if found[0] not in ("date", "x-request-id"))
+    return Plain(response.status_code, tuple(headers), text)
+
+
+def like(found: str) -> str:
+    """An id that is nobody's, as long as that one."""
+    return found[:-1] + ("0" if found[-1] != "0" else "1")
+
+
+@pytest.mark.parametrize("who", ["bob", "root"])
+@pytest.mark.parametrize("route", NAMING, ids=" ".join)
+async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one(
+    world: World, route: tuple[str, str], who: str
+) -> None:
+    before = await world.seen()
+    session = world.ids["session_id"]
+    async with world.people.client(who) as other:
+        foreign = plain(await world.ask(other, route), session)
+        missing = plain(await world.ask(other, route, session_id=like(session)), like(session))
+    assert foreign == missing
+    assert foreign.status == ENTRIES[route].missing
+    assert await world.seen() == before
+
+
+@pytest.mark.parametrize("route", NESTED, ids=" ".join)
+async def test_a_foreign_request_message_or_task_is_missing_in_one_s_own_session(
+    world: World, route: tuple[str, str]
+) -> None:
+    before = await world.seen()
+    (name,) = re.findall(r"{((?:request|message|task)_id)}", route[1])
+    theirs = world.ids[name]
+    async with world.people.client("bob") as bob:
+        own = await bob.make()
+        foreign = plain(await world.ask(bob, route, session_id=own), theirs)
+        missing = plain(await world.ask(bob, route, session_id=own, **{name: like(theirs)}), like(theirs))
+    assert foreign == missing
+    assert foreign.status in (404, 409)
+    assert await world.seen() == before
+
+
+@pytest.mark.parametrize("who", ["bob", "root"])
+@pytest.mark.parametrize("route", LISTS, ids=" ".join)
+async def test_no_list_has_anything_of_anybody_else(world: World, route: tuple[str, str], who: str) -> None:
+    async with world.people.client("ada") as ada, world.people.client(who) as other:
+        cursor = (await ada.get("/v1/sessions", params={"limit": 1})).json().get("next")
+        for query in ("", f"?cursor={cursor}" if cursor and route[1] == "/v1/sessions" else ""):
+            text = (await other.get(route[1] + query)).text
+            assert not [found for found in (*world.ids.values(), "Private") if found in text]
+
+
+@pytest.mark.parametrize("who", ["bob", "root"])
+async def test_a_foreign_parent_is_a_missing_one(world: World, who: str) -> None:
+    session = world.ids["session_id"]
+    async with world.people.client(who) as other:
+        answers = [
+            plain(await other.post("/v1/sessions", json={"parent": named}), named) for named in (session, like(session))
+        ]
+    assert answers[0] == answers[1]
+    assert answers[0].status == 404
+
+
+@pytest.mark.parametrize("route", CLOSED, ids=" ".join)
+async def test_what_is_for_admins_alone_is_refused_to_users_and_nothing_else_is(
+    world: World, route: tuple[str, str]
+) -> None:
+    async with world.people.client("bob") as bob, world.people.client("root") as root:
+        for client, is_admin in ((bob, False), (root, True)):
+            own = await client.make()
+            named = {name: like(found) for name, found in world.ids.items()} | {"session_id": own}
+            async with patience():
+                answer = await world.ask(client, route, **named)
+            is_refused = ENTRIES[route].admins_only and not is_admin
+            assert (answer.status_code == 403) == is_refused, answer.text
+            assert answer.status_code < 500
+            if is_refused:
+                assert code_of(answer) == "admins_only"
+
+
+async def test_what_the_matrix_protects_is_there(world: World) -> None:
+    """The ids are good ones: their owner gets what is behind each of them."""
+    async with world.people.client("ada") as ada:
+        for path in (S, f"{S}/messages/{{message_id}}", f"{S}/tasks/{{task_id}}", f"{S}/tasks/{{task_id}}/output"):
+            assert (await ada.get(world.address(path))).status_code == 200
+        answers = await asyncio.gather(*(ada.get(world.address(f"{S}/{what}")) for what in ("requests", "queue")))
+        assert [world.ids["request_id"] in answers[0].text, world.ids["message_id"] in answers[1].text] == [True, True]
