@@ -579,6 +579,11 @@ class Store(Protocol):
         """False: there is none, or it was revoked before."""
         ...
 
+    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
+        """The key that has both, unless it was revoked. One that has only the id is looked for as long as one that is
+        not there at all."""
+        ...
+
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         """All of them, revoked ones too, the oldest first; or the one of that id."""
         ...

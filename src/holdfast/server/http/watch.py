@@ -16,7 +16,7 @@ from holdfast.store.clock import Clock
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
-"""How long it takes at most, beside the time that a key is trusted without another look."""
+"""How long a request outlives its key at the most."""
 
 
 class Watch:

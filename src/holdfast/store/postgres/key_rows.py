@@ -17,6 +17,11 @@ async def revoke(db: Link, key_id: str, now: int) -> tuple[bool, str | None]:
     return revoked, "key" if revoked else None
 
 
+async def valid(db: Link, key_id: str, digest: bytes) -> KeyRow | None:
+    found = await db.row("valid_key", key_id, digest)
+    return None if found is None else _row(found)
+
+
 async def read(db: Link, key_id: str | None) -> tuple[KeyRow, ...]:
     return tuple(_row(found) for found in await db.rows("keys", key_id))
 

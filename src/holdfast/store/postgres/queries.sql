@@ -921,6 +921,10 @@ INSERT INTO holdfast.api_key (id, name, owner, role, digest, created_at) VALUES 
 -- name: revoke_key
 UPDATE holdfast.api_key SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL;
 
+-- name: valid_key
+SELECT id, name, owner, role, digest, created_at, revoked_at
+  FROM holdfast.api_key WHERE id = $1 AND digest = $2 AND revoked_at IS NULL;
+
 -- name: keys
 SELECT id, name, owner, role, digest, created_at, revoked_at
   FROM holdfast.api_key WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id;

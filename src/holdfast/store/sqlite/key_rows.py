@@ -18,6 +18,11 @@ def revoke(db: sqlite3.Connection, key_id: str, now: int) -> tuple[bool, str | N
     return revoked, "key" if revoked else None
 
 
+def valid(db: sqlite3.Connection, key_id: str, digest: bytes) -> KeyRow | None:
+    found = db.execute(SQL["valid_key"], (key_id, digest)).fetchone()
+    return None if found is None else _row(found)
+
+
 def read(db: sqlite3.Connection, key_id: str | None) -> tuple[KeyRow, ...]:
     return tuple(_row(found) for found in db.execute(SQL["keys"], (key_id,)))
 

@@ -802,6 +802,10 @@ INSERT INTO api_key (id, name, owner, role, digest, created_at) VALUES (?1, ?2, 
 -- name: revoke_key
 UPDATE api_key SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL;
 
+-- name: valid_key
+SELECT id, name, owner, role, digest, created_at, revoked_at
+  FROM api_key WHERE id = ?1 AND digest = ?2 AND revoked_at IS NULL;
+
 -- name: keys
 SELECT id, name, owner, role, digest, created_at, revoked_at
   FROM api_key WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at, id;

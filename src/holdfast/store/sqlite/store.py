@@ -430,6 +430,9 @@ class SqliteStore:
         now = self._clock.now_ms()
         return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now))
 
+    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
+        return await self._read(lambda db: key_rows.valid(db, key_id, digest))
+
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         return await self._read(lambda db: key_rows.read(db, key_id))
 

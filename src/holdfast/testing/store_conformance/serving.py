@@ -19,6 +19,16 @@ class ServingConformance:
         assert await there.keys("two") == (PHONE,)
         assert await there.keys("three") == ()
 
+    async def test_a_key_is_valid_with_its_digest_until_it_is_revoked(self, store: Store) -> None:
+        await store.add_key(LAPTOP)
+        await store.add_key(PHONE)
+        assert await store.valid_key("one", LAPTOP.digest) == LAPTOP
+        assert await store.valid_key("one", PHONE.digest) is None
+        assert await store.valid_key("three", LAPTOP.digest) is None
+        await store.revoke_key("one")
+        assert await store.valid_key("one", LAPTOP.digest) is None
+        assert await store.valid_key("two", PHONE.digest) == PHONE
+
     async def test_a_key_is_revoked_once_and_stays_to_be_seen(self, store: Store) -> None:
         await store.add_key(LAPTOP)
         assert await store.revoke_key("one")

@@ -409,6 +409,14 @@ class MemoryStore:
 
         return await self._write("revoke_key", write)
 
+    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
+        def read() -> KeyRow | None:
+            found = self._db.api_keys.get(key_id)
+            is_valid = found is not None and found.digest == digest and found.revoked_at is None
+            return found if is_valid else None
+
+        return await self._read("valid_key", read)
+
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         def read() -> tuple[KeyRow, ...]:
             found = [row for row in self._db.api_keys.values() if key_id in (None, row.key_id)]
