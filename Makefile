@@ -8,7 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready-to-run
 TEST_READY := $(VENV)/.ready-to-test
-PIP_INSTALL := $(BIN)/python -m pip install -qq --no-input --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --no-input --disable-pip-version-check
+# Groups of constraints.txt, as a regular expression, into a file for pip. What has another hash than it says is refused.
+PINS_OF = awk '/^\# == /{on = $$3 ~ /^($(1))$$/} on' constraints.txt
 
 # Someone's own settings must not decide whether the tests pass.
 HOLDFAST_SET := $(sort $(filter HOLDFAST_%,$(.VARIABLES)))
@@ -125,15 +127,16 @@ if ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>
 fi
 endef
 
-# Hatchling first, at its pinned version; then nothing needs an isolated build, which would ignore the pins.
+# What builds Holdfast is pinned as well; then nothing needs an isolated build, which would ignore the pins.
 $(RUN_READY): pyproject.toml constraints.txt
 	@if [ -e $@ ]; then echo "Updating $(VENV) …"; else echo "Setting up $(VENV) (once, about a minute) …"; fi
 	@$(MAKE_VENV)
-	@$(PIP_INSTALL) hatchling editables
-	@$(PIP_INSTALL) --no-build-isolation -e .
+	@$(call PINS_OF,run|build) > $(VENV)/pins.txt
+	@$(PIP_INSTALL) --require-hashes -r $(VENV)/pins.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(TEST_READY): $(RUN_READY)
 	@echo "Adding what the tests need to $(VENV) …"
-	@$(PIP_INSTALL) --no-build-isolation -e '.[test]'
+	@$(PIP_INSTALL) --require-hashes -r constraints.txt
 	@touch $@

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -36,15 +37,52 @@ def test_the_configuration_page_is_the_one_that_the_code_prints() -> None:
     assert output_of(sys.executable, "-m", "holdfast.config") == page, "run `make docs`"
 
 
-def test_every_requirement_is_pinned() -> None:
-    """The pins are exact, and name no place to get them from."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
-    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in pins}
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    required = re.findall(r'^ *"([A-Za-z0-9_.-]+)>=', pyproject, re.MULTILINE)
-    assert {re.sub(r"[-_.]+", "-", name).lower() for name in required} - pinned == set()
+PIN = re.compile(r'(?P<name>[A-Za-z0-9._-]+)==[0-9][0-9a-z.]*(?: ; python_full_version < "[0-9.]+")?')
+
+
+def pins() -> dict[str, dict[str, int]]:
+    """The groups of pins, each with how many hashes every pin has."""
+    groups: dict[str, dict[str, int]] = {}
+    for block in (ROOT / "constraints.txt").read_text(encoding="utf-8").split("\n# == ")[1:]:
+        title, _, rest = block.partition("\n")
+        found = groups.setdefault(title.split(" :")[0], {})
+        for line in filter(None, rest.replace(" \\\n    ", "\t").splitlines()):
+            pin, *hashes = line.split("\t")
+            named = PIN.fullmatch(pin)
+            assert named is not None, pin
+            assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", each) for each in hashes), pin
+            found[re.sub(r"[-_.]+", "-", named["name"]).lower()] = len(set(hashes))
+    return groups
+
+
+def required(*words: str) -> set[str]:
+    return {re.sub(r"[-_.]+", "-", re.split("[<>=]", word)[0]).lower() for word in words}
+
+
+def test_every_requirement_is_pinned_with_hashes() -> None:
+    """The pins are exact, name no place to get them from, and each has the hashes of its files."""
+    groups = pins()
+    assert list(groups) == ["run", "extras", "build", "test"]
+    everything = [name for found in groups.values() for name in found]
+    assert len(everything) == len(set(everything))
+    assert [name for found in groups.values() for name, hashes in found.items() if not hashes] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    run = set(groups["run"])
+    assert required(*project["project"]["dependencies"]) <= run
+    for name in ("secrets", "cluster", "otel"):
+        assert required(*extras[name]) <= run | set(groups["extras"])
+    assert required(*project["build-system"]["requires"]) <= set(groups["build"])
+    assert required(*extras["test"]) <= set(everything)
+
+
+def test_whatever_is_installed_here_has_one_of_the_hashes(tmp_path: Path) -> None:
+    """As pip sees it: the pins are complete, so that nothing is fetched that has none."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    run = tmp_path / "pins.txt"
+    run.write_text(text.partition("# == run")[2].partition("# == extras")[0].partition("\n")[2])
+    install = ["install", "--quiet", "--disable-pip-version-check", "--dry-run", "--no-index", "--require-hashes"]
+    output_of(sys.executable, "-m", "pip", *install, "-r", run)
 
 
 def test_importing_the_package_does_not_load_what_only_some_commands_use() -> None:
