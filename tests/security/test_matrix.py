@@ -24,6 +24,7 @@ from holdfast.server.http.service import Service
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from tests.http.test_identity import People, secret_of
+from tests.http.test_requests import answered, asked
 from tests.http.world import Client, Model, Place, code_of, patience
 
 S = "/v1/sessions/{session_id}"
@@ -48,8 +49,11 @@ ENTRIES = {
     ("GET", "/readyz"): Entry(is_public=True),
     ("GET", "/v1/openapi.json"): Entry(is_public=True),
     ("GET", "/metrics"): Entry(admins_only=True),
+    ("GET", "/v1/identity"): Entry(),
     ("GET", "/v1/models"): Entry(),
     ("GET", "/v1/overview"): Entry(),
+    ("GET", "/v1/permissions"): Entry(),
+    ("DELETE", "/v1/permissions/{permission_id}"): Entry(),
     ("GET", "/v1/tasks"): Entry(),
     ("GET", "/v1/sessions"): Entry(),
     ("POST", "/v1/sessions"): Entry({}),
@@ -67,6 +71,8 @@ ENTRIES = {
     ("POST", f"{S}/fork"): Entry({}),
     ("POST", f"{S}/messages"): Entry(TEXT),
     ("GET", f"{S}/messages/{{message_id}}"): Entry(),
+    ("GET", f"{S}/permissions"): Entry(),
+    ("DELETE", f"{S}/permissions/{{permission_id}}"): Entry(),
     ("GET", f"{S}/queue"): Entry(),
     ("PATCH", f"{S}/queue"): Entry({"message_ids": ["{message_id}"]}),
     ("PATCH", f"{S}/queue/{{message_id}}"): Entry(TEXT),
@@ -103,7 +109,7 @@ def routes() -> list[tuple[str, str]]:
 ROUTES = routes()
 CLOSED = [route for route in ROUTES if route in ENTRIES and not ENTRIES[route].is_public]
 NAMING = [route for route in CLOSED if "{session_id}" in route[1]]
-NESTED = [route for route in NAMING if re.search(r"{(request|message|task)_id}", route[1])]
+NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission)_id}", route[1])]
 LISTS = [route for route in CLOSED if "{" not in route[1] and route[0] == "GET"]
 
 
@@ -141,6 +147,7 @@ class World(NamedTuple):
             whole = [(await ada.get(f"/v1/sessions/{session}{path}")).json() for path in paths]
             tasks = (await ada.get(f"/v1/sessions/{session}/tasks")).json()["tasks"]
             whole.append([(task["id"], task["status"]) for task in tasks])
+            whole.append((await ada.get("/v1/permissions")).json())
             return whole, sorted(found["id"] for found in (await ada.get("/v1/sessions")).json()["sessions"])
 
 
@@ -179,7 +186,8 @@ async def keys_at(place: Place) -> dict[str, str]:
 
 
 async def belongings(ada: Client, work: Path) -> dict[str, str]:
-    """A session with a task that runs, a request that is open, and a message that waits."""
+    """A session with a task that runs, a request that is open and a message that waits; and something that is allowed
+    for always elsewhere."""
     session = await ada.make(id="diary-of-ada", title="Private", working_directory=str(work), allow=["shell"])
     path = f"/v1/sessions/{session}"
     await ada.say(session, "start it")
@@ -187,11 +195,16 @@ async def belongings(ada: Client, work: Path) -> dict[str, str]:
     sent = await ada.post(f"{path}/messages", json={"text": "later", "delivery": "enqueue"})
     (request,) = (await ada.get(f"{path}/requests")).json()["requests"]
     (task,) = (await ada.get(f"{path}/tasks")).json()["tasks"]
+    (work / "elsewhere").mkdir()
+    other, asked_there = await asked(ada, "write a note", working_directory=str(work / "elsewhere"))
+    assert (await answered(ada, other, asked_there, decision="approve_always")).status_code == 200
+    (permission,) = (await ada.get("/v1/permissions")).json()["permissions"]
     return {
         "session_id": session,
         "request_id": request["id"],
         "task_id": task["id"],
         "message_id": sent.json()["message_id"],
+        "permission_id": permission["id"],
     }
 
 
@@ -285,11 +298,11 @@ async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one
 
 
 @pytest.mark.parametrize("route", NESTED, ids=" ".join)
-async def test_a_foreign_request_message_or_task_is_missing_in_one_s_own_session(
+async def test_a_foreign_request_message_task_or_permission_is_missing_among_one_s_own(
     world: World, route: tuple[str, str]
 ) -> None:
     before = await world.seen()
-    (name,) = re.findall(r"{((?:request|message|task)_id)}", route[1])
+    (name,) = re.findall(r"{((?:request|message|task|permission)_id)}", route[1])
     theirs = world.ids[name]
     async with world.people.client("bob") as bob:
         own = await bob.make()
