@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 IMPORT_BYTES = 15_900_000
-IMPORT_EVENTS = 19_990
+IMPORT_EVENTS = 9_990
 EVENT_BYTES = 3_990_000
 BODY_BYTES = 990_000
 RESULT_BYTES = 13_900_000
@@ -113,12 +113,12 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
         logged("assistant.turn_start", turnId="t", step=1, messageId="m"),
         logged("assistant.turn_end", turnId="t", step=1),
     )
-    calls = [{"type": "tool_call", "toolCallId": f"c{n}", "name": "x", "arguments": "{}"} for n in range(1_900)]
+    calls = [{"type": "tool_call", "toolCallId": f"c{n}", "name": "x", "arguments": "{}"} for n in range(1_600)]
     answered = logged("assistant.message", messageId="m", blocks=calls)
-    results = [logged("tool.execution_complete", toolCallId=f"c{n}", success=True, content="x") for n in range(1_900)]
+    results = [logged("tool.execution_complete", toolCallId=f"c{n}", success=True, content="x") for n in range(1_600)]
     yield "calls of one answer", [START, begun, said, stepped, answered, *results]
     yield "open calls", [START, begun, said, stepped, answered]
-    steps = [stepped, answered, *results, step] * (IMPORT_EVENTS // 1_910)
+    steps = [stepped, answered, *results, step] * (IMPORT_EVENTS // 1_610)
     yield "calls of many answers", [START, begun, said, *steps]
     one = msgspec.json.encode(START)
     yield "values", b"[" + one + b"," + b"[]," * (IMPORT_BYTES // 3 - 200) + b"0]"

@@ -162,7 +162,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     have bounds of their own."""
     max_import_bytes: int = 16_000_000
     """A session that is imported over HTTP. On the server's machine `holdfast sessions import` takes larger ones."""
-    max_import_events: int = 20_000
+    max_import_events: int = 10_000
     """The events that such a session may have."""
     follow_ups_per_minute: int = 30
     """Messages that one owner may send into running turns; the next is refused before it is stored."""

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session works unless its maker says otherwise."""
     max_body_bytes: int = 1_000_000
     max_import_bytes: int = 16_000_000
-    max_import_events: int = 20_000
+    max_import_events: int = 10_000
     follow_ups_per_minute: int = 30
     streams_per_owner: int = 1_000
     replay_seconds: float = 60.0
