@@ -260,11 +260,13 @@ def test_a_server_listens_where_it_is_told_to() -> None:
 
 def test_lists_have_commas_between_their_words() -> None:
     environ = HOME | {
-        "HOLDFAST_USER_DIRECTORIES": "~/a, /b",
+        "HOLDFAST_USER_DIRECTORIES": "~/a, /b/{owner}, shared:~/c",
         "HOLDFAST_ALLOWED_ORIGINS": "https://a.example,http://b:1",
     }
     config = load({}, environ)
-    assert config.user_directories == ("/home/ada/a", "/b")
+    assert config.user_directories == ("/home/ada/a", "/b/{owner}", "shared:/home/ada/c")
+    for folders in ("/a/{owner}/{owner}", "shared:/a/{owner}"):
+        assert refusal({}, {"HOLDFAST_USER_DIRECTORIES": folders}).setting == "HOLDFAST_USER_DIRECTORIES"
     assert config.allowed_origins == ("https://a.example", "http://b:1")
     for origin in ("a.example", "https://a.example/", "https://", "*", "null", "HTTPS://a.example"):
         assert refusal({}, {"HOLDFAST_ALLOWED_ORIGINS": origin}).setting == "HOLDFAST_ALLOWED_ORIGINS"

@@ -66,6 +66,7 @@ from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
+from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
 from holdfast.workers.worker import Pace, Worker
 
@@ -132,6 +133,7 @@ class Runtime:
         self._credentials: Credentials | None = None
         self._commands: Commands | None = None
         self._isolation = isolation_of(self.config, self._environ, role=role)
+        self._user_directories = UserDirectories(self.config.user_directories)
         self._keeper: TaskKeeper | None = None
         self._tasks: TaskOperations | None = None
         self._shell: Shell | None = None
@@ -370,6 +372,7 @@ class Runtime:
             commands,
             desk,
             isolation=self._isolation,
+            folders_of_owners=self._user_directories.of_all_owners(),
             limits=Limits(
                 seconds=config.command_seconds,
                 output_bytes=config.command_output_bytes,
@@ -425,6 +428,7 @@ class Runtime:
             shell=shell,
             instructions=self._instructions,
             observer=self.observer,
+            may_work_in=self._user_directories.contains,
         )
 
     async def _model(self, choice: ModelChoice) -> Model:

@@ -148,7 +148,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     """Web pages of other origins that may use the server, such as `https://example.org`, with commas between them."""
     user_directories: tuple[str, ...] = ()
-    """Folders in which sessions of the role `user` may work, with commas between them; none: they have no files."""
+    """Folders of the role `user`: `/srv/work/{owner}` (or `/srv/work`), `shared:/srv/team` for all; none: no files."""
     user_models: tuple[str, ...] = ()
     """Models that sessions of that role may name, or patterns (`openrouter/*`); none: only the configured one."""
     user_tools: tuple[str, ...] = ()
@@ -333,6 +333,17 @@ _ORIGIN: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+")
 
 def _read_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(str(_absolute(found, environ)) for found in _read_list(given, environ))
+
+
+def _read_user_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    found = []
+    for folder in _read_list(given, environ):
+        shared = "shared:" if folder.startswith("shared:") else ""
+        path = str(_absolute(folder.removeprefix("shared:"), environ))
+        if path.count("{owner}") > (0 if shared else 1):
+            raise given.refused("not a list of folders", allowed="/srv/work/{owner}, or shared:/srv/team for all")
+        found.append(f"{shared}{path}")
+    return tuple(found)
 
 
 def _read_origins(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -654,7 +665,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="auth", option="--auth", default="none", read=_one_of(get_args(Auth))),
     Setting(name="allowed_hosts", option=None, default="", read=_read_list),
     Setting(name="allowed_origins", option=None, default="", read=_read_origins),
-    Setting(name="user_directories", option=None, default="", read=_read_folders),
+    Setting(name="user_directories", option=None, default="", read=_read_user_folders),
     Setting(name="user_models", option=None, default="", read=_read_list),
     Setting(name="user_tools", option=None, default="", read=_read_list),
     Setting(name="user_rules", option=None, default="read,write,custom-tool", read=_read_list),

@@ -50,7 +50,8 @@ class Sandbox:
         here = str(directory or self.work)
         return Spec(
             command=command,
-            directory=here,
+            directory=str(root or here),
+            wrapper=bubblewrap.program,
             inside=bubblewrap.inside(here, root=str(root or "")),
             merged=merged,
             limits=limits or Limits(),

@@ -128,8 +128,9 @@ async def test_the_check_makes_the_sandbox_that_commands_will_have(program: Path
     await isolation.check()
     words = (program.parent / "words").read_text().splitlines()
     inside = isolation.inside(str(hidden))
-    assert words[: words.index("--chdir")] == [
-        word for word in inside[1 : inside.index("--chdir")] if word not in ("--bind", str(hidden))
+    bound = ("--ro-bind-fd", "9", bubblewrap.CHECKED)
+    assert [word for word in words[: words.index("--chdir")] if word not in bound] == [
+        word for word in inside[4 : inside.index("--chdir")] if word not in ("--bind-fd", "9", str(hidden))
     ]
     assert "--unshare-net" in words
 
@@ -140,7 +141,8 @@ def test_the_program_is_the_one_that_was_found_first(program: Path, tmp_path: Pa
     early.mkdir()
     isolation = Bubblewrap(network=True, hidden=(), search_path=f"{early}{os.pathsep}{program.parent}")
     put(early / "bwrap", "exec /bin/sh")
-    assert isolation.inside(str(tmp_path))[0] == str(program)
+    inside = isolation.inside(str(tmp_path))
+    assert inside[: len(bubblewrap.HOLD_DIRECTORY) + 1] == (*bubblewrap.HOLD_DIRECTORY, str(program))
 
 
 # Whether a directory can be worked in

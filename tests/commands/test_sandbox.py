@@ -243,7 +243,8 @@ async def test_a_link_does_not_lead_around_what_is_hidden(commands: Commands, sa
     assert seen == ""
     elsewhere = sandbox.place / "elsewhere"
     elsewhere.symlink_to(sandbox.work)
-    assert await said(commands, sandbox, "pwd; touch made", directory=elsewhere) == f"{sandbox.work}\n"
+    assert "Can't bind mount" in await said(commands, sandbox, "pwd; touch made", directory=elsewhere)
+    assert not (sandbox.work / "made").exists()
 
 
 async def test_a_directory_that_became_a_link_is_not_opened(commands: Commands, sandbox: Sandbox) -> None:
@@ -253,7 +254,7 @@ async def test_a_directory_that_became_a_link_is_not_opened(commands: Commands, 
     link = sandbox.work / "below"
     link.symlink_to(outside)
     told = await said(commands, sandbox, "pwd; touch made", directory=link, root=sandbox.work)
-    assert told == f"{outside}\ntouch: cannot touch 'made': Read-only file system\n"
+    assert told == f"{link}\ntouch: cannot touch 'made': Read-only file system\n"
     assert os.listdir(outside) == []
 
 

@@ -131,7 +131,7 @@ def test_the_settings_of_the_example_are_valid_and_fit_the_servers() -> None:
     assert (config.is_postgres, config.warnings, config.auth) == (True, (), "keys")
     assert config.redis is not None
     assert config.secret_key is not None
-    assert set(config.user_directories) <= set(config.shared_directories)
+    assert {str(Path(folder).parent) for folder in config.user_directories} <= set(config.shared_directories)
     servers = variables((DEPLOY / "servers.env.example").read_text())
     assert f":{servers['POSTGRES_PASSWORD']}@postgres:" in HOLDFAST_ENV["HOLDFAST_DATABASE"]
     assert f":{servers['VALKEY_PASSWORD']}@valkey:" in HOLDFAST_ENV["HOLDFAST_REDIS"]

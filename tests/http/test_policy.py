@@ -103,7 +103,7 @@ async def test_fault_63_a_user_s_session_has_nothing_of_what_an_admin_of_the_sam
     keys = {"user": await made_key(place, "user", "ada"), "admin": await made_key(place, "admin", "ada", "admin")}
     shared = {"working_directory": str(place.work), "tools": ["create"]}
     async with place.serve(
-        "--auth", "keys", HOLDFAST_USER_DIRECTORIES=str(place.work), HOLDFAST_USER_RULES="read"
+        "--auth", "keys", HOLDFAST_USER_DIRECTORIES=f"shared:{place.work}", HOLDFAST_USER_RULES="read"
     ) as server:
         people = People(server, keys)
         async with people.client("user") as user, people.client("admin") as admin:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -317,6 +317,8 @@ class Within:
     """Runs commands inside another program, or refuses to."""
 
     name = "within"
+    program = "env"
+    binds_directory = False
 
     def __init__(self, program: tuple[str, ...]) -> None:
         self._program = program
@@ -324,7 +326,7 @@ class Within:
     async def check(self) -> None:
         return None
 
-    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+    def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
         if not self._program:
             raise IsolationUnavailable("sandbox_directory", f"{directory} can't be confined")
         return (*self._program, f"WITHIN={directory} of {root}")

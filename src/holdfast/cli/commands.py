@@ -270,6 +270,25 @@ def show_session(
     _run_at(url, key, _options(database, data_dir), work)
 
 
+@sessions.command("move", epilog="\b\nExample: holdfast sessions move 3f2a9c1b .")
+def move_session(
+    session: SessionArgument,
+    folder: Annotated[Path, typer.Argument(help="The folder; on a server, an absolute path there.")],
+    url: UrlOption = None,
+    key: KeyOption = None,
+    database: DatabaseOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let a session work in another folder, or in what has taken the place of its own."""
+
+    async def work(where: "Where", hints: "Hints") -> None:
+        from holdfast.cli.sessions import move_session as moved
+
+        await moved(where, session, folder)
+
+    _run_at(url, key, _options(database, data_dir), work)
+
+
 @sessions.command("delete", epilog="\b\nExample: holdfast sessions delete 3f2a9c1b --yes")
 def delete_session(
     session: SessionArgument,

@@ -28,13 +28,14 @@ from holdfast.events.inbox import Answer, ItemState, Message
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionStarted
 from holdfast.server import permissions
-from holdfast.server.errors import NotFound
+from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.permissions import Permissions
 from holdfast.server.settled import is_settled
 from holdfast.server.transfer import export_session, import_session
 from holdfast.store.store import Cursor, Row
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.errors import TaskError
+from holdfast.tools.working_directory import identity_of
 
 PAGE: Final = 200
 
@@ -102,6 +103,12 @@ class EmbeddedHome:
         )
         await tried.close()
         await self._operations.change_model(self._key(session_id), model)
+
+    async def move(self, session_id: str, directory: str) -> None:
+        identity = identity_of(directory)
+        if identity is None:
+            raise Invalid("directory_not_found", f"{directory} is not a folder. Name one that is.")
+        await self._operations.move(self._key(session_id), identity.path, identity)
 
     async def delete(self, session_id: str) -> None:
         await self._operations.delete(self._key(session_id))

@@ -116,6 +116,10 @@ class RemoteHome:
         with as_here():
             await self._at(session_id).change_model(model)
 
+    async def move(self, session_id: str, directory: str) -> None:
+        with as_here():
+            await self._at(session_id).move(directory)
+
     async def delete(self, session_id: str) -> None:
         with as_here():
             await self._at(session_id).delete()

@@ -33,6 +33,7 @@ from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.service import Offered, Service, Settings
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
+from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _user_policy(config: Config) -> Policy:
     return Policy(
         models=config.user_models or tuple(filter(None, (config.model, config.model_advanced))),
         tools=config.user_tools or harmless,
-        directories=config.user_directories,
+        directories=UserDirectories(config.user_directories),
         rules=config.user_rules,
         providers=False,
     )

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, delete, export and import."""
+"""`holdfast sessions`: list, show, move, delete, export and import."""
 
 import os
 import shutil
@@ -102,6 +102,19 @@ def _confirm(question: str) -> None:
         raise Refusal("not_confirmed", "Nobody is here to confirm it. Add --yes to delete without being asked.")
     if input(question).strip().lower() not in ("y", "yes"):
         raise Refusal("not_confirmed", "Nothing was deleted.")
+
+
+async def move_session(where: Where, wanted: str, folder: Path) -> None:
+    directory = _directory(folder, where)
+    async with at_home(where) as home:
+        session = await find_session(home, wanted)
+        await home.move(session.id, directory)
+    print(f"Session {short(session.id)} works in {visible(directory)} from its next step on.")
+
+
+def _directory(folder: Path, where: Where) -> str:
+    """A server has its own folders: there, the path is taken as it was given."""
+    return str(folder if where.server is not None else folder.absolute())
 
 
 async def export_session(where: Where, wanted: str, file: Path | None) -> None:

@@ -210,6 +210,10 @@ class Session:
     async def rename(self, title: str) -> None:
         await self._change("PATCH", "", {"title": title})
 
+    async def move(self, working_directory: str) -> None:
+        """Let it work in that folder, or in what has taken the place of the one that it had."""
+        await self._change("PATCH", "", {"working_directory": working_directory})
+
     async def change_model(self, model: str) -> None:
         """From the next step on."""
         await self._change("PATCH", "", {"model": model})

@@ -21,6 +21,16 @@ ALONE: Final = ("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop",
 written yet. What a command leaves behind is found, and ended, as it is without a sandbox. Root loses all that it may do
 beyond others, or it could take the mounts away again."""
 
+BOUND: Final = 9
+"""The descriptor under which bubblewrap finds the folder that a command may write to."""
+
+HOLD_DIRECTORY: Final = ("/bin/sh", "-c", f'exec {BOUND}<. && exec "$0" "$@"')
+"""Opens the folder that it is started in, and becomes bubblewrap. The supervisor starts it in the folder that was
+checked: no link that is put in its place since is followed."""
+
+CHECKED: Final = "/etc"
+"""Bound in the sandbox that is made to see whether one can be: every machine has it."""
+
 OWN: Final = ("/tmp", "/run")
 """Empty inside, and forgotten with the command. Both hold sockets that lead out: of desktops, of container engines."""
 
@@ -51,6 +61,7 @@ class Bubblewrap:
     looked for once, so that no command can put another one in its way."""
 
     name = "bubblewrap"
+    binds_directory = True
 
     def __init__(
         self, *, network: bool, hidden: Iterable[Path], writable: Iterable[Path] = (), search_path: str | None = None
@@ -63,18 +74,26 @@ class Bubblewrap:
 
     async def check(self) -> None:
         """Makes a sandbox and runs a shell in it, because nothing else tells whether the system allows it."""
-        code, said = await _run(*self._prefix(self._opened(), "/"), "/bin/sh", "-c", ":")
+        code, said = await _run(*HOLD_DIRECTORY, *self._prefix(self._opened(), "/", None), "/bin/sh", "-c", ":")
+        if code and "bind-fd" in said:
+            raise _outdated()
         if code:
             raise _not_allowed(said or f"exit code {code}")
 
-    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
-        # What lies below the root may have become a link by another command's doing: it is gone to, and not opened.
-        return self._prefix({_real(root or directory), *self._opened()}, str(_real(directory)))
+    def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
+        # Both are to be real paths. They are not followed again: a link that took a place in them since is not meant.
+        return (*HOLD_DIRECTORY, *self._prefix(self._opened(), directory, Path(root or directory), hidden))
+
+    @property
+    def program(self) -> str:
+        return self._program or ""
 
     def _opened(self) -> set[Path]:
         return {_real(place) for place in self._writable}
 
-    def _prefix(self, opened: set[Path], directory: str) -> tuple[str, ...]:
+    def _prefix(
+        self, opened: set[Path], directory: str, root: Path | None, hidden: Iterable[Path] = ()
+    ) -> tuple[str, ...]:
         if self._program is None:
             raise _missing()
         return (
@@ -83,21 +102,25 @@ class Bubblewrap:
             *(() if self._network else ("--unshare-net",)),
             *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
             *(word for place in OF_THE_KERNEL for word in ("--ro-bind-try", place, place)),
-            *self._mounts(opened),
+            *(("--ro-bind-fd", str(BOUND), CHECKED) if root is None else ()),
+            *self._mounts(opened, root, hidden),
             *("--setenv", "TMPDIR", "/tmp", "--unsetenv", "XDG_RUNTIME_DIR"),
             *("--chdir", directory, "--"),
         )
 
-    def _mounts(self, opened: set[Path]) -> Iterator[str]:
+    def _mounts(self, others: set[Path], root: Path | None, more: Iterable[Path]) -> Iterator[str]:
+        opened = others | ({root} if root is not None else set())
         own = {_real(place) for place in OWN if os.path.isdir(place)}
         made_anew = own | {Path(place) for place in OF_THE_SYSTEM}
-        hidden = {_real(place) for place in self._hidden} - made_anew
-        _refuse_what_contradicts(opened, hidden)
+        hidden = {_real(place) for place in (*self._hidden, *more)} - made_anew
+        _refuse_what_contradicts(opened | {_real(place) for place in opened}, hidden)
         mounts: Mounts = {place: ("--tmpfs", str(place)) for place in own}
         mounts |= {place: _as_it_is(place, read_only=True) for place in self._kept_of_run(own)}
         for place in hidden:
             mounts |= _hiding(place, opened, hidden | made_anew)
-        mounts |= {place: _as_it_is(place) for place in opened}
+        mounts |= {place: _as_it_is(place) for place in others}
+        if root is not None:
+            mounts[root] = ("--bind-fd", str(BOUND), str(root))
         for _, mount in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
             yield from mount
         for place in sorted(hidden & mounts.keys()):
@@ -168,6 +191,7 @@ async def _run(*line: str) -> tuple[int | None, str]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            cwd=CHECKED,
             env={"PATH": os.defpath},
         )
     except OSError as error:
@@ -196,6 +220,14 @@ def _missing() -> IsolationUnavailable:
     return IsolationUnavailable(
         "sandbox_missing",
         f"bubblewrap is not installed: there is no bwrap on the PATH. Install the package `bubblewrap`, {LEAVE_OUT}.",
+    )
+
+
+def _outdated() -> IsolationUnavailable:
+    return IsolationUnavailable(
+        "sandbox_outdated",
+        "bubblewrap is too old: it has no --bind-fd, by which a command is given the very folder that was checked. "
+        f"Install version 0.10 or later, or the security update of your distribution, {LEAVE_OUT}.",
     )
 
 

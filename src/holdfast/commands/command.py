@@ -63,6 +63,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Both outputs in one pipe: their order is exact, but nobody can tell them apart."""
     inside: tuple[str, ...] = ()
     """A program, with its arguments, that is given the shell to run: a sandbox, say."""
+    wrapper: str = ""
+    """What that program becomes before it runs the shell, if it becomes another one."""
     shell: str = ""
     """Instead of bash, or sh where there is no bash."""
 

@@ -35,9 +35,9 @@ class NoSuchCommand(CommandsError):
 
 
 class IsolationUnavailable(CommandsError):
-    """Codes: `sandbox_unsupported` (the system), `sandbox_missing` (a program), `sandbox_forbidden` (a right),
-    `sandbox_directory` (the working directory, or where the database is), `commands_refused` (there is no sandbox, and
-    commands are not run without one)."""
+    """Codes: `sandbox_unsupported` (the system), `sandbox_missing` (a program), `sandbox_outdated` (its version),
+    `sandbox_forbidden` (a right), `sandbox_directory` (the working directory, or where the database is),
+    `commands_refused` (there is no sandbox, and commands are not run without one)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

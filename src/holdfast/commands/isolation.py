@@ -1,5 +1,7 @@
 """How commands are kept apart from the rest of the machine: the seam, and the way that keeps nothing apart."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.commands.errors import IsolationUnavailable
@@ -18,14 +20,25 @@ class Isolation(Protocol):
         """What the setting calls it."""
         ...
 
+    @property
+    def program(self) -> str:
+        """The program that keeps a command confined, as the system shows it while it runs; empty: none stays around."""
+        ...
+
+    @property
+    def binds_directory(self) -> bool:
+        """Commands get the folder that their program is started in, whatever is found under its name by then: so it is
+        started in the root, and goes on from there to the directory."""
+        ...
+
     async def check(self) -> None:
         """Raises `IsolationUnavailable` if commands can't be confined on this machine."""
         ...
 
-    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+    def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
         """The program, with its arguments, that is given the shell of one command to run. It works in the directory,
-        and may write there, or in all of `root` if that is given: the directory should lie in it. Raises
-        `IsolationUnavailable` if a command can't do that and be confined."""
+        and may write there, or in all of `root` if that is given: the directory should lie in it. It sees nothing else
+        of what is `hidden`. Raises `IsolationUnavailable` if a command can't do that and be confined."""
         ...
 
 
@@ -33,11 +46,13 @@ class Unconfined:
     """Commands may do all that the user of the runtime may: read the database, and write to it."""
 
     name = "none"
+    program = ""
+    binds_directory = False
 
     async def check(self) -> None:
         return None
 
-    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+    def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
         return ()
 
 
@@ -45,9 +60,11 @@ class NoCommands:
     """Starts no command at all."""
 
     name = "none"
+    program = ""
+    binds_directory = False
 
     async def check(self) -> None:
         return None
 
-    def inside(self, directory: str, *, root: str = "") -> tuple[str, ...]:
+    def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
         raise IsolationUnavailable("commands_refused", REFUSED)

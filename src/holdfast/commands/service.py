@@ -215,7 +215,7 @@ class Service:
             merged=spec.merged,
             at=time.time(),
             boot=boot_id(),
-            wrapper=shown_name(spec.inside[0]) if spec.inside else "",
+            wrapper=shown_name(spec.wrapper or spec.inside[0]) if spec.inside else "",
             token=os.urandom(20).hex(),
             home=self._home,
         )

@@ -44,6 +44,19 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the client calls it among several; it is a part of its models' names, as `NAME/MODEL`."""
 
 
+class DirectoryIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which folder a session works in, whatever its path leads to later."""
+
+    path: str
+    """The real path, without a link in it."""
+    device: int
+    inode: int
+    boot: str
+    """The start of the machine on which it was seen: the number of a device holds no longer than that."""
+    limited: bool = False
+    """Chosen by a role whose folders the server bounds: every use is held to those bounds."""
+
+
 class SessionStarted(Body, frozen=True, tag="session.start"):
     """The first event of every log."""
 
@@ -53,6 +66,8 @@ class SessionStarted(Body, frozen=True, tag="session.start"):
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
+    directory_identity: DirectoryIdentity | None = None
+    """None: the first holder that uses the folder fixes it."""
     tools: tuple[str, ...] | None = None
     """Names of the local tools that the session uses; None is all that its worker has."""
     client_tools: tuple[ClientTool, ...] = ()
@@ -86,6 +101,7 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     system_message: str | UnsetType | None = UNSET
     system_mode: Literal["append", "replace"] | UnsetType = UNSET
     working_directory: str | UnsetType | None = UNSET
+    directory_identity: DirectoryIdentity | UnsetType | None = UNSET
     tools: tuple[str, ...] | UnsetType = UNSET
     """The built-in tools that the model is offered."""
     client_tools: tuple[ClientTool, ...] | UnsetType = UNSET

@@ -52,6 +52,8 @@ class ToolCompleted(Body, frozen=True, tag="tool.execution_complete"):
     """What the model is sent of it, when the whole is too long."""
     origin: Origin = "unknown"
     error: ToolError | None = None
+    code: str = ""
+    """The stable name of why it was refused, where there is one."""
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
     """Pictures that the model is shown with the result."""

@@ -36,6 +36,7 @@ from holdfast.events.request import Decision, PermissionKind, RequestKind
 from holdfast.events.session import (
     ClientTool,
     Conventions,
+    DirectoryIdentity,
     Mode,
     ModeChanged,
     ModelChanged,
@@ -79,11 +80,15 @@ from holdfast.store.store import (
     answer_key,
 )
 from holdfast.store.turn_limits import QuotaCode
+from holdfast.tools.working_directory import Identify, identity_of, is_still
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
 
 Change = Callable[[State], Awaitable[Sequence[Body]]]
 """From a session's state to the records that change it, or to none. It may be asked again, with a newer state."""
+
+Held = Callable[[Sequence[str]], tuple[str, ...]]
+"""From the rules that were granted to those of them that hold for somebody."""
 
 CHANGE_TRIES: Final = 20
 """How often a change is decided anew because something else was appended meanwhile."""
@@ -103,6 +108,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
+    directory_identity: DirectoryIdentity | None = None
+    """Which folder that is, where a surface has looked already."""
     tools: tuple[str, ...] | None = None
     client_tools: tuple[ClientTool, ...] = ()
     allow: tuple[str, ...] = ()
@@ -184,6 +191,7 @@ class Operations:
         producer: str,
         shared_directories: Sequence[str] = (),
         new_id: Callable[[], str] = random_id,
+        identify: Identify = identity_of,
     ) -> None:
         self.store = store
         self.live = live
@@ -194,12 +202,19 @@ class Operations:
         self._shared = tuple(shared_directories)
         self._producer = producer
         self._new_id = new_id
+        self._identify = identify
 
     def _is_only_here(self, directory: str | None) -> bool:
         """Whether a session that works in that folder can go on nowhere else."""
         if not directory:
             return False
         return not any(Path(directory).is_relative_to(shared) for shared in self._shared)
+
+    def _identity(self, directory: str | None) -> DirectoryIdentity | None:
+        """Which folder that is, to be held to from now on; None: it is not there (yet), and the session's first holder
+        looks again."""
+        found: DirectoryIdentity | None = self._identify(directory) if directory else None
+        return found
 
     # Sessions
 
@@ -222,6 +237,7 @@ class Operations:
             model=options.model,
             system_message=options.system_message,
             working_directory=options.working_directory,
+            directory_identity=options.directory_identity or self._identity(options.working_directory),
             tools=options.tools,
             client_tools=options.client_tools,
             allow=options.allow,
@@ -330,7 +346,7 @@ class Operations:
 
         return await self.change(key, suggested) is not None
 
-    async def change(self, key: Key, change: Change) -> Event | None:
+    async def change(self, key: Key, change: Change, *, held: Held | None = None) -> Event | None:
         """Append the records that `change` makes of the session's state, provided that the log still ends where that
         state does; otherwise fold what came in between and ask again. Of two changes made at once neither is lost.
 
@@ -341,14 +357,29 @@ class Operations:
             bodies = await change(state)
             if not bodies:
                 return None
-            written = await self._checked(key, bodies)
+            written = await self._checked(key, bodies, held)
             last = await self._append(key, written, provider=state.provider, supposes_head=state.head)
             if last is not None:
-                await self._take_granted(key, written)
+                await self._take_granted(key, written, held)
                 return last
             while missed := await self.store.events_after(key, state.head, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
                 fold(missed, state)
         raise Conflict("changed_meanwhile", "The session kept changing while this was written. Try again.")
+
+    async def move(
+        self, key: Key, directory: str, identity: DirectoryIdentity | None = None, *, held: Held | None = None
+    ) -> None:
+        """Let the session work in that folder from its next step on: in another one, or in what has taken the place of
+        the one that it had. `identity` says which folder that is, where a surface has looked already; `held`, how much
+        of what was granted there holds for the one who moves it."""
+
+        async def moved(state: State) -> list[Body]:
+            if directory == state.working_directory and is_still(state.directory_identity, directory):
+                return []
+            chosen = UNSET if identity is None else identity
+            return [SettingsChanged(working_directory=directory, directory_identity=chosen)]
+
+        await self.change(key, moved, held=held)
 
     async def change_model(self, key: Key, model: str) -> None:
         """From the next step on."""
@@ -385,30 +416,41 @@ class Operations:
         await self._take_granted(key, written)
         return last
 
-    async def _checked(self, key: Key, bodies: Sequence[Body]) -> list[Body]:
+    async def _checked(self, key: Key, bodies: Sequence[Body], held: Held | None = None) -> list[Body]:
         written: list[Body] = []
         for body in bodies:
             if isinstance(body, SettingsChanged):
                 self.check_settings(body)
-                body = await self._with_place_rules(key, body)
+                body = await self._with_identity(key, await self._with_place_rules(key, body, held))
             written.append(body)
         return written
 
-    async def _with_place_rules(self, key: Key, settings: SettingsChanged) -> SettingsChanged:
+    async def _with_identity(self, key: Key, settings: SettingsChanged) -> SettingsChanged:
+        """A session that moves is held to the folder that it moves to. One that runs on another host sees another
+        folder under that path: there its holder looks."""
+        directory = settings.working_directory
+        if directory is UNSET or settings.directory_identity is not UNSET:
+            return settings
+        row = await self.session(key)
+        is_here = row.host in (None, self._host)
+        return msgspec.structs.replace(settings, directory_identity=self._identity(directory) if is_here else None)
+
+    async def _with_place_rules(self, key: Key, settings: SettingsChanged, held: Held | None) -> SettingsChanged:
         """A session that moves is allowed what people granted there, and no longer what they granted where it was."""
         if not isinstance(settings.working_directory, str):
             return settings
         rules = await self.store.granted(key.owner, settings.working_directory)
-        return msgspec.structs.replace(settings, place_rules=rules)
+        return msgspec.structs.replace(settings, place_rules=rules if held is None else held(rules))
 
-    async def _take_granted(self, key: Key, written: Sequence[Body]) -> None:
+    async def _take_granted(self, key: Key, written: Sequence[Body], held: Held | None = None) -> None:
         """After a move, look for grants once more: a grant that was stored after the move read them, and looked at the
         session before the move was written, is seen by neither."""
         if not any(isinstance(body, SettingsChanged) and isinstance(body.working_directory, str) for body in written):
             return
 
         async def missed(state: State) -> list[Body]:
-            return _with_rules(state, await self.store.granted(key.owner, state.working_directory or ""))
+            rules = await self.store.granted(key.owner, state.working_directory or "")
+            return _with_rules(state, rules if held is None else held(rules))
 
         await self.change(key, missed)
 

@@ -73,6 +73,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     error_code: tool.ToolError = "unknown_tool"
     error_origin: tool.Origin = "runtime"
     """Whose words that is: the runtime's, or those of the tool's own code."""
+    code: str = ""
+    """The stable name of why, where there is one."""
     question: str = ""
     choices: tuple[str, ...] = ()
     allow_freeform: bool = True
@@ -735,7 +737,8 @@ def _next_for_call(
     elif call.attempts and not facts.repeatable:
         written.events.append(_refusal(call.tool_call_id, UNKNOWN_OUTCOME, "interrupted"))
     elif facts.where == "nowhere":
-        written.events.append(_refusal(call.tool_call_id, facts.error, facts.error_code, facts.error_origin))
+        refused = _refusal(call.tool_call_id, facts.error, facts.error_code, facts.error_origin, facts.code)
+        written.events.append(refused)
     elif facts.ask and call.approved_for != f"{facts.ask.kind} {facts.ask.subject}":
         # Also when it was approved for something else: a link may lead elsewhere by now.
         _ask(state, inputs, current, call, facts, facts.ask, written, startable)
@@ -846,9 +849,11 @@ def title_from(text: str) -> str:
 
 
 def _refusal(
-    tool_call_id: ToolCallId, text: str, code: tool.ToolError, origin: tool.Origin = "runtime"
+    tool_call_id: ToolCallId, text: str, error: tool.ToolError, origin: tool.Origin = "runtime", code: str = ""
 ) -> tool.ToolCompleted:
-    return tool.ToolCompleted(tool_call_id=tool_call_id, success=False, content=text, error=code, origin=origin)
+    return tool.ToolCompleted(
+        tool_call_id=tool_call_id, success=False, content=text, error=error, origin=origin, code=code
+    )
 
 
 def _user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:

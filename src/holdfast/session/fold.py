@@ -32,7 +32,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -185,6 +185,7 @@ def _session_started(state: State, body: session.SessionStarted) -> None:
     state.model = body.model
     state.system_message = body.system_message
     state.working_directory = body.working_directory
+    state.directory_identity = body.directory_identity
     state.tools = body.tools
     state.client_tools = body.client_tools
     state.dry_run = body.dry_run
@@ -203,6 +204,8 @@ def _joined(current: Turn, body: message.UserMessage) -> None:
 
 
 def _settings_changed(state: State, body: session.SettingsChanged) -> None:
+    if body.working_directory is not UNSET:
+        state.directory_identity = None  # Of another folder.
     for name in body.__struct_fields__:
         value = getattr(body, name)
         if value is not UNSET:

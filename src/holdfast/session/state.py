@@ -23,7 +23,7 @@ from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
-from holdfast.events.session import ClientTool, Conventions, Mode, Provider
+from holdfast.events.session import ClientTool, Conventions, DirectoryIdentity, Mode, Provider
 from holdfast.events.tool import Origin
 
 
@@ -240,6 +240,8 @@ class State(msgspec.Struct):
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
+    directory_identity: DirectoryIdentity | None = None
+    """Which folder that is; None: not fixed yet."""
     tools: tuple[str, ...] | None = None
     client_tools: tuple[ClientTool, ...] = ()
     dry_run: bool = False

@@ -2,7 +2,8 @@
 
 import glob
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -34,6 +35,7 @@ class Shell:
         isolation: Isolation,
         limits: Limits,
         environment: Mapping[str, str] | None = None,
+        folders_of_owners: Iterable[Path] = (),
         look: Callable[[], None] = lambda: None,
     ) -> None:
         self.commands = commands
@@ -42,6 +44,8 @@ class Shell:
         self.limits = limits
         self.environment = dict(environment or {})
         """Variables that commands get beside the few that are always let through."""
+        self.folders_of_owners = tuple(folders_of_owners)
+        """What holds the folders of several owners: a command of one sees nothing of the others there."""
         self._real_parent: str | None = None
         self.look = look
         """Call it when a task was started or is to be killed: it is looked after at once."""

@@ -12,6 +12,7 @@ from holdfast.tasks.desk import command_key
 from holdfast.tasks.endings import names_of, shortened
 from holdfast.tasks.shell import Words
 from holdfast.tools.errors import ToolFailure
+from holdfast.tools.paths import place_of
 from holdfast.tools.shell import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,
@@ -92,14 +93,14 @@ async def _bash(arguments: Bash, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
     wanted = Wanted(
         command=checked_command(arguments.command),
-        directory=str(context.working_directory),
+        directory=str(place_of(".", context.working_directory).found),
         merged=True,
         wait_seconds=None if arguments.in_background else arguments.seconds(),
     )
     try:
         status = await command.carry_out(wanted)
     except NotStarted as error:
-        return command.not_started(str(error))
+        return command.not_started(error)
     shell_id = command.row.alias or command.row.task_id
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
     if arguments.in_background and not never_ran:

@@ -111,7 +111,7 @@ async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     try:
         status = await command.carry_out(wanted)
     except NotStarted as error:
-        return command.not_started(str(error))
+        return command.not_started(error)
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
     if arguments.run_in_background and not never_ran:
         return _started(command)

@@ -11,12 +11,10 @@ import msgspec
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.tool import ToolContext
+from holdfast.tools.working_directory import PASSING, WorkingDirectory, working_directory
 
 MAX_PATH_CHARACTERS = 4096
 """No file system has longer ones, and following one takes time for each of its parts."""
-
-_PASSING = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-"""To go through a directory, which with O_PATH needs no right to list it."""
 
 _ARRIVING = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """To open what was led to: a pipe that nobody writes into is not waited for."""
@@ -29,6 +27,8 @@ class Place(msgspec.Struct, frozen=True):
     """The path as the model wrote it, which is what it is told about."""
     root: Path
     found: Path
+    directory: WorkingDirectory | None = None
+    """The root as the folder that it has to be, where that is known."""
 
     @property
     def inside(self) -> bool:
@@ -49,10 +49,18 @@ def place_of(path: str, working_directory: Path | None) -> Place:
     if len(path) > MAX_PATH_CHARACTERS:
         raise ToolFailure(f"A path has at most {MAX_PATH_CHARACTERS:,} characters; this one has {len(path):,}")
     try:
-        root = working_directory.resolve()
-        return Place(path, root, (root / Path(path).expanduser()).resolve())
+        root, directory = _root_of(working_directory)
+        return Place(path, root, (root / Path(path).expanduser()).resolve(), directory)
     except (OSError, RuntimeError) as error:  # Links in a circle, or the home of a user that there is not.
         raise ToolFailure(f"{path} can't be followed: {_reason(error)}") from error
+
+
+def _root_of(given: Path) -> tuple[Path, WorkingDirectory | None]:
+    """A folder that is fixed is where it was: raises `DirectoryRefused` if it is not. Any other is where it leads."""
+    if not isinstance(given, WorkingDirectory) or given.identity is None:
+        return given.resolve(), None
+    with given.opened():
+        return given.real(), given
 
 
 def permitted_place(path: str, context: ToolContext) -> Place:
@@ -74,10 +82,12 @@ def read_ask(path: str, working_directory: Path | None, intention: str) -> Permi
 @contextmanager
 def opened(place: Place) -> Iterator[int]:
     """The file or directory itself, for reading. Raises `OSError`, or `ToolFailure` for what is neither."""
-    with parent_of(place) as parent:
+    is_root = place.found == place.root
+    with _root(place) if is_root else parent_of(place) as parent:
+        name = "." if is_root else place.found.name or "."
         # Opening a device can have effects of its own, so look before.
-        _check_kind(place, os.stat(place.found.name or ".", dir_fd=parent, follow_symlinks=False))
-        descriptor = os.open(place.found.name or ".", os.O_RDONLY | _ARRIVING, dir_fd=parent)
+        _check_kind(place, os.stat(name, dir_fd=parent, follow_symlinks=False))
+        descriptor = os.open(name, os.O_RDONLY | _ARRIVING, dir_fd=parent)
     try:
         _check_kind(place, os.fstat(descriptor))
         yield descriptor
@@ -88,12 +98,29 @@ def opened(place: Place) -> Iterator[int]:
 @contextmanager
 def parent_of(place: Place, *, create: bool = False) -> Iterator[int]:
     """The directory that holds it, gone to step by step without following a link."""
-    start = place.root if place.inside and place.found != place.root else Path("/")
-    steps = place.found.parent.relative_to(start).parts
-    directory = os.open(start, _PASSING & ~os.O_NOFOLLOW)
+    is_below = place.inside and place.found != place.root
+    steps = place.found.parent.relative_to(place.root if is_below else "/").parts
+    with _root(place) if is_below else _opened("/") as start:
+        directory = os.dup(start)
+        try:
+            for step in steps:
+                directory = _next(directory, step, create=create)
+            yield directory
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def _root(place: Place) -> Iterator[int]:
+    """The working directory itself, whatever its path leads to by now."""
+    with working_directory(place.directory or place.root).opened() as directory:
+        yield directory
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    directory = os.open(path, PASSING)
     try:
-        for step in steps:
-            directory = _next(directory, step, create=create)
         yield directory
     finally:
         os.close(directory)
@@ -101,7 +128,7 @@ def parent_of(place: Place, *, create: bool = False) -> Iterator[int]:
 
 def _next(directory: int, step: str, *, create: bool) -> int:
     try:
-        found = os.open(step, _PASSING, dir_fd=directory)
+        found = os.open(step, PASSING, dir_fd=directory)
     except FileNotFoundError:
         if not create:
             raise
@@ -109,7 +136,7 @@ def _next(directory: int, step: str, *, create: bool) -> int:
             os.mkdir(step, dir_fd=directory)
         except FileExistsError:
             pass  # Somebody else made it in between.
-        found = os.open(step, _PASSING, dir_fd=directory)
+        found = os.open(step, PASSING, dir_fd=directory)
     os.close(directory)
     return found
 

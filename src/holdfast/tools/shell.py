@@ -25,6 +25,7 @@ from holdfast.tasks.shell import Shell
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.tool import ToolContext, ToolResult
 from holdfast.tools.truncation import MARGIN_BYTES, Room, cut, cut_start, decoded
+from holdfast.tools.working_directory import DirectoryRefused, WorkingDirectory, place_to_start, working_directory
 
 MIN_WAIT_SECONDS: Final = 1.0
 DEFAULT_WAIT_SECONDS: Final = 30.0
@@ -59,6 +60,10 @@ ELSEWHERE: Final = (
 
 class NotStarted(Exception):
     """Nothing was started, and nothing will be."""
+
+    def __init__(self, why: str, code: str = "") -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +148,11 @@ class CallCommand:
             return found
         await self._check_room()
         try:
-            return (await self.commands.start(self.key, self._spec(wanted))).status
+            root = working_directory(self._context.working_directory or wanted.directory)
+            with place_to_start(wanted.directory, root, by_root=self.shell.isolation.binds_directory) as place:
+                return (await self.commands.start(self.key, self._spec(wanted, root, place))).status
+        except DirectoryRefused as error:
+            raise NotStarted(str(error), error.code) from error
         except (CommandRefused, IsolationUnavailable) as error:
             raise NotStarted(f"The command can't be started: {error}") from error
         except SupervisorUnavailable:
@@ -157,14 +166,17 @@ class CallCommand:
             raise ToolFailure(ELSEWHERE)
         return await self.commands.status(self.key)
 
-    def _spec(self, wanted: Wanted) -> Spec:
+    def _spec(self, wanted: Wanted, root: WorkingDirectory, place: str) -> Spec:
+        is_limited = root.identity is not None and root.identity.limited
+        hidden = self.shell.folders_of_owners if is_limited else ()
         return Spec(
             command=wanted.command,
-            directory=wanted.directory,
+            directory=place,
+            wrapper=self.shell.isolation.program,
             environment=self.shell.environment,
             limits=self.shell.limits,
             merged=wanted.merged,
-            inside=self.shell.isolation.inside(wanted.directory, root=str(self._context.working_directory or "")),
+            inside=self.shell.isolation.inside(wanted.directory, root=str(root.real()), hidden=hidden),
             shell=_shell(),
         )
 
@@ -248,9 +260,10 @@ class CallCommand:
             return "What looks after commands does not answer at the moment, so it was moved to the background"
         return f"It did not finish within the foreground limit of {seconds:g} seconds and was moved to the background"
 
-    def not_started(self, why: str) -> ToolResult:
+    def not_started(self, error: NotStarted) -> ToolResult:
+        why = str(error)
         ending = TaskEnding(status="failed", detail=why, ended_at=self.row.started_at)
-        return ToolResult(content=why, success=False, ending=ending)
+        return ToolResult(content=why, success=False, ending=ending, code=error.code)
 
 
 class Watched:

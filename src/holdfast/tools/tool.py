@@ -103,6 +103,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """The command of this call goes on in the background: it was to from the start, or took too long to wait for."""
     ending: TaskEnding | None = None
     """How the command of this call ended."""
+    code: str = ""
+    """The stable name of why it was refused, where there is one."""
 
 
 Asker = Callable[[Any, Path | None], PermissionAsk | None]

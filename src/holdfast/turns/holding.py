@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Position, RequestId, ToolCallId, TurnId
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, ToolCallId, TurnId
 from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
@@ -24,7 +25,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append, InterruptedCall
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
-from holdfast.session.state import Phase, next_phase
+from holdfast.session.state import Phase, State, next_phase
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import (
@@ -45,6 +46,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
+from holdfast.tools.working_directory import Identify, WorkingDirectory, identity_of
 from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.deferral import completed
 from holdfast.turns.errors import LeaseLost
@@ -58,6 +60,15 @@ MISSED_EVENTS = 1_000
 
 SNAPSHOT_BYTES_PER_EVENT = 4096
 """What the snapshots of a session may cost for each of its events, on average."""
+
+MayWorkIn = Callable[[Owner, str], bool]
+"""Whether a session of that owner whose folder was bounded when it was chosen may work below that real path."""
+
+
+def nowhere(owner: Owner, path: str) -> bool:
+    """Where no folders are configured for those whose folders are bounded."""
+    return False
+
 
 _STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
 
@@ -79,6 +90,8 @@ class Holding:
         shell: Shell | None = None,
         observer: Observer | None = None,
         orphans: set[asyncio.Task[Any]] | None = None,
+        may_work_in: MayWorkIn = nowhere,
+        identify: Identify = identity_of,
     ) -> None:
         """`claiming` is the claim itself, where that was told before it was committed. `orphans` are the process's
         tools that were cancelled and outlived their session."""
@@ -115,6 +128,8 @@ class Holding:
         self._deciders_stale = True
         self.denying: frozenset[RequestId] = frozenset()
         """Requests whose denial was put here."""
+        self._may_work_in = may_work_in
+        self._identify = identify
         self._row_says = (folded.row.status, folded.row.turn_id)
         self._said_at = folded.row.head
         """The head that the last unit left which changed what the row says."""
@@ -139,6 +154,31 @@ class Holding:
     def tail_seen(self) -> int:
         """Everything put up to here is in `inbox`, or was promoted."""
         return self._tail_seen
+
+    def directory(self) -> WorkingDirectory | None:
+        """Where the session's tools work: one certain folder, once that is fixed."""
+        state = self.state
+        if not state.working_directory:
+            return None
+        identity = state.directory_identity
+        policy = partial(self._may_work_in, self.key.owner) if identity is not None and identity.limited else None
+        return WorkingDirectory.of(state.working_directory, identity, policy)
+
+    async def fix_directory(self) -> None:
+        """Fix which folder the session works in, before its first use. Sessions that were made where the folder could
+        not be seen, or by an earlier release, come without. Those from HTTP had their links followed when they were
+        made, so a link on the way is none of theirs. A crash before this leaves it to the next holder."""
+        state = self.state
+        if not state.working_directory or state.directory_identity is not None or not _waits_for_tools(state):
+            return
+        came_by_http = state.client_name == "http"
+        identity = self._identify(state.working_directory, follow_links=not came_by_http)
+        if identity is None:
+            return  # The tools will say so.
+        if came_by_http and self._may_work_in(self.key.owner, identity.path):
+            identity = msgspec.structs.replace(identity, limited=True)
+        await self.until_claimed()
+        await self.commit(Append(events=[session.SettingsChanged(directory_identity=identity)]))
 
     def shown(self) -> tuple[Block, ...]:
         """The blocks of the message in flight that are durable."""
@@ -484,6 +524,11 @@ def _as_delta(segment: Segment) -> Delta:
         tool_call_id=segment.tool_call_id,
         name=segment.name,
     )
+
+
+def _waits_for_tools(state: State) -> bool:
+    reply = state.reply()
+    return reply is not None and bool(reply.unfinished())
 
 
 def _ends_turn(bodies: list[Body]) -> bool:

@@ -107,6 +107,8 @@ class Loop:
         self._activities.raise_failures()
         await self.holding.refresh_inbox()
         self._had_turn |= self.holding.state.turn is not None
+        if self._claim.eligible:  # Elsewhere the same path is another folder.
+            await self.holding.fix_directory()
         granted = await self._granted()
         decision = decide(self.holding.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
@@ -181,6 +183,7 @@ class Loop:
             self._registry,
             running=self._activities.running,
             max_calls=holding.bounds.max_calls_per_step,
+            directory=holding.directory(),
         )
         return Inputs(
             new_id=holding.new_id,

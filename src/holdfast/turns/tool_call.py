@@ -37,7 +37,12 @@ from holdfast.turns.holding import Holding
 
 
 def facts_of(
-    state: State, registry: Registry, *, running: frozenset[str], max_calls: int
+    state: State,
+    registry: Registry,
+    *,
+    running: frozenset[str],
+    max_calls: int,
+    directory: Path | None = None,
 ) -> dict[ToolCallId, CallFacts]:
     """What the tools say of each call that has no result yet and does not run."""
     reply = state.reply()
@@ -45,7 +50,7 @@ def facts_of(
         return {}
     allowed = {call.tool_call_id for call in reply.calls[:max_calls]}
     return {
-        call.tool_call_id: _facts(state, registry, call)
+        call.tool_call_id: _facts(state, registry, call, directory)
         if call.tool_call_id in allowed
         else CallFacts(
             where="nowhere",
@@ -57,7 +62,7 @@ def facts_of(
     }
 
 
-def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
+def _facts(state: State, registry: Registry, call: Call, directory: Path | None) -> CallFacts:
     client = next((found for found in state.client_tools if found.name == call.name), None)
     if client is not None:
         return _client_facts(client, call)
@@ -68,8 +73,10 @@ def _facts(state: State, registry: Registry, call: Call) -> CallFacts:
         return CallFacts(where="nowhere", error=text)
     try:
         arguments = found.parse(call.arguments)
-        ask = found.asks(arguments, directory_of(state))
+        ask = found.asks(arguments, directory)
     except ToolFailure as error:
+        if error.code:
+            return CallFacts(where="nowhere", error=str(error), error_code="failed", code=error.code)
         return _unfit(found, str(error))
     except Exception as error:  # The tool's own code: whatever it raises is this call's result, not the session's end.
         text = codec.without_surrogates(f"{found.name} can't take these arguments: {type(error).__name__}: {error}")
@@ -105,11 +112,6 @@ def _question_facts(arguments: Question) -> CallFacts:
         allow_freeform=arguments.allow_freeform,
         repeatable=True,
     )
-
-
-def directory_of(state: State) -> Path | None:
-    """Where the session's tools work."""
-    return Path(state.working_directory) if state.working_directory else None
 
 
 async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: PermissionAsk | None = None) -> None:
@@ -212,6 +214,7 @@ class Outcome(msgspec.Struct, frozen=True):
     details: str = ""
     went_on: Literal["", "started", "flipped"] = ""
     ending: TaskEnding | None = None
+    code: str = ""
 
 
 async def _outcome(name: str, work: Awaitable[Any]) -> Outcome:
@@ -227,7 +230,7 @@ async def _outcome(name: str, work: Awaitable[Any]) -> Outcome:
         if _is_cancelled():
             raise asyncio.CancelledError from error
         if isinstance(error, ToolFailure):
-            return Outcome(str(error), "failed")
+            return Outcome(str(error), "failed", "runtime" if error.code else None, code=error.code)
         return Outcome(f"{name} failed: {type(error).__name__}: {error}", "failed")
 
 
@@ -251,6 +254,7 @@ def _as_outcome(value: Any) -> Outcome:
                 value.details,
                 value.went_on,
                 value.ending,
+                value.code,
             )
         case str():
             return Outcome(value)
@@ -305,6 +309,7 @@ async def _complete(
         preview=preview(content, bounds.max_tool_characters, tool_call_id),
         origin=outcome.origin or origin,
         error=outcome.error,
+        code=outcome.code,
         binary=outcome.binary,
         images=outcome.images,
         details=holding.redacted(codec.without_surrogates(outcome.details)),
@@ -335,7 +340,7 @@ def _command_row(holding: Holding, call: Call, tool: Tool, arguments: Any) -> Ta
     """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
     if tool.words is None or holding.shell is None:
         return None
-    words = tool.words(arguments, directory_of(holding.state))
+    words = tool.words(arguments, holding.directory())
     call_key = _call_key(holding.state.reply(), call)
     return holding.shell.row(holding.key, call.tool_call_id, call_key, words, holding.clock.now_ms())
 
@@ -359,7 +364,7 @@ def _context(
         tool_call_id=call.tool_call_id,
         key=_call_key(reply, call),
         attempt=attempt,
-        working_directory=directory_of(holding.state),
+        working_directory=holding.directory(),
         report=report,
         read_output=read_output,
         permitted=permitted,

@@ -23,9 +23,10 @@ from holdfast.store.errors import StoreError
 from holdfast.store.store import Claim, Lease, ReleaseKind, Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
+from holdfast.tools.working_directory import Identify, identity_of
 from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
-from holdfast.turns.holding import Holding
+from holdfast.turns.holding import Holding, MayWorkIn, nowhere
 from holdfast.turns.load import folded
 from holdfast.turns.loop import Loop, Models
 from holdfast.turns.titles import Titles
@@ -76,6 +77,8 @@ class Worker:
         instructions: str = "",
         observer: Observer | None = None,
         new_id: Callable[[], str] = random_id,
+        may_work_in: MayWorkIn = nowhere,
+        identify: Identify = identity_of,
     ) -> None:
         self._store = store
         self._live = live
@@ -90,6 +93,8 @@ class Worker:
         self._instructions = instructions
         self._observer = observer or Observer(clock)
         self._new_id = new_id
+        self._may_work_in = may_work_in
+        self._identify = identify
         self._titles = Titles(store=store, live=live, clock=clock, new_id=new_id)
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._loops: dict[Key, Loop] = {}
@@ -413,6 +418,8 @@ class Worker:
             shell=self._shell,
             observer=self._observer,
             orphans=self._orphans,
+            may_work_in=self._may_work_in,
+            identify=self._identify,
         )
         loop = Loop(
             holding,

@@ -21,6 +21,7 @@ from holdfast.server.errors import Conflict, OperationError
 from holdfast.tasks.desk import GRACE_SECONDS
 from holdfast.tasks.shell import Shell
 from holdfast.tools.truncation import MARGIN_BYTES, STREAM, cut, cut_start, decoded
+from holdfast.tools.working_directory import DirectoryRefused, WorkingDirectory, place_to_start
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +103,18 @@ class ClientCommands:
             task.cancel()
         await asyncio.gather(*at_work, return_exceptions=True)
 
-    async def start(self, key: CommandKey, command: str, directory: str, seconds: float | None = None) -> None:
-        """It runs when this returns. Raises `Conflict`: then it does not, and will not."""
+    async def start(
+        self, key: CommandKey, command: str, directory: str, root: WorkingDirectory, seconds: float | None = None
+    ) -> None:
+        """It runs when this returns, in a directory that lies in that root. Raises `Conflict`: then it does not, and
+        will not."""
         async with self._starting:  # Two that come at once must not both find the last free place.
             try:
                 self._check_room(key, await self.running(key.owner, key.session))
-                status = await self._started(key, self._spec(command, directory, seconds))
+                with place_to_start(directory, root, by_root=self._shell.isolation.binds_directory) as place:
+                    status = await self._started(key, self._spec(command, directory, root, place, seconds))
+            except DirectoryRefused as error:
+                raise Conflict(error.code, str(error)) from error
             except CommandsError as error:
                 raise Conflict("command_not_started", f"The command can't be started: {error}") from error
         outcome = status.outcome
@@ -122,16 +129,17 @@ class ClientCommands:
         if handle is not None and any(handle_of(status.key) == handle for status in running):
             raise Conflict("request_running", f"What was requested as {handle!r} still runs. Use another id.")
 
-    def _spec(self, command: str, directory: str, seconds: float | None) -> Spec:
+    def _spec(self, command: str, directory: str, root: WorkingDirectory, place: str, seconds: float | None) -> Spec:
         limits = self._shell.limits
         if seconds is not None:
             limits = msgspec.structs.replace(limits, seconds=min(seconds, limits.seconds or seconds))
         return Spec(
             command=command,
-            directory=directory,
+            directory=place,
             environment=self._shell.environment,
             limits=limits,
-            inside=self._shell.isolation.inside(directory),
+            inside=self._shell.isolation.inside(directory, root=str(root.real())),
+            wrapper=self._shell.isolation.program,
         )
 
     async def _started(self, key: CommandKey, spec: Spec) -> Status:

@@ -8,14 +8,17 @@ import os
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from holdfast.events.ids import Owner
+from holdfast.events.session import DirectoryIdentity
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Role
+from holdfast.tools.user_directories import UserDirectories
+from holdfast.tools.working_directory import identity_of
 
 _RULE: Final = re.compile(r"(?P<name>[\w.*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 
@@ -29,7 +32,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None = None
     """Names, or patterns such as `openrouter/*`."""
     tools: tuple[str, ...] | None = None
-    directories: tuple[str, ...] | None = None
+    directories: UserDirectories | None = None
     """Folders in which, and below which, sessions may work."""
     rules: tuple[str, ...] | None = None
     """Permission rules. One without a pattern covers those of the same name that stay inside the working directory."""
@@ -65,20 +68,24 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def _may_grant(self, rule: str) -> bool:
         return self.rules is None or any(_covers(own, rule) for own in self.rules)
 
-    def checked_directory(self, directory: str) -> str:
-        """The working directory as the one name that everybody gives it. Links are followed before it is judged."""
+    def checked_directory(self, owner: Owner, directory: str) -> DirectoryIdentity:
+        """The working directory, fixed: the one name that everybody gives it, and which folder that is. Links are
+        followed before it is judged, and not after."""
         if "\0" in directory or not os.path.isabs(directory):
             raise Invalid("directory_invalid", "A working directory is an absolute path.")
         try:
-            found = Path(directory).resolve()
-            is_there = found.is_dir()
-        except (OSError, RuntimeError):
-            found, is_there = Path(directory), False
-        if self.directories is not None and not any(_is_below(found, root) for root in self.directories):
-            raise _beyond("directory_not_allowed", "That working directory is not among those that you may choose.")
-        if not is_there:
+            found = os.path.realpath(directory)
+        except OSError:
+            found = directory
+        self.check_directory(owner, found)
+        identity = identity_of(found, limited=self.directories is not None, follow_links=False)
+        if identity is None:
             raise Invalid("directory_not_found", f"{directory} is not a folder on the server.")
-        return str(found)
+        return identity
+
+    def check_directory(self, owner: Owner, real_path: str) -> None:
+        if self.directories is not None and not self.directories.contains(owner, real_path):
+            raise _beyond("directory_not_allowed", "That working directory is not among those that you may choose.")
 
 
 EVERYTHING: Final = Policy()
@@ -102,10 +109,6 @@ def _covers(own: str, asked: str) -> bool:
         return False
     pattern = wanted["pattern"] or ""
     return bool(_STAYS_INSIDE.fullmatch(pattern)) and ".." not in pattern
-
-
-def _is_below(found: Path, root: str) -> bool:
-    return found.is_relative_to(Path(root).resolve())
 
 
 def _beyond(code: str, message: str) -> ApiError:

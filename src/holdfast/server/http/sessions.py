@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from holdfast.commands.isolation import REFUSED
 from holdfast.events.ids import Key, Position, SessionId, TurnId, random_id
-from holdfast.events.session import ClientTool, Mode, Provider, SettingsChanged
+from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider, SettingsChanged
 from holdfast.live.live import Delta
 from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
@@ -129,6 +129,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     thinking: Thinking | UnsetType | None = UNSET
     """Null: the model's own habit."""
     mode: Mode | UnsetType = UNSET
+    working_directory: Annotated[str, Meta(min_length=1, max_length=4_096)] | UnsetType = UNSET
+    """Where the session works from its next step on. The same path again chooses what is found there now."""
     pinned: bool | UnsetType = UNSET
     metadata: dict[EntryName, str | None] | UnsetType = UNSET
     """Merged into what is there: a value is set, null takes the entry out, the others stay."""
@@ -251,13 +253,15 @@ class Sessions:
                 raise ApiError(403, "commands_refused", REFUSED)
         if wanted.parent is not None:
             await self._operations.session(Key(identity.owner, SessionId(wanted.parent)))
-        directory = settings.directory
+        directory, folder = settings.directory, None
         if wanted.working_directory is not None:
-            directory = policy.checked_directory(wanted.working_directory)
+            folder = policy.checked_directory(identity.owner, wanted.working_directory)
+            directory = folder.path
         return SessionOptions(
             model=model or (None if wanted.provider else settings.model),
             system_message=wanted.system_message,
             working_directory=directory,
+            directory_identity=folder,
             tools=policy.chosen_tools(wanted.tools, settings.tools),
             client_tools=tuple(_client_tool(found) for found in wanted.client_tools),
             allow=wanted.allow,
@@ -338,6 +342,7 @@ class Sessions:
         key = self._service.key(request)
         changes = await read_body(request, Changes, limit=self._service.settings.max_body_bytes)
         model = self._changed_model(request, changes)
+        folder = self._changed_folder(request, changes)
         await self._operations.session(key)
         if changes.pinned is not UNSET or changes.metadata is not UNSET:
             # First, as it alone may be refused. After a crash in between the same again does the rest.
@@ -348,6 +353,9 @@ class Sessions:
             )
         if changes.title is not UNSET:
             await self._operations.rename(key, changes.title)
+        if folder is not None:
+            held = self._service.policy(self._service.identity(request)).held_rules
+            await self._operations.move(key, folder.path, folder, held=held)
         await self._change_settings(key, changes, model)
         return answer(session_view(await self._operations.session(key)))
 
@@ -360,6 +368,12 @@ class Sessions:
         if model is not None:
             self._service.check_model(self._service.identity(request), model)
         return model
+
+    def _changed_folder(self, request: Request, changes: Changes) -> DirectoryIdentity | None:
+        if changes.working_directory is UNSET:
+            return None
+        identity = self._service.identity(request)
+        return self._service.policy(identity).checked_directory(identity.owner, changes.working_directory)
 
     async def _change_settings(self, key: Key, changes: Changes, model: str | None) -> None:
         if model is not None:

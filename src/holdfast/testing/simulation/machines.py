@@ -87,6 +87,10 @@ class SkewedClock:
         await asyncio.sleep(seconds / self._rate)
 
 
+def _unseen(path: str, **how: bool) -> None:
+    """Folders of machines that are made up are those of no machine."""
+
+
 class Process:
     """One start of a process, from its opening of the store to its end."""
 
@@ -114,6 +118,7 @@ class Process:
             shared_directories=(SHARED,),
             producer="simulation",
             new_id=self._new_id,
+            identify=_unseen,
         )
         self.presence = Presence(self.operations, self.store, clock)
         self.credentials = Credentials(self.store, wake=live.announce)
@@ -131,6 +136,7 @@ class Process:
             credentials=self.credentials,
             shell=shell,
             new_id=self._new_id,
+            identify=_unseen,
         )
         self._on_end: list[Callable[[], None]] = []
         self.is_stopping = False

@@ -5,9 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolSpec
-from holdfast.events.session import SettingsChanged
 from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.methods.settings import existing_directory
 from holdfast.server.copilot.methods.tools import offered
@@ -77,11 +75,8 @@ async def activity(call: Call) -> Any:
 async def set_working_directory(call: Call) -> Any:
     key = call.attached().key
     directory = await existing_directory(call, call.text("workingDirectory"))
-
-    async def moved(state: State) -> list[Body]:
-        return [SettingsChanged(working_directory=directory)] if directory != state.working_directory else []
-
-    await call.service.operations.change(key, moved)
+    assert isinstance(directory, str), "one was named"
+    await call.service.operations.move(key, directory)
     return {"workingDirectory": directory}
 
 

@@ -28,6 +28,7 @@ from holdfast.session.state import OpenRequest, State
 from holdfast.store.file_access import make_private_folder
 from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Row
+from holdfast.tools.working_directory import is_still
 
 PAGE = 200
 
@@ -213,7 +214,7 @@ async def _settings(call: Call, key: Key, params: SessionParams, state: State) -
     return SettingsChanged(
         system_message=said.text() if said else UNSET,
         system_mode=("replace" if said.mode == "replace" else "append") if said else UNSET,
-        working_directory=UNSET if directory == state.working_directory else directory,
+        working_directory=UNSET if _works_there(state, directory) else directory,
         tools=_built_in_again(call, params, state, others_ask),
         place_rules=rules,
         reasoning_effort=params.reasoning_effort if params.reasoning_effort is not None else UNSET,
@@ -232,6 +233,12 @@ def _built_in_again(call: Call, params: SessionParams, state: State, others_ask:
     if others_ask or params.request_user_input:
         return state.tools
     return tuple(name for name in state.tools if name != "ask_user")
+
+
+def _works_there(state: State, directory: str | UnsetType) -> bool:
+    """Also in what took the place of its folder: the client that names it again chooses that."""
+    is_there = directory == state.working_directory
+    return is_there and isinstance(directory, str) and is_still(state.directory_identity, directory)
 
 
 def _directory(call: Call, given: str | None) -> str:

@@ -17,6 +17,7 @@ from holdfast.server.errors import Conflict, Invalid
 from holdfast.tasks.desk import GRACE_SECONDS
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.shell import checked_command
+from holdfast.tools.working_directory import WorkingDirectory, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ async def execute(call: Call) -> Any:
     key = process_key(attached.key, process_id)
     command, seconds = _command(call), _seconds(call)
     directory = await _directory(call, attached.key, call.given("cwd", str, ""))
-    await call.service.commands.start(key, command, directory, seconds)
+    await call.service.commands.start(key, command, *directory, seconds)
 
     def follow() -> None:
         if call.connection.attached.get(attached.key.session) is attached:
@@ -79,7 +80,7 @@ async def execute_user_requested(call: Call) -> Any:
     key = requested_key(attached.key, tool_call_id, _id(call, "requestId"))
     command = _command(call)
     directory = await _directory(call, attached.key)
-    await call.service.commands.start(key, command, directory)
+    await call.service.commands.start(key, command, *directory)
     asked = {"toolCallId": tool_call_id, "toolName": "bash", "arguments": {"command": command}}
     attached.hub.tell("tool.user_requested", asked)
     attached.hub.tell("tool.execution_start", asked)
@@ -169,14 +170,20 @@ def _seconds(call: Call) -> float:
     return given / 1000
 
 
-async def _directory(call: Call, key: Key, given: str = "") -> str:
-    """The session's, or one that is named from there. It must exist."""
+async def _directory(call: Call, key: Key, given: str = "") -> tuple[str, WorkingDirectory]:
+    """Where a command is to run, and what it may write to: the session's directory, for all that lies in it, or else
+    the one that is named from there. It must exist."""
     state = await call.service.operations.state(key)
-    wanted = Path(state.working_directory or call.service.settings.directory, given)
+    root = WorkingDirectory.of(
+        state.working_directory or str(call.service.settings.directory), state.directory_identity
+    )
+    wanted = Path(root, given)
     try:
-        exists = await asyncio.to_thread(wanted.is_dir)
-    except (OSError, ValueError):
-        exists = False
-    if not exists:
+        found = await asyncio.to_thread(lambda: wanted.resolve() if wanted.is_dir() else None)
+    except (OSError, RuntimeError, ValueError):
+        found = None
+    if found is None:
         raise Invalid("directory_not_found", f"The directory {given or wanted} does not exist. Name one that does.")
-    return str(wanted)
+    if root.identity is not None and (not given or found.is_relative_to(root)):
+        return str(found if given else root), root
+    return str(found), WorkingDirectory.of(str(found), identity_of(str(found)))
