@@ -1,6 +1,6 @@
 """A new session that begins as a copy of another one, all of it or up to an event."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -18,10 +18,17 @@ from holdfast.store.store import Committed, Loaded, NewSession, Row, Store, Unit
 
 
 async def fork_session(
-    operations: Operations, source: Key, *, before: str | None, title: str, new_id: Callable[[], str] = random_id
+    operations: Operations,
+    source: Key,
+    *,
+    before: str | None,
+    title: str,
+    bound: Callable[[State], Sequence[Body]] = lambda state: (),
+    new_id: Callable[[], str] = random_id,
 ) -> SessionId:
     """Copy what was said before the event of that id, or all of it. A turn that was under way there is cut off here:
-    nothing that was asked or running is done a second time."""
+    nothing that was asked or running is done a second time. `bound` makes the records that
+    leave the copy no more than it may have."""
     loaded = await operations.store.load(source, fold_version=NO_SNAPSHOT)
     if loaded is None:
         raise NotFound("session_not_found", f"There is no session {source.session}.")
@@ -35,6 +42,8 @@ async def fork_session(
                 raise Invalid("fork_too_large", f"A session of over {limit} bytes can't be forked. Export it instead.")
     log.add(loaded.row.updated_at, TitleChanged(title=title))
     log.close()
+    for body in bound(log.state):
+        log.add(log.last_time, body)
     unit = Unit(
         key=Key(source.owner, made),
         fence=None,
@@ -71,7 +80,8 @@ def _of_the_fork(event: Event, made: SessionId, source: Key) -> tuple[int, Body]
 
 def _row(state: State, source: Key, of: Row) -> NewSession:
     return NewSession(
-        host=of.host,  # Its working directory is that of the source, and so is where that lies.
+        # Its working directory is that of the source, and so is where that lies.
+        host=of.host if state.working_directory else None,
         tools=state.tools or (),
         model=state.model,
         parent=source.session,

@@ -98,19 +98,25 @@ async def exporting(store: Store, key: Key) -> AsyncIterator[bytes]:
 
 
 async def import_session(
-    operations: Operations, owner: Owner, data: bytes, *, bounds: ImportBounds = BY_HAND
+    operations: Operations,
+    owner: Owner,
+    data: bytes,
+    *,
+    bounds: ImportBounds = BY_HAND,
+    tools: tuple[str, ...] | None = None,
 ) -> SessionId:
-    """Make a new session of an exported one. Raises `Invalid` for a document that is none."""
+    """Make a new session of an exported one. Raises `Invalid` for a document that is none. Whatever tools it had, it
+    gets these; None: all that its worker has."""
     if len(data) > bounds.size:
         raise Invalid("import_too_large", f"An import has at most {bounds.size:,} bytes.")
     session_id = SessionId(random_id())
-    title, log, metadata = await asyncio.to_thread(_read, data, session_id, bounds)
+    title, log, metadata = await asyncio.to_thread(_read, data, session_id, bounds, tools)
     events = log.events()
     unit = Unit(
         key=Key(owner, session_id),
         fence=None,
         events=events,
-        creates=NewSession(created_at=events[0].time, metadata=metadata),
+        creates=NewSession(created_at=events[0].time, metadata=metadata, tools=tools or ()),
         title=title,
         status="idle",
     )
@@ -125,7 +131,9 @@ def _exported(event: Event) -> ExportedEvent:
     return ExportedEvent(type=name, version=version, time=event.time, data=msgspec.Raw(data))
 
 
-def _read(data: bytes, session_id: SessionId, bounds: ImportBounds) -> tuple[str, NewLog, dict[str, str]]:
+def _read(
+    data: bytes, session_id: SessionId, bounds: ImportBounds, tools: tuple[str, ...] | None = None
+) -> tuple[str, NewLog, dict[str, str]]:
     """Everything that takes long: the title, the log and the metadata of the session to be."""
     title, found = _parse(data, bounds)
     log = NewLog(random_id)
@@ -136,7 +144,7 @@ def _read(data: bytes, session_id: SessionId, bounds: ImportBounds) -> tuple[str
             breathe()
         _check_size(data, place, bounds.each)
         event = _event(view[slice(*place)])
-        body = _harmless(_body(event), session_id)
+        body = _harmless(_body(event), session_id, tools)
         if isinstance(body, Unknown):
             continue
         _check_place(log, body)
@@ -191,7 +199,7 @@ def _body(event: ExportedEvent) -> Body:
     return body
 
 
-def _harmless(body: Body, session_id: SessionId) -> Body:
+def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) -> Body:
     """The event without what it would allow, run or point to."""
     match body:
         case SessionStarted():
@@ -201,6 +209,7 @@ def _harmless(body: Body, session_id: SessionId) -> Body:
                 start_time=body.start_time,
                 model=None,
                 system_message=None,
+                tools=tools,
                 metadata={"imported_from": body.session_id[:64]},
             )
         case ModelChanged():

@@ -139,6 +139,7 @@ class Chat:
 
     async def _take(self, request: Request, key: Key, body: ChatBody, meant: Meant) -> Response:
         asked = ChatRequest(self._service, request, key)
+        await self._service.check_use(self._service.identity(request), key)
         if body.tools is not None and isinstance(meant, Words):
             await self._operations.check_turns(key, MessageId(meant.message_id))
             await self._offer(key, body.client_tools())

@@ -1,6 +1,7 @@
 """A session from another one, from an earlier place, out of this store and into it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
@@ -9,7 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, Position, SessionId
+from holdfast.events.session import ModelChanged
 from holdfast.server.errors import Invalid
 from holdfast.server.forking import fork_session
 from holdfast.server.http.endpoint import ChosenId, Endpoint, routes_of
@@ -19,6 +22,7 @@ from holdfast.server.http.views import SessionView, session_view
 from holdfast.server.http.wire import answer, read_body, read_query, reading
 from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.transfer import Exported, ImportBounds, exporting, import_session
+from holdfast.session.state import State
 
 REWIND_SECONDS: Final = 10.0
 """How long a rewind waits for the running turn to end, and for whoever holds the session to do it."""
@@ -106,8 +110,22 @@ class CopyRoutes:
             before = following.id
         title = given.title or f"Fork of {row.title or 'a session'}"[:MAX_TITLE_CHARACTERS]
         async with self._copying:
-            made = await fork_session(self._operations, key, before=before, title=title)
+            made = await fork_session(self._operations, key, before=before, title=title, bound=self._bound(request))
         return await self._made(key, made)
+
+    def _bound(self, request: Request) -> Callable[[State], list[Body]]:
+        identity = self._service.identity(request)
+        policy, model = self._service.policy(identity), self._service.settings.model
+
+        def records(state: State) -> list[Body]:
+            bounds = policy.for_copy(identity.owner, state)
+            if bounds is None:
+                return []
+            # What a provider of its own called its model is no model here.
+            changed = [ModelChanged(new_model=model, previous_model=state.model)] if bounds.provider is None else []
+            return [bounds, *changed]
+
+        return records
 
     async def rewind(self, request: Request) -> Response:
         key = self._service.key(request)
@@ -131,10 +149,11 @@ class CopyRoutes:
         return StreamingResponse(pieces, 200, headers, media_type="application/json")
 
     async def bring_in(self, request: Request) -> Response:
-        owner, settings = self._service.identity(request).owner, self._service.settings
+        identity, settings = self._service.identity(request), self._service.settings
+        owner, tools = identity.owner, self._service.policy(identity).chosen_tools(None, settings.tools)
         bounds = ImportBounds(size=settings.max_import_bytes, events=settings.max_import_events, each=EACH_EVENT)
         async with reading(request, limit=settings.max_import_bytes) as document, self._copying:
-            made = await import_session(self._operations, owner, document, bounds=bounds)
+            made = await import_session(self._operations, owner, document, bounds=bounds, tools=tools)
         return await self._made(Key(owner, made), made)
 
     async def _made(self, key: Key, made: SessionId) -> Response:

@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 
 from holdfast.events.ids import Owner
-from holdfast.events.session import DirectoryIdentity
+from holdfast.events.session import DirectoryIdentity, SettingsChanged
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Role
+from holdfast.session.state import State
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.tools.working_directory import identity_of
 
@@ -59,7 +60,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:
             if not self._may_grant(rule):
-                raise _beyond("rule_not_allowed", f"The rule {rule} grants more than you may grant in advance.")
+                raise _beyond(
+                    "rule_not_allowed",
+                    f"The rule {rule} grants more than you may grant in advance. Approve each call by itself.",
+                )
 
     def held_rules(self, rules: Sequence[str]) -> tuple[str, ...]:
         """Of what was granted earlier, what the role goes to: somebody else may have granted it, or in another role."""
@@ -67,6 +71,58 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _may_grant(self, rule: str) -> bool:
         return self.rules is None or any(_covers(own, rule) for own in self.rules)
+
+    # What a session has, for those who have it do something
+
+    def check_session(self, owner: Owner, state: State) -> None:
+        """Raises what of a session goes beyond the role: whoever made it, nobody gets more out of it than they may
+        have. Rules are another matter: see `narrowed`."""
+        for what, is_beyond in (
+            ("works in a folder", self._is_outside(owner, state)),
+            ("has tools", self._has_more_tools(state)),
+            ("asks a provider", state.provider is not None and not self.providers),
+        ):
+            if is_beyond:
+                raise _beyond(
+                    "session_beyond_role",
+                    f"This session {what} that you may not choose, so you may only read it. Ask an admin of this "
+                    "server to go on with it, or fork it: the copy has what you may have.",
+                )
+
+    def narrowed(self, state: State) -> SettingsChanged | None:
+        """The record that takes from a session the rules that the role may not grant; None: it has no such rule."""
+        allow, place_rules = self.held_rules(state.allow), self.held_rules(state.place_rules)
+        if (allow, place_rules) == (tuple(state.allow), tuple(state.place_rules)):
+            return None
+        return SettingsChanged(allow=allow, place_rules=place_rules)
+
+    def for_copy(self, owner: Owner, state: State) -> SettingsChanged | None:
+        """The record that leaves a copy of a session no more than the role may have; None: it has no more."""
+        record = self.narrowed(state) or SettingsChanged()
+        if self.tools is not None and self._has_more_tools(state):
+            kept = tuple(name for name in self.tools if state.tools is None or name in state.tools)
+            record = msgspec.structs.replace(record, tools=kept)
+        if self._is_outside(owner, state):
+            record = msgspec.structs.replace(record, working_directory=None, directory_identity=None, place_rules=())
+        if state.provider is not None and not self.providers:
+            record = msgspec.structs.replace(record, provider=None)
+        return None if record == SettingsChanged() else record
+
+    def _has_more_tools(self, state: State) -> bool:
+        return self.tools is not None and (state.tools is None or not set(state.tools) <= set(self.tools))
+
+    @property
+    def is_limited(self) -> bool:
+        return self != EVERYTHING
+
+    def _is_outside(self, owner: Owner, state: State) -> bool:
+        if self.directories is None or not state.working_directory:
+            return False
+        identity = state.directory_identity
+        # One that nobody has fixed yet is fixed as it is written, without following a link.
+        return not self.directories.contains(owner, identity.path if identity else state.working_directory)
+
+    # Where it works
 
     def checked_directory(self, owner: Owner, directory: str) -> DirectoryIdentity:
         """The working directory, fixed: the one name that everybody gives it, and which folder that is. Links are

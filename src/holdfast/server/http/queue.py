@@ -85,6 +85,7 @@ class QueueRoutes:
         key = self._service.key(request)
         wanted = await read_body(request, NewText, limit=self._service.settings.max_body_bytes)
         await self._operations.session(key)
+        await self._service.check_use(self._service.identity(request), key)
         await self._operations.edit_queued(key, MessageId(request.path_params["message_id"]), wanted.text)
         return await self.look(request)
 

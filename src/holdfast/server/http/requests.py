@@ -116,10 +116,13 @@ class RequestRoutes:
 
     async def _answered(self, identity: Identity, key: Key, request_id: RequestId, given: Answer) -> Answered:
         self._service.policy(identity).check_rules(given.rules)
+        await self._service.check_use(identity, key)
         match (given.decision, given.answer, given.content):
             case ("approve_always", UnsetType(), UnsetType()):
                 return await self._approved_always(identity, key, request_id, given)
             case (str(decision), UnsetType(), UnsetType()):
+                if decision == "approve_for_session":
+                    self._service.policy(identity).check_rules(given.rules or await self._rule_of(key, request_id))
                 return await self._operations.decide_permission(
                     key,
                     request_id,

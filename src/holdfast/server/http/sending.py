@@ -75,6 +75,7 @@ class SendingRoutes:
         key = self._service.key(request)
         given = await read_body(request, NewMessage, limit=self._service.settings.max_body_bytes)
         identity = self._service.identity(request)
+        await self._service.check_use(identity, key)
         options = await chosen(self._service, identity, key, given)
         sent = await self._service.send(
             identity,

@@ -10,7 +10,9 @@ from typing import Any, Literal
 import msgspec
 from starlette.requests import Request
 
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, MessageId, SessionId
+from holdfast.events.session import SettingsChanged
 from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
 from holdfast.observing.exposition import single
@@ -23,9 +25,10 @@ from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.rates import Rates
 from holdfast.server.http.streams import Streams
 from holdfast.server.http.visible import LastTurn, last_turn
-from holdfast.server.operations import DeliveryChoice, Operations, Sent
+from holdfast.server.operations import Change, DeliveryChoice, Operations, Sent
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
+from holdfast.session.state import State
 from holdfast.store.clock import Clock
 
 IDENTITY = "holdfast.identity"
@@ -140,6 +143,17 @@ class Service:
             self.observer.asked(key, span.context)
         return key
 
+    async def check_use(self, identity: Identity, key: Key) -> None:
+        """Raises why somebody may not have this session do anything: it has more than their role may have. Rules that
+        the role may not grant are taken from it first, so that it asks again; a crash after that leaves it so."""
+        policy = self.policy(identity)
+        if not policy.is_limited:
+            return
+        state = await self.operations.state(key)
+        policy.check_session(identity.owner, state)
+        if policy.narrowed(state) is not None:
+            await self.operations.change(key, _one(policy.narrowed))
+
     # Sending
 
     async def send(
@@ -178,3 +192,11 @@ class Service:
             return found
         age = self.clock.now_ms() - found.ended_at
         return found if age < self.settings.replay_seconds * 1000 else None
+
+
+def _one(record: Callable[[State], SettingsChanged | None]) -> Change:
+    async def change(state: State) -> list[Body]:
+        found = record(state)
+        return [] if found is None else [found]
+
+    return change

@@ -1,0 +1,131 @@
+"""A key gets no more out of a session than its role may have, whoever made the session, and grants no more either."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.test_identity import People, made_key
+from tests.http.world import Client, Model, Place, code_of
+
+
+@pytest.fixture(scope="module")
+async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("roles").resolve()
+    (found / "people" / "ada").mkdir(parents=True)
+    (found / "private").mkdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+async def people(folder: Path, model: Model) -> AsyncIterator[People]:
+    """Two keys of one owner, without a sandbox: commands are for admins."""
+    environ = {
+        "HOLDFAST_USER_DIRECTORIES": f"{folder}/people/{{owner}}",
+        "HOLDFAST_USER_RULES": "read",
+        "HOLDFAST_COMMANDS_WITHOUT_SANDBOX": "allow",
+    }
+    place = Place(folder, model, **environ)
+    keys = {"user": await made_key(place, "user", "ada"), "admin": await made_key(place, "admin", "ada", "admin")}
+    async with place.serve("--auth", "keys") as server:
+        yield People(server, keys)
+
+
+@pytest.fixture
+async def user(people: People) -> AsyncIterator[Client]:
+    async with people.client("user") as client:
+        yield client
+
+
+@pytest.fixture
+async def admin(people: People) -> AsyncIterator[Client]:
+    async with people.client("admin") as client:
+        yield client
+
+
+BEYOND: dict[str, dict[str, Any]] = {
+    "tools": {},
+    "folder": {"tools": ["view", "create"], "working_directory": "{folder}/private"},
+    "provider": {
+        "tools": ["view"],
+        "model": "any",
+        "provider": {"base_url": "http://127.0.0.1:1/v1", "api_key": "k"},
+    },
+}
+"""What an admin's session may have, and a user's may not."""
+
+
+def given(folder: Path, what: str) -> dict[str, Any]:
+    options = dict(BEYOND[what])
+    if "working_directory" in options:
+        options["working_directory"] = options["working_directory"].format(folder=folder)
+    return options
+
+
+@pytest.mark.parametrize("what", BEYOND)
+async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_users_may_have(
+    user: Client, admin: Client, folder: Path, what: str
+) -> None:
+    session = await admin.make(**given(folder, what))
+    one = f"/v1/sessions/{session}"
+    before = await admin.events(session)
+    for tried in (
+        await user.post(f"{one}/messages", json={"text": "write a note"}),
+        await user.post(f"{one}/stream", json={"text": "write a note"}),
+        await user.post("/v1/chat", json={"id": session, "text": "write a note"}),
+        await user.post(f"{one}/requests/any", json={"decision": "approve"}),
+        await user.post(f"{one}/requests/any", json={"answer": "red"}),
+        await user.patch(f"{one}/queue/any", json={"text": "write a note"}),
+        await user.patch(one, json={"model": "openai/scripted"}),
+        await user.patch(one, json={"mode": "autopilot"}),
+    ):
+        assert (tried.status_code, code_of(tried)) == (403, "session_beyond_role"), tried.request.url
+    assert await admin.events(session) == before
+    assert (await user.get(one)).status_code == 200
+
+
+async def test_a_copy_that_a_user_makes_has_what_users_may_have(user: Client, admin: Client, folder: Path) -> None:
+    for what in BEYOND:
+        session = await admin.make(**given(folder, what))
+        copy = await user.post(f"/v1/sessions/{session}/fork", json={})
+        assert copy.status_code == 201
+        settings = (await user.get(f"/v1/sessions/{copy.json()['id']}")).json()["settings"]
+        assert not {"exec", "bash", "kill_task"} & set(settings["tools"])
+        assert settings["working_directory"] is None
+        sent = await user.say(copy.json()["id"], "hello")
+        assert sent.status_code == 200
+
+
+@pytest.mark.parametrize("decision", ["approve_for_session", "approve_always"])
+async def test_a_user_grants_no_rule_that_users_may_not_grant(user: Client, folder: Path, decision: str) -> None:
+    session = await user.make(working_directory=str(folder / "people" / "ada"))
+    await user.say(session, "write a note")
+    (request,) = (await user.get(f"/v1/sessions/{session}/requests")).json()["requests"]
+    path = f"/v1/sessions/{session}/requests/{request['id']}"
+    refused = await user.post(path, json={"decision": decision})
+    assert (refused.status_code, code_of(refused)) == (403, "rule_not_allowed")
+    assert (await user.post(path, json={"decision": "approve"})).status_code == 200
+    assert (await user.get(f"/v1/sessions/{session}")).json()["settings"]["allow"] == []
+
+
+async def test_rules_that_an_admin_granted_are_taken_from_a_session_before_it_works_for_a_user(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    options = {"working_directory": str(folder / "people" / "ada"), "tools": ["view", "create"], "allow": ["*", "read"]}
+    session = await admin.make(**options)
+    await user.say(session, "write a note")
+    assert len((await user.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+    assert (await user.get(f"/v1/sessions/{session}")).json()["settings"]["allow"] == ["read"]
+
+
+async def test_a_session_that_a_user_imports_has_the_tools_that_users_may_have(user: Client, admin: Client) -> None:
+    session = await admin.make()
+    document = (await user.get(f"/v1/sessions/{session}/export")).content
+    made = await user.post("/v1/sessions/import", content=document, headers={"content-type": "application/json"})
+    assert made.status_code == 201
+    settings = (await user.get(f"/v1/sessions/{made.json()['id']}")).json()["settings"]
+    assert settings["tools"] is not None
+    assert not {"exec", "bash", "kill_task"} & set(settings["tools"])
+    events = await user.events(made.json()["id"])
+    assert not {"exec", "bash"} & set(events[0]["data"]["tools"])
