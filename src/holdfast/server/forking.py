@@ -84,7 +84,7 @@ def _row(state: State, source: Key, of: Row) -> NewSession:
         host=of.host if state.working_directory else None,
         tools=state.tools or (),
         model=state.model,
-        parent=source.session,
+        made_from=source.session,
         metadata=of.metadata,
         created_at=state.started_at,
     )

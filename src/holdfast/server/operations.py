@@ -258,7 +258,7 @@ class Operations:
             host=self._host if self._is_only_here(options.working_directory) else None,
             tools=options.tools or (),
             model=row_model(options.model, _provider_in(options.settings), own_token=options.own_token),
-            parent=options.parent,
+            made_from=options.parent,
             metadata=options.metadata,
             created_at=self._clock.now_ms(),
         )
@@ -513,7 +513,7 @@ class Operations:
         sends it again is not refused."""
         limit = self.store.limits.in_flight_of(key.owner)
         row = await self.store.row(key) if limit is not None else None
-        if limit is None or (row is not None and (row.status != "idle" or row.parent is not None)):
+        if limit is None or (row is not None and row.status != "idle"):
             return
         turns = await self.store.turns(key.owner)
         if turns.in_flight >= limit and await self.store.receipt(key, f"message:{message_id}") is None:

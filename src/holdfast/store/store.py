@@ -47,6 +47,9 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """The model that a process must be able to use to run it."""
     parent: SessionId | None = None
+    """The session in whose turn the runtime started it: it runs in that turn's slot."""
+    made_from: SessionId | None = None
+    """The session that a client made it of, or calls its parent. It takes up a slot like any other."""
     metadata: Mapping[str, str] = {}
     created_at: int
 
@@ -239,6 +242,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The process that holds the lease."""
     model: str | None = None
     parent: SessionId | None = None
+    """Either of the two that a new session may name: `parent` or `made_from`."""
     shown: Position = Position(0)
     """The position of the last event that tells its owner something: see `events.event.SHOWN`. What the session was
     made with does not count."""

@@ -109,11 +109,12 @@ SELECT given.number
        FOR UPDATE SKIP LOCKED) AS session;
 
 -- name: create_sessions
-INSERT INTO holdfast.session (owner, id, status, title, host, tools, model, parent, created_at, updated_at)
-SELECT owner, id, status, title, host, coalesce(string_to_array(nullif(tools, ''), E'\x1f'), '{}'), model, parent, created_at, $10::bigint
+INSERT INTO holdfast.session (owner, id, status, title, host, tools, model, parent, made_from, created_at, updated_at)
+SELECT owner, id, status, title, host, coalesce(string_to_array(nullif(tools, ''), E'\x1f'), '{}'), model, parent, made_from,
+       created_at, $11::bigint
   FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-              $9::bigint[])
-    AS given (owner, id, status, title, host, tools, model, parent, created_at)
+              $9::text[], $10::bigint[])
+    AS given (owner, id, status, title, host, tools, model, parent, made_from, created_at)
 ON CONFLICT DO NOTHING
 RETURNING owner, id;
 
@@ -680,7 +681,7 @@ SELECT session.owner, session.id, head, inbox_tail, status, turn_id, title, host
        (SELECT count(*) FROM holdfast.inbox
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
-       lease_holder, model, parent, shown, coalesce(seen, 0), coalesce(pinned, false), metadata
+       lease_holder, model, coalesce(parent, made_from), shown, coalesce(seen, 0), coalesce(pinned, false), metadata
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, id, number)
   CROSS JOIN LATERAL (
     SELECT * FROM holdfast.session

@@ -182,7 +182,7 @@ class Units:
         new = [group for group in groups if group.is_first]
         if not new:
             return groups
-        made = await link.rows("create_sessions", *_columns(9, map(_new_row, new)), self._now_ms())
+        made = await link.rows("create_sessions", *_columns(10, map(_new_row, new)), self._now_ms())
         created = set(made)
         for group in new:
             if group.key in created and group.unit.creates is not None and group.unit.creates.metadata:
@@ -460,7 +460,7 @@ def _new_row(group: Group) -> tuple[Any, ...]:
     assert new is not None
     model = _clean(new.model) if new.model is not None else None
     about = (unit.status or "idle", _clean(unit.title or ""), new.host or "", TOOLS_BETWEEN.join(sorted(new.tools)))
-    return (*group.key, *about, model, new.parent, new.created_at)
+    return (*group.key, *about, model, new.parent, new.made_from, new.created_at)
 
 
 async def _write_rows(link: Link, unit: Unit) -> None:

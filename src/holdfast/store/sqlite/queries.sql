@@ -71,8 +71,8 @@ DELETE FROM segment
                       AND segment.number BETWEEN flight.first AND flight.last);
 
 -- name: create_session
-INSERT INTO session (owner, id, status, title, host, tools, model, parent, created_at, updated_at, log)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+INSERT INTO session (owner, id, status, title, host, tools, model, parent, made_from, created_at, updated_at, log)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12);
 
 -- name: create_head
 INSERT INTO head (log, position, last_event) VALUES ((SELECT coalesce(max(log), 0) + 1 FROM head), 0, 0)
@@ -545,7 +545,7 @@ SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_i
        (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
-       lease_holder, model, parent, coalesce(head.shown, 0), coalesce(annotation.seen, 0),
+       lease_holder, model, coalesce(parent, made_from), coalesce(head.shown, 0), coalesce(annotation.seen, 0),
        coalesce(annotation.pinned, 0), annotation.metadata
   FROM session
   LEFT JOIN head ON head.log = session.log
@@ -561,7 +561,7 @@ SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_i
        (SELECT count(*) FROM inbox INDEXED BY inbox_waiting
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
-       lease_holder, model, parent, coalesce(head.shown, 0), coalesce(annotation.seen, 0),
+       lease_holder, model, coalesce(parent, made_from), coalesce(head.shown, 0), coalesce(annotation.seen, 0),
        coalesce(annotation.pinned, 0), annotation.metadata
   FROM session
   LEFT JOIN head ON head.log = session.log

@@ -239,7 +239,7 @@ class Units:
         model = _clean(new.model) if new.model is not None else None
         about = (unit.status or "idle", _clean(unit.title or ""), new.host, tools, model)
         (log,) = self._db.execute(SQL["create_head"]).fetchone()
-        row = (*about, new.parent, new.created_at, self._now, log)
+        row = (*about, new.parent, new.made_from, new.created_at, self._now, log)
         self._db.execute(SQL["create_session"], (unit.key.owner, unit.key.session, *row))
         session = SessionNow(updated_at=self._now, log=log)
         self._sessions[unit.key.owner, unit.key.session] = session

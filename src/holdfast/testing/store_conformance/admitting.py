@@ -261,6 +261,16 @@ class AdmittingConformance:
         assert await limited.claim(limit=MANY) == []
         assert accepted(await send(limited, "m", key=of("second child"))).waits_for_slot
 
+    async def test_a_session_that_a_client_made_of_another_needs_a_slot_like_any_other(self, limited: Store) -> None:
+        await sent(limited, "a", "b", "c")
+        parent, _ = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
+        await create(limited, of("child"), made_from=parent.key.session)
+        assert accepted(await send(limited, "m", key=of("child"))).waits_for_slot
+        assert await claimed(limited) == []
+        row = await limited.row(of("child"))
+        assert row is not None
+        assert row.parent == parent.key.session
+
     async def test_a_stop_needs_no_slot(self, limited: Store) -> None:
         lease = await asking(limited)
         assert await limited.release(lease, seen_tail=1, how="done")

@@ -144,8 +144,9 @@ async def create(
     model: str | None = None,
     title: str | None = None,
     parent: SessionId | None = None,
+    made_from: SessionId | None = None,
 ) -> Outcome:
-    new = NewSession(created_at=1, host=host, tools=tools, model=model, parent=parent)
+    new = NewSession(created_at=1, host=host, tools=tools, model=model, parent=parent, made_from=made_from)
     return await store.commit(Unit(key=key, fence=None, events=(started(key),), creates=new, title=title))
 
 

@@ -35,7 +35,7 @@ def _row(session: SessionRecord) -> Row:
         waiting_messages=len(session.waiting_messages()),
         held_by=session.holder,
         model=session.model,
-        parent=session.parent,
+        parent=session.parent or session.made_from,
         shown=session.shown,
         seen=session.seen,
         pinned=session.is_pinned,

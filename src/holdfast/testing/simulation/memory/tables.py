@@ -62,6 +62,7 @@ class SessionRecord:
         self.tools = frozenset(new.tools)
         self.model = new.model
         self.parent = new.parent
+        self.made_from = new.made_from
         self.created_at = new.created_at
         self.updated_at = now
         self.is_deleted = False
