@@ -174,7 +174,6 @@ async def test_the_first_answer_counts_and_the_same_one_again_gets_its_receipt(c
         {"decision": "approve", "answer": "x"},
         {"answer": 1},
         {"answer": "x", "more": 1},
-        {"answer": "x", "answer_id": "x" * 65},
         {"decision": None},
     ],
 )
@@ -182,6 +181,13 @@ async def test_an_answer_is_one_of_three(client: Client, body: object) -> None:
     session, request = await asked(client, "ask me something")
     response = await client.post(f"/v1/sessions/{session}/requests/{request['id']}", json=body)
     assert (response.status_code, code_of(response)) == (422, "invalid")
+    assert len((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+
+
+async def test_the_id_of_an_answer_is_one_that_clients_may_choose(client: Client) -> None:
+    session, request = await asked(client, "ask me something")
+    response = await answered(client, session, request, answer="x", answer_id="x" * 65)
+    assert (response.status_code, code_of(response)) == (422, "id_invalid")
     assert len((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
 
 
