@@ -20,14 +20,19 @@ ANN = Owner("ann")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runtime]:
-    """One whose model never answers: what runs goes on running."""
-    environ = {
+def environ(request: pytest.FixtureRequest) -> dict[str, str]:
+    found = {
         "HOLDFAST_MAX_RUNNING_TURNS_PER_OWNER": str(RUNNING),
         "HOLDFAST_MAX_TURNS_IN_FLIGHT_PER_OWNER": str(IN_FLIGHT),
     }
     if request.param == "postgresql":
-        environ["HOLDFAST_DATABASE"] = request.getfixturevalue("postgres_url")
+        found["HOLDFAST_DATABASE"] = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture
+async def runtime(environ: dict[str, str], tmp_path: Path) -> AsyncIterator[Runtime]:
+    """One whose model never answers: what runs goes on running."""
     held = asyncio.Event()
 
     async def never(piece: int) -> None:

@@ -57,7 +57,7 @@ def place_of(path: str, working_directory: Path | None) -> Place:
 
 def _root_of(given: Path) -> tuple[Path, WorkingDirectory | None]:
     """A folder that is fixed is where it was: raises `DirectoryRefused` if it is not. Any other is where it leads."""
-    if not isinstance(given, WorkingDirectory) or given.identity is None:
+    if not isinstance(given, WorkingDirectory) or not given.is_real:
         return given.resolve(), None
     with given.opened():
         return given.real(), given

@@ -46,21 +46,29 @@ class WorkingDirectory(PosixPath):
     """A path that knows which folder it stands for. Without an identity it is that path, wherever it leads."""
 
     identity: DirectoryIdentity | None = None
+    is_real: bool = False
+    """Without an identity: it had no link in it when it was given, so one that is there by now is not followed."""
     may_be_used: Callable[[str], bool] | None = None
     """Whether the policy of this server lets the session work below that real path; None: it says nothing of it."""
 
     @classmethod
     def of(
-        cls, path: str, identity: DirectoryIdentity | None, may_be_used: Callable[[str], bool] | None = None
+        cls,
+        path: str,
+        identity: DirectoryIdentity | None,
+        may_be_used: Callable[[str], bool] | None = None,
+        *,
+        is_real: bool = False,
     ) -> "WorkingDirectory":
         found = cls(path if identity is None else identity.path)
         found.identity = identity
         found.may_be_used = may_be_used
+        found.is_real = is_real or identity is not None
         return found
 
     def real(self) -> Path:
         """The path without links: as it was when the folder was fixed, or as it is now."""
-        return Path(self.identity.path if self.identity is not None else os.path.realpath(self))
+        return Path(str(self) if self.is_real else os.path.realpath(self))
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -72,16 +80,16 @@ class WorkingDirectory(PosixPath):
             os.close(descriptor)
 
     def _open(self) -> int:
-        if self.identity is None:
+        if not self.is_real:
             return open_without_links(self.real())
-        if self.may_be_used is not None and not self.may_be_used(self.identity.path):
+        if self.may_be_used is not None and not self.may_be_used(str(self)):
             raise DirectoryRefused(
                 "directory_not_allowed",
                 f"This session may no longer work in {self}: that folder is not among those that its maker may choose "
                 "(HOLDFAST_USER_DIRECTORIES). Nothing was done. Start a session in a folder that is.",
             )
         try:
-            descriptor = open_without_links(Path(self.identity.path))
+            descriptor = open_without_links(self.real())
         except FileNotFoundError:
             raise DirectoryRefused(
                 "directory_missing",
@@ -94,7 +102,7 @@ class WorkingDirectory(PosixPath):
             raise DirectoryRefused(
                 "directory_missing", f"The working directory {self} can't be opened: {error.strerror}."
             ) from error
-        if not _is_same(self.identity, os.fstat(descriptor)):
+        if self.identity is not None and not _is_same(self.identity, os.fstat(descriptor)):
             os.close(descriptor)
             raise _changed(self)
         return descriptor

@@ -162,7 +162,7 @@ class Holding:
             return None
         identity = state.directory_identity
         policy = partial(self._may_work_in, self.key.owner) if identity is not None and identity.limited else None
-        return WorkingDirectory.of(state.working_directory, identity, policy)
+        return WorkingDirectory.of(state.working_directory, identity, policy, is_real=state.client_name == "http")
 
     async def fix_directory(self) -> None:
         """Fix which folder the session works in, before its first use. Sessions that were made where the folder could
