@@ -154,7 +154,7 @@ async def test_a_hostile_description_never_reaches_the_terminal(place: Place) ->
         terminal.type("hostile, please\r")
         await terminal.until("It is on its way.")
         terminal.type("/tasks\r")
-        await terminal.until("]0;owned[2Ja slow thing")
+        await terminal.until("\\u001b]0;owned\\u0007\\u001b[2Ja slow")
         await gate.let_go()
         await terminal.until("News: completed, 0, two.")
         assert "\x1b]0;" not in terminal.raw

@@ -324,7 +324,7 @@ def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.Capt
         tell_of_kill(kill(ended(), killed=(shell,), escaped=(server,)))
     assert capsys.readouterr().out == "Killed task t0123456789ab; ended: bash (pid 10).\n"
     assert (refused.value.code, refused.value.exit_code) == ("task_escaped", 1)
-    assert refused.value.message == "Not everything ended. Still running: server[2J (pid 11)."
+    assert refused.value.message == "Not everything ended. Still running: server\\u001b[2J (pid 11)."
 
 
 def test_what_a_task_had_left_running_is_named_once_it_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,7 +354,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert len(lines) == (2 if width < 100 else 1)
     assert all(len(line) <= max(width, 46) for line in lines)
     assert len(heading(width=width)) <= max(width, 46)
-    assert "make [2Jvery" in lines[-1]
+    assert "make \\u001b[2Jvery" in lines[-1]
 
 
 async def _has_written(place: Place, task: str, text: str) -> None:

@@ -99,7 +99,7 @@ async def test_who_comes_alone_and_does_not_go_on_ends_what_was_pending(tmp_path
 
 async def test_who_comes_beside_a_client_that_goes_on_does_not_end_its_work(tmp_path: Path) -> None:
     async with cold(tmp_path) as door:
-        await door.resume(arrival("goes on", "ta"), goes_on=True)
+        await door.resume(arrival("goes-on", "ta"), goes_on=True)
         assert (await door.resume(arrival("one"))).interrupted is False
         assert not await door.is_stopping()
         await door.operations.answer_tool(door.key, (await door.pending()).request_id, "it")
@@ -108,7 +108,7 @@ async def test_who_comes_beside_a_client_that_goes_on_does_not_end_its_work(tmp_
 async def test_who_is_only_attached_yet_keeps_its_work_from_who_comes_next(tmp_path: Path) -> None:
     """The one that goes on has come, and nothing else of its return is written."""
     async with cold(tmp_path) as door:
-        await door.presence.arrive(door.key, arrival("goes on", "ta"))
+        await door.presence.arrive(door.key, arrival("goes-on", "ta"))
         assert (await door.resume(arrival("one"))).interrupted is False
         assert not await door.is_stopping()
 
@@ -117,7 +117,7 @@ async def test_of_two_that_come_at_once_the_one_that_goes_on_keeps_its_work(tmp_
     """What is asked of the store first is done first, so that the one that goes on is attached first."""
     async with cold(tmp_path) as door:
         _, other = await asyncio.gather(
-            door.resume(arrival("goes on", "ta"), goes_on=True), door.resume(arrival("one"))
+            door.resume(arrival("goes-on", "ta"), goes_on=True), door.resume(arrival("one"))
         )
         assert other.interrupted is False
         assert not await door.is_stopping()
