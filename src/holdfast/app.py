@@ -695,7 +695,11 @@ def exposures(config: Config) -> list[str]:
     if config.is_postgres or config.database_path.parent == config.data_dir:
         paths = [config.data_dir, *paths]
     try:
-        faults = [(path, fault) for path in paths if path.exists() and (fault := access_fault(path)) is not None]
+        faults = [
+            (path, fault)
+            for path in paths
+            if path.exists() and (fault := access_fault(path)) is not None and fault.is_exposed
+        ]
     except OSError:
         return []  # What can't be looked at can't be opened either, and that is told with its reason.
     return [

@@ -90,7 +90,7 @@ def obey_permissions() -> None:
 
 
 def test_a_database_that_can_not_be_written_is_the_worlds_fault(place: Place) -> None:
-    place.data.mkdir(mode=0o555)
+    place.data.mkdir(mode=0o500)
     done = subprocess.run(
         place.command("sessions", "list"),
         env=place.environ,

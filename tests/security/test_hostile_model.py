@@ -402,6 +402,7 @@ async def _world(role: str, *options: str) -> AsyncIterator[World]:
         environ = {
             "HOLDFAST_USER_DIRECTORIES": str(folder / "shared"),
             "HOLDFAST_MODEL_API_KEY": canaries.words["api-key"],
+            "HOLDFAST_COMMANDS_WITHOUT_SANDBOX": "allow",  # For the control, which has none.
         }
         async with Obedient() as model:
             place = Place(folder, model, **environ)

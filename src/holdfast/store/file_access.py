@@ -10,14 +10,16 @@ import msgspec
 
 
 class AccessFault(msgspec.Struct, frozen=True):
-    """Why a file or a folder is not for this user alone, and what to run."""
+    """Why a file or a folder is not for this user, or not for this user alone, and what to run."""
 
     what: str
     command: str
+    is_exposed: bool = True
+    """False: nobody else gets at it, but this user does not either."""
 
 
 def access_fault(path: Path) -> AccessFault | None:
-    """None if it is for this user alone."""
+    """None if this user can use it, and nobody else."""
     found, user = path.stat(), os.geteuid()
     mode, is_folder = stat.S_IMODE(found.st_mode), path.is_dir()
     name, wanted = ("it" if is_folder else path.name), ("u=rwx" if is_folder else "u=rw")
@@ -30,7 +32,7 @@ def access_fault(path: Path) -> AccessFault | None:
     if mode & 0o055:
         return AccessFault(f"others may read {name}", make_private)
     if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)):
-        return AccessFault(f"{name} is not writable", make_private)
+        return AccessFault(f"{name} is not writable", make_private, is_exposed=False)
     return None
 
 

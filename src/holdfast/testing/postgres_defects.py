@@ -36,7 +36,7 @@ def _alter(name: str, old: str, new: str) -> None:
 
 def no_fence() -> None:
     """A late write is taken: whoever holds the session, and whatever the fence is."""
-    _alter("commit_units", "session.fence = locked.fence AND lease_holder = $14::text", "$14::text IS NOT NULL")
+    _alter("commit_units", "session.fence = locked.fence AND lease_holder = $15::text", "$15::text IS NOT NULL")
 
 
 def _ignore_live_holder() -> None:

@@ -1,5 +1,6 @@
 """A link with a key in it replaces nobody's own: the page asks, and says what would change."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, expect
 
-from tests.http.world import Place
+from tests.http.world import Place, patience
+from tests.http.world import Server as Running
 from tests.web.looking import Person, Tab
 from tests.web.test_signing_in import key_of
 from tests.wire.ai_sdk.harness import Server
@@ -18,8 +20,9 @@ pytestmark = pytest.mark.anyio
 class Two:
     """Ada, who is signed in, and Mallory, who makes a link of a key of her own."""
 
-    def __init__(self, place: Place, person: Person, ada: str, mallory: str) -> None:
+    def __init__(self, place: Place, running: Running, person: Person, ada: str, mallory: str) -> None:
         self.place = place
+        self.running = running
         self.person = person
         self.ada = ada
         self.mallory = mallory
@@ -33,6 +36,13 @@ class Two:
     async def follow(self, tab: Tab, key: str) -> None:
         await tab.page.goto(f"{self.person.url}/#token={key}")
 
+    async def revoke(self, key: str) -> None:
+        """A server takes a moment to hear of it."""
+        assert (await self.place.run("keys", "revoke", key[3:15])).code == 0
+        async with self.running.client(key) as client, patience():
+            while (await client.get("/v1/sessions")).status_code != 401:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
 
 @pytest.fixture
 async def two(browser: Browser, server: Server, tmp_path: Path) -> AsyncIterator[Two]:
@@ -43,7 +53,7 @@ async def two(browser: Browser, server: Server, tmp_path: Path) -> AsyncIterator
             async with running.client(key) as client:
                 await client.make(title=title)
         person = Person(await browser.new_context(), server, running.url)
-        yield Two(place, person, ada, mallory)
+        yield Two(place, running, person, ada, mallory)
         await person.leave()
 
 
@@ -111,7 +121,7 @@ async def test_who_has_a_key_that_is_worth_nothing_any_more_is_signed_in_by_a_li
     two.person.expects("401")
     tab = await two.signed_in()
     await tab.page.goto("about:blank")
-    assert (await two.place.run("keys", "revoke", two.ada[3:15])).code == 0
+    await two.revoke(two.ada)
     await two.follow(tab, two.mallory)
     await expect(tab.rows).to_contain_text(["What Mallory reads"])
     assert await kept(tab) == two.mallory
