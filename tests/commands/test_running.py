@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.commands.command import Limits, Spec
 from holdfast.commands.commands import Commands
-from holdfast.commands.errors import NoSuchCommand
+from holdfast.commands.errors import CommandRefused, NoSuchCommand
 from holdfast.commands.output import STDERR, STDOUT
 from tests.commands.world import everything, is_running, new_key, outcome, ran, spec, started, told, until
 
@@ -135,6 +135,25 @@ async def test_what_can_not_be_started_says_why(commands: Commands, broken: Spec
     assert (end.reason, end.exit_code) == ("not_started", None)
     assert why in end.detail
     assert await commands.listed() == []
+
+
+async def test_a_key_stays_free_if_the_process_that_asked_died_before_its_folder_was_opened(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """The folder has the name under which that process had it open; the next process asks again with its own."""
+    key = new_key()
+    dead = await asyncio.create_subprocess_exec("true")
+    await dead.wait()
+    with pytest.raises(CommandRefused):
+        await commands.start(key, Spec(command="true", directory=f"/proc/{dead.pid}/fd/3"))
+    assert await commands.status(key) is None
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        await started(commands, key, Spec(command="pwd", directory=f"/proc/{os.getpid()}/fd/{descriptor}"))
+    finally:
+        os.close(descriptor)
+    await outcome(commands, key)
+    assert await everything(commands, key) == f"{tmp_path}\n".encode()
 
 
 async def test_a_long_command_line_runs(commands: Commands) -> None:

@@ -49,6 +49,9 @@ SWEEP_SECONDS: Final = 3600.0
 FULL_PAUSE_SECONDS: Final = 0.2
 """When no more descriptors can be had for those who connect."""
 
+OPEN_FILES: Final = "/proc/"
+"""Where the system shows the open files of processes."""
+
 MEMORY_SECONDS: Final = 30 * 86_400.0
 """How long a key that was used can be told from one that was not, after its output has gone."""
 
@@ -205,6 +208,17 @@ class Service:
     # What is asked
 
     def _start(self, request: int, verb: Start) -> Answer:
+        if (status := self._status(verb.key)) is not None:
+            return Answer(id=request, status=status)
+        held = _held(verb.spec.directory)
+        if held is None:
+            return self._start_in(verb.spec.directory, request, verb)
+        try:
+            return self._start_in(f"/proc/self/fd/{held}", request, verb)
+        finally:
+            os.close(held)
+
+    def _start_in(self, directory: str, request: int, verb: Start) -> Answer:
         spec = verb.spec
         folder = CommandFolder.of(self._root, verb.key)
         asked = Asked(
@@ -225,7 +239,7 @@ class Service:
         command = Running(self._loop, folder, asked, on_change=lambda: self._changed(name))
         self._commands[name] = command
         try:
-            command.start(spec, self._inherited)
+            command.start(msgspec.structs.replace(spec, directory=directory), self._inherited)
         except NotStarted as error:
             command.not_started(str(error))
         else:
@@ -449,3 +463,13 @@ class Service:
 
 def _has_more(status: Status, offset: int | None) -> bool:
     return offset is not None and status.output_bytes > offset
+
+
+def _held(directory: str) -> int | None:
+    """The folder, open here, if its name is that of a file which the asking process has open; None: it is a path.
+
+    Raises `OSError` if that process has died since. Then nothing is started, and the key stays free: the process that
+    goes on with the session asks again, with a name of its own."""
+    if not directory.startswith(OPEN_FILES):
+        return None
+    return os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
