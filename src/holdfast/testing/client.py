@@ -190,18 +190,22 @@ class Client:
         await self._once(f"detach {attachment_id}", lambda: self.operations.detach(self.key, attachment_id))
 
     async def decline(self, attachment_id: str) -> None:
-        """Be there, as the only one who could decide, and be unable to."""
+        """Be there, as the only one who could decide, and be unable to. A client of a process that was killed counts as
+        present until that is known to be dead. So this is one step with the end of the turn, which comes then: a client
+        that comes after a crash declined nothing."""
         asked = await self.request(PermissionRequested)
 
         async def decline() -> bool:
             await self._presence.arrive(self.key, Arrival(attachment_id=attachment_id, capabilities=("permission",)))
-            return await self._presence.decline(self.key, attachment_id, asked)
+            was_open = await self._presence.decline(self.key, attachment_id, asked)
+            await self.until(lambda: self.ended() > 0)
+            return was_open
 
         await self._once(f"decline {attachment_id}", decline, about=asked)
 
     async def decline_until_alone(self, attachment_id: str, other_id: str) -> None:
-        """Be unable to decide, beside a client that could, and leaves without a word: then nobody can. All of it is one
-        step, since a client that comes after a crash declined nothing."""
+        """Be unable to decide, beside a client that could, and leaves without a word: then nobody can. One step, as
+        above."""
         asked = await self.request(PermissionRequested)
 
         async def decline() -> bool:
