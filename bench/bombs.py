@@ -120,6 +120,12 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
     yield "open calls", [START, begun, said, stepped, answered]
     steps = [stepped, answered, *results, step] * (IMPORT_EVENTS // 1_610)
     yield "calls of many answers", [START, begun, said, *steps]
+    yield "many results", [START, *_worked(IMPORT_EVENTS // 1_620, "{}", "x")]
+    yield "much in results", [START, *_worked(2, "{}", "x" * (IMPORT_BYTES // 2 // 1_800))]
+    yield "a long talk", [START, *_talked(IMPORT_EVENTS // 6 - 10, "x")]
+    yield "much talk", [START, *_talked(200, "x" * (IMPORT_BYTES // 430))]
+    yield "few words of much talk", [START, *_talked(2, "x" * (EVENT_BYTES - 1_000))]
+    yield "wide words of much talk", [START, *_talked(2, "😀" + "x" * (EVENT_BYTES - 1_000))]
     one = msgspec.json.encode(START)
     yield "values", b"[" + one + b"," + b"[]," * (IMPORT_BYTES // 3 - 200) + b"0]"
     yield (
@@ -147,3 +153,30 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
             *[{**said, "data": {**said["data"], "content": piece}}] * min(IMPORT_EVENTS - 10, IMPORT_BYTES // 460),
         ],
     )
+
+
+def _worked(steps: int, arguments: str, result: str) -> Iterator[Logged]:
+    """A turn of so many answers, each with as many calls as one may have, and their results."""
+    yield logged("holdfast.turn_started", turnId="t")
+    yield logged("user.message", messageId="u", turnId="t", content="x", delivery="idle")
+    for step in range(steps):
+        ids = [f"{step}-{number}" for number in range(1_600)]
+        calls = [{"type": "tool_call", "toolCallId": each, "name": "x", "arguments": arguments} for each in ids]
+        yield logged("assistant.turn_start", turnId="t", step=step + 1, messageId=f"m{step}")
+        yield logged("assistant.message", messageId=f"m{step}", blocks=calls)
+        for each in ids:
+            yield logged("tool.execution_complete", toolCallId=each, success=True, content=result)
+        yield logged("assistant.turn_end", turnId="t", step=step + 1)
+    yield logged("holdfast.turn_ended", turnId="t", reason="completed")
+
+
+def _talked(turns: int, text: str) -> Iterator[Logged]:
+    """So many turns in which both say that."""
+    for number in range(turns):
+        turn = f"t{number}"
+        yield logged("holdfast.turn_started", turnId=turn)
+        yield logged("user.message", messageId=f"u{number}", turnId=turn, content=text, delivery="idle")
+        yield logged("assistant.turn_start", turnId=turn, step=1, messageId=f"m{number}")
+        yield logged("assistant.message", messageId=f"m{number}", blocks=[{"type": "text", "text": text}])
+        yield logged("assistant.turn_end", turnId=turn, step=1)
+        yield logged("holdfast.turn_ended", turnId=turn, reason="completed")

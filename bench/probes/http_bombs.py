@@ -26,11 +26,14 @@ LOOKS = (
     "sessions/{made}/export",
     "chat/{made}",
 )
-"""What is asked of a session that was imported. It is forked as well."""
+"""What is asked of a session that was imported. It is forked as well, and then its model is asked something."""
 
 
 GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 """What a request had must not hide how much the next one takes."""
+
+
+SETTLE_SECONDS = 0.02
 
 
 class Cost(msgspec.Struct):
@@ -69,13 +72,16 @@ async def costs_of(server: Served, *, most: int) -> AsyncIterator[Cost]:
                     yield (await cost_of(server, other, after, session))[0]
                 fork = Bomb(f"{bomb.name}, then fork", f"/v1/sessions/{made}/fork", b"{}")
                 yield (await cost_of(server, other, fork, session))[0]
+                said = Bomb(f"{bomb.name}, then a message", f"/v1/sessions/{made}/messages", b'{"text": "Hello."}')
+                yield (await cost_of(server, other, said, made))[0]
 
 
 async def cost_of(server: Served, other: Connection, bomb: Bomb, session: str) -> tuple[Cost, str | None]:
+    """Until the session is done with what it was sent, too. With it, the session that was made by an import."""
     path = bomb.path.replace("{session}", session).replace("{request}", "r")
     asked = request_bytes(bomb.method, holdfast_server.host_of(server), path, bomb.body, headers=server.headers)
     before = _reset_peak(server.pid)
-    asking = asyncio.create_task(_ask(server, asked))
+    asking = asyncio.create_task(_ask(server, asked, session))
     longest = 0.0
     while not asking.done():
         longest = max(longest, await _wait(server, other))
@@ -86,10 +92,18 @@ async def cost_of(server: Served, other: Connection, bomb: Bomb, session: str) -
     return Cost(bomb.name, answer.status, longest, _peak(server.pid) - before), made
 
 
-async def _ask(server: Served, request: bytes) -> Answer:
-    """Over a connection of its own: one that was sent too much is hung up."""
+async def _ask(server: Served, request: bytes, session: str) -> Answer:
+    """Over a connection of its own: one that was sent too much is hung up. Then wait until the session is at rest."""
     async with connections(server.url, 1) as (client,):
-        return await client.ask(request)
+        answer = await client.ask(request)
+    look = request_bytes(
+        "GET", holdfast_server.host_of(server), f"/v1/sessions/{session}/activity", headers=server.headers
+    )
+    async with connections(server.url, 1) as (client,):
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            if (await client.ask(look)).expect(200).json()["is_settled"]:
+                return answer
 
 
 async def _wait(server: Served, other: Connection) -> float:

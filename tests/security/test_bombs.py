@@ -16,6 +16,9 @@ from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, MessageId, Position, TaskId, ToolCallId
 from holdfast.events.session import Truncated
+from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
 from holdfast.server.errors import Invalid
 from holdfast.server.forking import fork_session
@@ -322,3 +325,55 @@ async def test_others_get_turns_while_large_json_is_counted(data: bytes) -> None
     is_over = True
     await ticking
     assert turns >= min(len(data), 1_900_000) // json_bounds.PIECE_BYTES // 2
+
+
+# Turns
+
+
+def worked(steps: int, calls: int) -> Iterable[dict[str, Any]]:
+    """The log of a turn with so many answers, each with so many calls."""
+    yield START
+    yield logged("holdfast.turn_started", turnId="t")
+    yield logged("user.message", messageId="u", turnId="t", content="x", delivery="idle")
+    for number in range(steps):
+        ids = [f"{number}-{each}" for each in range(calls)]
+        blocks = [{"type": "tool_call", "toolCallId": each, "name": "x", "arguments": "{}"} for each in ids]
+        yield logged("assistant.turn_start", turnId="t", step=number + 1, messageId=f"m{number}")
+        yield logged("assistant.message", messageId=f"m{number}", blocks=blocks)
+        yield from (logged("tool.execution_complete", toolCallId=each, success=True, content="x") for each in ids)
+        yield logged("assistant.turn_end", turnId="t", step=number + 1)
+    yield logged("holdfast.turn_ended", turnId="t", reason="completed")
+
+
+async def test_others_get_turns_while_a_model_is_told_a_long_history(tmp_path: Path) -> None:
+    """No more is done in one go than looking over all that was said, however much there is to tell of it."""
+    steps, calls = 4, 1_000
+    data = document(list(worked(steps, calls)))
+    done, most, is_over = 0, 0, False
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal done
+        done += event == "call" or event == "c_call"
+
+    async def tick() -> None:
+        nonlocal done, most
+        while not is_over:
+            most, done = max(most, done), 0
+            await asyncio.sleep(0)
+
+    async with (
+        ModelServer(Script((Rule((Reply(text="Well."),)),))) as server,
+        OpenAICompatible(base_url=server.url, model="m", name="m") as model,
+        Runtime(database=tmp_path / "holdfast.db", model=model) as opened,
+    ):
+        session = opened.open(await import_session(opened.operations, opened.owner, data))
+        ticking = asyncio.create_task(tick())
+        sys.setprofile(count)
+        try:
+            told = await session.run("Go on.")
+        finally:
+            sys.setprofile(None)
+            is_over = True
+        await ticking
+    assert told.text == "Well."
+    assert most < 10 * steps * calls

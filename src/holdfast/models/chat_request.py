@@ -79,7 +79,7 @@ def encode_messages(messages: Iterable[ContextMessage]) -> bytes:
     """The conversation as a JSON array. Pure, and the same message has the same bytes wherever it stands.
 
     The images of tools follow the last result of their step: cut between two results, it would begin otherwise."""
-    return to_bytes(list(_written(messages)))
+    return b"[%b]" % b",".join(to_bytes(message) for message in _written(messages))
 
 
 def encode_request(

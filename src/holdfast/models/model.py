@@ -16,6 +16,9 @@ from holdfast.events.context import ToolSpec as ToolSpec
 from holdfast.events.context import ToolUse as ToolUse
 from holdfast.events.context import UserText as UserText
 
+EACH = 200
+"""Characters that take as long to write as a message without any."""
+
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call. The same state always gives the same request, byte for byte once encoded."""
@@ -30,8 +33,22 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     """Sent along with this call alone. They may hold secrets."""
 
+    def size(self) -> int:
+        """About how many characters there are to send."""
+        return sum(_size(message) for message in self.messages)
+
     def __repr__(self) -> str:
         return f"ModelRequest(messages={len(self.messages)}, tools={len(self.tools)}, headers={sorted(self.headers)})"
+
+
+def _size(message: ContextMessage) -> int:
+    match message:
+        case SystemText(text):
+            return EACH + len(text)
+        case UserText(text, images) | ToolOutcome(_, text, images):
+            return EACH + len(text) + sum(len(image.data) for image in images)
+        case AssistantTurn(text, tool_calls):
+            return EACH + len(text) + sum(EACH + len(use.arguments) for use in tool_calls)
 
 
 class TextDelta(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import aiohttp
 from multidict import CIMultiDict
 
+from holdfast.large_work import beside_if_large
 from holdfast.models.address import host_of
 from holdfast.models.chat_failure import Endpoint, Origin, retry_after_seconds
 from holdfast.models.chat_request import MaxTokensField, ThinkingField, encode_messages, encode_request
@@ -100,15 +101,18 @@ class OpenAICompatible:
         if not self._calls:
             await self.close()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Make the call: one batch for each network read. A whole answer ends with its usage and `Finished`."""
-        endpoint = self._endpoint_of(request)
-        body = encode_request(
+    def _encoded(self, request: ModelRequest) -> bytes:
+        return encode_request(
             request,
             model=self._model,
             max_tokens_field=self._max_tokens_field,
             thinking_field=self._thinking_field,
         )
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        """Make the call: one batch for each network read. A whole answer ends with its usage and `Finished`."""
+        endpoint = self._endpoint_of(request)
+        body = await beside_if_large(request.size(), lambda: self._encoded(request))
         url = f"{self._base_url}/chat/completions{self._query}"
         answer = ChatStream(endpoint)
         self._calls += 1

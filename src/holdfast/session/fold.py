@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
@@ -17,6 +18,7 @@ from holdfast.session.notices import notice_text
 from holdfast.session.state import (
     Call,
     Failure,
+    HistoryItem,
     IllegalTransition,
     Note,
     OpenRequest,
@@ -89,14 +91,9 @@ def _apply(state: State, event: Event) -> None:
 
 def dump(state: State) -> bytes:
     """A state as a snapshot keeps it: without the images, which are the bulk of it and stand in the log already."""
-    pictured = [(each, each.images) for each in _pictured(state)]
-    try:
-        for each, _ in pictured:
-            each.images = ()
+    if not _pictured(state):
         return _encoder.encode(state)
-    finally:
-        for each, images in pictured:
-            each.images = images
+    return _encoder.encode(replace(state, history=[_without_images(item) for item in state.history]))
 
 
 def restore(data: bytes) -> State:
@@ -127,6 +124,17 @@ def _pictured(state: State) -> list[Person | Call]:
     people = [item for item in state.history if isinstance(item, Person) and item.images_at is not None]
     calls = [call for item in state.history if isinstance(item, Reply) for call in item.calls]
     return [*people, *(call for call in calls if call.images_at is not None)]
+
+
+def _without_images(item: HistoryItem) -> HistoryItem:
+    """A copy: the item itself may be on its way to a model."""
+    match item:
+        case Person():
+            return replace(item, images=())
+        case Reply():
+            return replace(item, calls=[replace(call, images=()) for call in item.calls])
+        case Note():
+            return item
 
 
 def _take(state: State, body: Body, event: Event) -> None:

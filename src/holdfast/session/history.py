@@ -7,11 +7,16 @@ at the end of the system text and changes only when one starts or ends.
 All text that is not the runtime's own is marked here, by `events/quote.py`: the log and the readers have it as it is.
 """
 
+from collections.abc import Iterable
+
 from holdfast.events import quote
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, ToolUse, UserText
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.notices import running_tasks
 from holdfast.session.state import Call, HistoryItem, Note, Person, Reply, State
+
+EACH = 500
+"""Characters that take as long to tell as it takes to tell that something was said."""
 
 RULES = (
     "When a message from the user arrives while you work, acknowledge it at once in one short visible line, then act "
@@ -21,10 +26,20 @@ RULES = (
 
 def context(state: State, instructions: str = "") -> tuple[ContextMessage, ...]:
     """The messages of the next model call. `instructions` is the product's own system text."""
-    messages: list[ContextMessage] = [SystemText(system_text(state, instructions, quote.rules(state.seed)))]
-    for item in state.history:
-        messages.extend(_told(item, state.seed))
-    return tuple(messages)
+    return (first(state, instructions), *told(state.history, state.seed))
+
+
+def first(state: State, instructions: str = "") -> SystemText:
+    return SystemText(system_text(state, instructions, quote.rules(state.seed)))
+
+
+def told(history: Iterable[HistoryItem], seed: str) -> tuple[ContextMessage, ...]:
+    return tuple(message for item in history for message in _told(item, seed))
+
+
+def size_of(history: Iterable[HistoryItem]) -> int:
+    """About how many characters there are to tell."""
+    return sum(_size(item) for item in history)
 
 
 def system_text(state: State, instructions: str = "", quoting: str = "") -> str:
@@ -45,6 +60,16 @@ def _system(state: State, instructions: str) -> tuple[str, ...]:
 def _is_replaced(state: State) -> bool:
     """A client of Copilot wants the model to be told nothing but its own words."""
     return state.conventions == "copilot" and state.system_mode == "replace" and bool(state.system_message)
+
+
+def _size(item: HistoryItem) -> int:
+    match item:
+        case Person(added=added, text=text):
+            return EACH + len(added) + len(text)
+        case Note(text=text):
+            return EACH + len(text)
+        case Reply(text=text, calls=calls):
+            return EACH + len(text) + sum(EACH + len(call.arguments) + len(call.result or "") for call in calls)
 
 
 def _told(item: HistoryItem, seed: str) -> list[ContextMessage]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.events.ids import Fence, Key, ToolCallId
+from holdfast.large_work import beside_if_large
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
@@ -28,7 +29,7 @@ from holdfast.session.decide import (
     RunTools,
     decide,
 )
-from holdfast.session.history import context
+from holdfast.session.history import first, size_of, told
 from holdfast.session.state import Call
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
@@ -208,8 +209,12 @@ class Loop:
         model = await self._model()
         state = self.holding.state
         without_tools = state.turn is not None and state.turn.last_step
+        history, seed = tuple(state.history), state.seed
         request = ModelRequest(
-            messages=context(state, self._instructions),
+            messages=(
+                first(state, self._instructions),
+                *await beside_if_large(size_of(history), lambda: told(history, seed)),
+            ),
             tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
             stream=self._stream and state.stream,
             reasoning_effort=state.reasoning_effort,
