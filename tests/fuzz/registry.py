@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.client.test_frames import test_any_bytes_give_the_same_frames_however_they_come
+from tests.security.page.test_markdown import test_no_markdown_however_hostile_becomes_more_than_text
 from tests.security.test_parsers import (
     test_a_document_becomes_a_log_that_can_be_folded_or_is_refused,
     test_any_other_cursor_is_refused,
@@ -30,5 +31,6 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "cursors": test_any_other_cursor_is_refused,
     "json-tokens": test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
     "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
+    "markdown": test_no_markdown_however_hostile_becomes_more_than_text,
     "rules": test_no_rule_however_odd_breaks_a_decision,
 }
