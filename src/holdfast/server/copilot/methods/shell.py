@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from holdfast.server.errors import Conflict, Invalid
 from holdfast.tasks.desk import GRACE_SECONDS
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.shell import checked_command
-from holdfast.tools.working_directory import WorkingDirectory, identity_of
+from holdfast.tools.working_directory import DirectoryRefused, WorkingDirectory, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -177,13 +178,23 @@ async def _directory(call: Call, key: Key, given: str = "") -> tuple[str, Workin
     root = WorkingDirectory.of(
         state.working_directory or str(call.service.settings.directory), state.directory_identity
     )
-    wanted = Path(root, given)
     try:
-        found = await asyncio.to_thread(lambda: wanted.resolve() if wanted.is_dir() else None)
+        found = await asyncio.to_thread(_found, root, given)
+    except DirectoryRefused as error:
+        raise Conflict(error.code, str(error)) from error
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
-        raise Invalid("directory_not_found", f"The directory {given or wanted} does not exist. Name one that does.")
+        raise Invalid("directory_not_found", f"The directory {given or root} does not exist. Name one that does.")
     if root.identity is not None and (not given or found.is_relative_to(root)):
         return str(found if given else root), root
     return str(found), WorkingDirectory.of(str(found), identity_of(str(found)))
+
+
+def _found(root: WorkingDirectory, given: str) -> Path | None:
+    """Where a name leads from the session's directory. What is not that directory any more leads nowhere."""
+    if given and not os.path.isabs(given):
+        with root.opened():
+            pass
+    wanted = Path(root, given)
+    return wanted.resolve() if wanted.is_dir() else None
