@@ -7,8 +7,8 @@ from tests.cli.processes import Place
 from tests.cli.scripts import model
 
 
-async def session_of(place: Place, prompt: str) -> str:
-    done = await place.run("run", prompt, "--json")
+async def session_of(place: Place, prompt: str, *options: str) -> str:
+    done = await place.run("run", prompt, "--json", *options)
     return str(json.loads(done.out.splitlines()[-1])["session_id"])
 
 
@@ -44,6 +44,26 @@ async def test_a_session_is_deleted_only_when_somebody_says_so(place: Place) -> 
     gone = await place.run("sessions", "show", session)
     assert (gone.code, gone.out) == (2, "")
     assert "[session_not_found]" in gone.err
+
+
+async def test_a_session_whose_folder_was_replaced_goes_on_where_it_is_moved(place: Place) -> None:
+    folder = place.work
+    async with model(place):
+        session = await session_of(place, "hello", "--allow", "write")
+        folder.rename(folder.with_name("old"))
+        folder.mkdir()
+        refused = await place.run("run", "write", "--session", session)
+        assert "choose the folder for this session again" in refused.out
+        assert not (folder / "a.txt").exists()
+        moved = await place.run("sessions", "move", session[:6], ".")
+        assert moved.code == 0, moved.err
+        assert f"works in {folder} from its next step on" in moved.out
+        assert (await place.run("run", "write", "--session", session)).code == 0
+        assert (folder / "a.txt").read_text() == "written"
+    for words, code in ((("nope", "."), "session_not_found"), ((session, "no-such-folder"), "directory_not_found")):
+        done = await place.run("sessions", "move", *words)
+        assert (done.code, done.out) == (2, "")
+        assert f"[{code}]" in done.err
 
 
 async def test_an_exported_session_comes_back_as_a_new_one_with_the_same_words(place: Place) -> None:
