@@ -193,5 +193,6 @@ CROWD_SCENARIOS: tuple[Scenario, ...] = (
         "two-clients",
         nodes=("north",),
         companion=Companion(node="south", plays=(_beside("right", "left"),)),
+        looks_for_the_absent=True,
     ),
 )
