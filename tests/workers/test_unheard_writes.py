@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import tool
+from holdfast.events.ids import Key, Position, SessionId
 from holdfast.events.inbox import InboxItem, Stop
 from holdfast.events.message import AssistantMessage
 from holdfast.events.turn import TurnEnded
-from holdfast.models.scripted import Reply
+from holdfast.models.scripted import Reply, ScriptedCall
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Claim, Unit
 from holdfast.turns import cancelled_tools
@@ -151,3 +153,43 @@ async def test_a_session_that_was_dropped_is_given_back_also_by_who_is_ended_bef
         assert len(await runtime.store.held()) == 1, "it is kept for a while"
         await runtime.worker.stop(grace_seconds=0)
         assert await runtime.store.held() == ()
+
+
+@pytest.mark.parametrize("how", ["lost", "stopped"])
+async def test_what_runs_in_a_session_is_ended_with_its_lease_though_a_write_of_it_is_not_heard_of_yet(
+    database: Path, how: str
+) -> None:
+    """Another process may hold the session long before the outcome comes."""
+    running, written = Gate(), Gate()
+
+    @tool(permission="allow")
+    async def wait_long() -> str:
+        """Wait."""
+        await running()
+        return "waited"
+
+    async def hold_up(unit: Unit) -> None:
+        if unit.fence is not None and not unit.events and not unit.segments:
+            await written()
+
+    model = scripted(Reply(tool_calls=(ScriptedCall("wait_long", {}),)), Reply(text="Done."))
+    async with patience(), runtime_on(database, model, tools=(wait_long,)) as runtime:
+        session = await runtime.session("s")
+        await session.send("hello")
+        await running.reached.wait()
+        store_of(runtime).after["commit"] = hold_up
+        rewinding = runtime.operations.rewind(Key(runtime.owner, SessionId("s")), Position(1))
+        background = [asyncio.create_task(rewinding)]
+        await written.reached.wait()
+        try:
+            if how == "lost":
+                runtime.worker.keeper._lose_all("this process could not renew in time")
+            else:
+                background.append(asyncio.create_task(runtime.worker.stop(grace_seconds=0)))
+            await running.left.wait()
+            assert not written.left.is_set(), "the outcome is still waited for"
+        finally:
+            running.open()
+            written.open()
+            background[0].cancel()
+        await asyncio.gather(*background, return_exceptions=True)

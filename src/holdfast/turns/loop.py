@@ -103,6 +103,11 @@ class Loop:
             if self._credentials is not None and self.holding.state.turn is None:
                 self._credentials.turn_ended(self.holding.key)
 
+    def end_activities(self) -> None:
+        """The lease is over, or will be soon: what was started under it ends at once, also while the loop itself has to
+        wait for the outcome of a write. To be called when the loop has been cancelled."""
+        self._activities.tell()
+
     async def _turn_of_the_loop(self) -> bool:
         self.holding.woken.clear()
         self._activities.raise_failures()

@@ -18,6 +18,8 @@ class Activities:
     def __init__(self, woken: asyncio.Event) -> None:
         self._woken = woken
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._told: set[asyncio.Task[None]] = set()
+        """Those that were told to end."""
         self._failures: list[BaseException] = []
 
     @property
@@ -34,14 +36,20 @@ class Activities:
         if self._failures:
             raise self._failures[0]
 
+    def tell(self) -> None:
+        """Tell all of them to end, each once: a second cancellation would break into the way it ends."""
+        for task in self._tasks.values():
+            if task not in self._told:
+                self._told.add(task)
+                task.cancel()
+
     async def cancel(self) -> None:
         """End all of them. One that does not heed its cancellation is left behind: it can't record anything.
 
         Cancellation of the caller is deferred until then, however often it comes: a lease must not be released while
         what was started under it is still ending."""
         tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
+        self.tell()
         try:
             if tasks:
                 (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS))
@@ -51,8 +59,10 @@ class Activities:
                     raise cancelled
         finally:
             self._tasks.clear()
+            self._told.clear()
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._told.discard(task)
         failure = None if task.cancelled() else task.exception()
         if self._tasks.get(name) is not task:
             return  # Left behind.

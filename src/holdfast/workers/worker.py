@@ -175,8 +175,10 @@ class Worker:
             loop.holding.wake()
         await self._grace()
         ending = list(self._tasks.values())
-        for task in (*ending, *self._duties[1:]):
-            self._cancel_once(task)
+        for lease, task in self._tasks.items():
+            self._end(lease.key, task)
+        for duty in self._duties[1:]:
+            self._cancel_once(duty)
         await asyncio.gather(*ending, *self._duties, return_exceptions=True)
         await self._give_back_owed()
         if self._orphans:
@@ -303,7 +305,7 @@ class Worker:
         self._held[lease] = "handed_over"
         before = self._running.get(lease.key)
         if before is not None:
-            self._cancel_once(before)  # The store gave the session out anew, so the earlier claim is void.
+            self._end(lease.key, before)  # The store gave the session out anew, so the earlier claim is void.
         task = asyncio.create_task(self._hold(claim, claims, before), name=f"session {lease.key.session}")
         self._running[lease.key] = task
         self._tasks[lease] = task
@@ -514,7 +516,15 @@ class Worker:
         for lease, task in self._tasks.items():
             if (key is None or lease.key == key) and lease in self._held:
                 self._held[lease] = "failed"
-                self._cancel_once(task)
+                self._end(lease.key, task)
+
+    def _end(self, key: Key, task: asyncio.Task[None]) -> None:
+        """End a session's task, and at once whatever it has started: the task itself may have to wait for the outcome
+        of a write, and another process may hold the session before that comes."""
+        self._cancel_once(task)
+        loop = self._loops.get(key)
+        if loop is not None and self._tasks.get(loop.holding.lease) is task:
+            loop.end_activities()
 
     def _cancel_once(self, task: asyncio.Task[None]) -> None:
         """A second cancellation would break into the way a session ends its tools and gives its claim back.
