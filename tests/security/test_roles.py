@@ -79,6 +79,8 @@ async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_
         await user.patch(f"{one}/queue/any", json={"text": "write a note"}),
         await user.patch(one, json={"model": "openai/scripted"}),
         await user.patch(one, json={"mode": "autopilot"}),
+        await user.patch(one, json={"tier": "standard"}),
+        await user.patch(one, json={"thinking": 2_048}),
     ):
         assert (tried.status_code, code_of(tried)) == (403, "session_beyond_role"), tried.request.url
     assert await admin.events(session) == before
@@ -95,6 +97,17 @@ async def test_a_copy_that_a_user_makes_has_what_users_may_have(user: Client, ad
         assert settings["working_directory"] is None
         sent = await user.say(copy.json()["id"], "hello")
         assert sent.status_code == 200
+
+
+async def test_a_session_does_not_ask_a_model_for_a_user_that_users_may_not_choose(user: Client, admin: Client) -> None:
+    choice = {"tools": ["view"], "model": "openai/for-admins"}
+    assert code_of(await user.post("/v1/sessions", json=choice)) == "model_not_allowed"
+    session = await admin.make(**choice)
+    copy = (await user.post(f"/v1/sessions/{session}/fork", json={})).json()["id"]
+    assert (await user.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})).status_code == 200
+    for used in (session, copy):
+        settings = (await user.get(f"/v1/sessions/{used}")).json()["settings"]
+        assert settings["model"] == "openai/scripted"
 
 
 @pytest.mark.parametrize("decision", ["approve_for_session", "approve_always"])

@@ -119,11 +119,12 @@ class CopyRoutes:
 
         def records(state: State) -> list[Body]:
             bounds = policy.for_copy(identity.owner, state)
-            if bounds is None:
-                return []
+            found: list[Body] = [] if bounds is None else [bounds]
             # What a provider of its own called its model is no model here.
-            changed = [ModelChanged(new_model=model, previous_model=state.model)] if bounds.provider is None else []
-            return [bounds, *changed]
+            is_none_here = bounds is not None and bounds.provider is None
+            if is_none_here or policy.asks_beyond(state, default=model):
+                found.append(ModelChanged(new_model=model, previous_model=state.model))
+            return found
 
         return records
 

@@ -41,8 +41,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a session may bring a provider along: an address that the server then calls."""
 
     def check_model(self, model: str) -> None:
-        if self.models is not None and not any(fnmatchcase(model, pattern) for pattern in self.models):
+        if not self._may_choose(model):
             raise _beyond("model_not_allowed", f"The model {model} is not among those that you may choose.")
+
+    def _may_choose(self, model: str) -> bool:
+        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def check_provider(self) -> None:
         if not self.providers:
@@ -76,7 +79,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_session(self, owner: Owner, state: State) -> None:
         """Raises what of a session goes beyond the role: whoever made it, nobody gets more out of it than they may
-        have. Rules are another matter: see `narrowed`."""
+        have. Rules and models are another matter: see `narrowed` and `asks_beyond`."""
         for what, is_beyond in (
             ("works in a folder", self._is_outside(owner, state)),
             ("has tools", self._has_more_tools(state)),
@@ -95,6 +98,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if (allow, place_rules) == (tuple(state.allow), tuple(state.place_rules)):
             return None
         return SettingsChanged(allow=allow, place_rules=place_rules)
+
+    def asks_beyond(self, state: State, *, default: str) -> bool:
+        """Whether a session asks a model that the role may not choose. The server's default is for everybody."""
+        if state.provider is not None or state.model is None or state.model == default:
+            return False
+        return not self._may_choose(state.model)
 
     def for_copy(self, owner: Owner, state: State) -> SettingsChanged | None:
         """The record that leaves a copy of a session no more than the role may have; None: it has no more."""

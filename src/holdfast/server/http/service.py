@@ -145,7 +145,8 @@ class Service:
 
     async def check_use(self, identity: Identity, key: Key) -> None:
         """Raises why somebody may not have this session do anything: it has more than their role may have. Rules that
-        the role may not grant are taken from it first, so that it asks again; a crash after that leaves it so."""
+        the role may not grant are taken from it first, so that it asks again, and it asks the server's default instead
+        of a model that the role may not choose; a crash after that leaves it so."""
         policy = self.policy(identity)
         if not policy.is_limited:
             return
@@ -153,6 +154,8 @@ class Service:
         policy.check_session(identity.owner, state)
         if policy.narrowed(state) is not None:
             await self.operations.change(key, _one(policy.narrowed))
+        if policy.asks_beyond(state, default=self.settings.model):
+            await self.operations.change_model(key, self.settings.model)
 
     # Sending
 
