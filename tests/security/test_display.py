@@ -197,6 +197,8 @@ LONG = "echo start; " + "true; " * 60 + "echo hidden-tail > tail.txt"
 
 VERY_LONG = "\n".join(["echo start", *(f"true {number}" for number in range(300)), "echo hidden-tail > tail.txt"])
 
+WIDE = f"echo {'x' * 1_000} && echo far-to-the-right"
+
 SPOOFED = f"cat notes.txt {BIDI}# \x1b[8mrm -rf x\x1b[0m"
 
 
@@ -273,8 +275,9 @@ async def test_a_simple_terminal_shows_everything_at_once(place: Place) -> None:
 
 
 async def test_requests_shows_everything_and_says_it_as_json_too(place: Place) -> None:
-    async with model(place, runs(go=VERY_LONG, spoof=SPOOFED)):
-        asked = await place.run("chat", typed="go\n")
+    async with model(place, runs(go=VERY_LONG, wide=WIDE, spoof=SPOOFED)):
+        await place.run("chat", typed="wide\n")
+        asked = await place.run("chat", "--new", typed="go\n")
         assert "│ echo hidden-tail > tail.txt" in asked.out
         spoofed = await place.run("chat", "--new", typed="spoof\n")
         listed = await place.run("requests")
@@ -285,12 +288,13 @@ async def test_requests_shows_everything_and_says_it_as_json_too(place: Place) -
         request = next(found for found in map(json.loads, as_json.out.splitlines()) if "hidden" in found["subject"])
         approved = await place.run("approve", request["request_id"], "--work")
     assert "│ echo hidden-tail > tail.txt" in listed.out
+    assert f"│ {WIDE}\n" in listed.out, "a line is whole, too"
     assert "│ echo hidden-tail > tail.txt" in approved.out
     for text in (listed.out, spoofed.out):
         assert is_plain(text)
         assert "\\u202e\\u2066\\u200f# \\u001b[8mrm -rf x" in text
     subjects = {found["subject"] for found in map(json.loads, as_json.out.splitlines())}
-    assert subjects == {VERY_LONG, SPOOFED}, "JSON has the characters themselves"
+    assert subjects == {VERY_LONG, WIDE, SPOOFED}, "JSON has the characters themselves"
     assert json.loads(request["arguments"]) == {"command": VERY_LONG}
     assert (request["kind"], request["permission"], request["tool_name"]) == ("permission", "shell", "exec")
 
