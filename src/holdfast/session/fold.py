@@ -34,7 +34,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 6
+FOLD_VERSION = 7
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -241,7 +241,7 @@ def _task_notified(state: State, body: task.TaskNotified, position: Position) ->
         state.tasks.pop(notice.task_id, None)
     if not notice.silent:
         started = running.position if running is not None else None
-        state.history.append(Note(position, notice_text(notice), started))
+        state.history.append(Note(position, notice_text(notice, state.seed), started))
 
 
 def _take_in_turn(state: State, current: Turn, body: Body) -> None:

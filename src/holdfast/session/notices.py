@@ -1,12 +1,14 @@
 """What the model is told of tasks: a notice when something becomes of one, and the list of those that run.
 
-Everything that a command printed or somebody typed is escaped: it can't end a tag, nor begin one.
+Everything that a command printed or somebody typed is escaped: it can't end a tag, nor begin one. For the model, output
+is quoted besides, like any text from outside: a note is the runtime's own, and what a command printed is not.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
+from holdfast.events import quote
 from holdfast.events.ids import TaskId
 from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.session.state import RunningTask
@@ -27,8 +29,8 @@ _BEGINNINGS: dict[NoticeKind, str] = {
 }
 
 
-def notice_text(notice: TaskNotice) -> str:
-    """A notice, as the model reads it."""
+def notice_text(notice: TaskNotice, seed: str | None = None) -> str:
+    """A notice as clients are shown it; with the seed of its session, as the model reads it."""
     known: list[tuple[str, str]] = [
         ("task-id", notice.task_id),
         ("status", notice.kind),
@@ -41,8 +43,14 @@ def notice_text(notice: TaskNotice) -> str:
         ("output-tail", notice.output_tail),
         ("suggestion", SUGGESTION if notice.kind == "stalled" else ""),
     ]
-    lines = [f"  <{name}>{escape(value)}</{name}>" for name, value in known if value]
+    lines = [f"  <{name}>{_marked(name, escape(value), seed)}</{name}>" for name, value in known if value]
     return "\n".join((_BEGINNINGS[notice.kind], "<task-notification>", *lines, "</task-notification>"))
+
+
+def _marked(name: str, text: str, seed: str | None) -> str:
+    if seed is None:
+        return text
+    return quote.quoted(text, "command", seed) if name == "output-tail" else quote.said(text, seed)
 
 
 def running_tasks(tasks: Iterable[tuple[TaskId, RunningTask]]) -> str:
