@@ -42,3 +42,27 @@ async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Plac
             await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})
         refused = await client.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
         assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+
+
+async def test_an_owner_whose_logs_are_full_stores_nothing_beside_messages_either(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="5000") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make(system_message="x" * 3_000)
+        large = {"type": "object", "title": "x" * 5_000}
+        one, other = ([{"name": name, "parameters": large}] for name in ("one", "other"))
+        first = {"id": session, "message_id": "first", "text": "hello"}
+        refused = await client.post("/v1/chat", json={**first, "tools": one})
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full"), "its tools came first"
+        before = (await client.get(f"/v1/sessions/{session}")).json()["session"]["head"]
+        for refused in (
+            await client.post("/v1/chat", json={**first, "tools": one}),
+            await client.post("/v1/chat", json={**first, "tools": other}),
+            await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200}),
+            await client.patch(f"/v1/sessions/{session}", json={"mode": "autopilot"}),
+            await client.patch(f"/v1/sessions/{session}", json={"thinking": 2_048}),
+        ):
+            assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        assert (await client.get(f"/v1/sessions/{session}")).json()["session"]["head"] == before

@@ -519,6 +519,12 @@ class Operations:
         if turns.in_flight >= limit and await self.store.receipt(key, f"message:{message_id}") is None:
             raise Conflict("too_many_turns", turns.refusal())
 
+    async def check_storage(self, owner: Owner) -> None:
+        """Raises what `send` would, if the owner's logs are full: for records that are not part of a message."""
+        limits = self.store.limits
+        if limits.has_quota(owner) and limits.stores_too_much(await self.store.stored(owner)):
+            raise Conflict("storage_full", limits.quota_sentence("storage_full"))
+
     async def send_instead(self, key: Key, said: UserMessage, *, replaces: Position, kept: Position) -> Sent:
         """Take back what was said after `kept` and have this message answered in its place: accepted as one, and done
         in one unit. A turn that runs is stopped first, and messages that wait are taken out and returned.

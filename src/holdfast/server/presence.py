@@ -147,7 +147,9 @@ class Presence:
         async def offered(state: State) -> list[Body]:
             tools = await self._tools_with(key, state, arrival)
             if settings is None:
-                return _offering(state, tools)
+                if records := _offering(state, tools):
+                    await self._operations.check_storage(key.owner)
+                return records
             return [msgspec.structs.replace(await settings(state), client_tools=tools)]
 
         await self._operations.change(key, offered)

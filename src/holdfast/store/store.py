@@ -22,7 +22,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
-from holdfast.store.turn_limits import TurnLimits, Turns
+from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 
 Status = Literal["idle", "queued", "running", "waiting"]
 
@@ -470,6 +470,10 @@ class Store(Protocol):
 
     async def turns(self, owner: Owner) -> Turns:
         """How many turns of an owner run, and how many wait until they may."""
+        ...
+
+    async def stored(self, owner: Owner) -> Stored:
+        """What an owner has stored, as quotas count it."""
         ...
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...

@@ -344,8 +344,11 @@ class Sessions:
         model = self._changed_model(request, changes)
         folder = self._changed_folder(request, changes)
         await self._operations.session(key)
-        if any(given is not UNSET for given in (changes.model, changes.tier, changes.thinking, changes.mode)):
+        settings = (changes.model, changes.tier, changes.thinking, changes.mode)
+        if any(given is not UNSET for given in settings):
             await self._service.check_use(self._service.identity(request), key)
+        if any(given is not UNSET for given in (changes.title, changes.working_directory, *settings)):
+            await self._operations.check_storage(key.owner)
         if changes.pinned is not UNSET or changes.metadata is not UNSET:
             # First, as it alone may be refused. After a crash in between the same again does the rest.
             await self._operations.annotate(

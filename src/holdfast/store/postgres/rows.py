@@ -31,7 +31,7 @@ from holdfast.store.store import (
     Segment,
     Snapshot,
 )
-from holdfast.store.turn_limits import Turns
+from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
 NOBODYS_FENCE: Final = Fence(-1)
@@ -71,6 +71,11 @@ async def glance(db: Link, owner: Owner, since: int, limit: int) -> Glance:
 async def turns(db: Link, owner: Owner) -> Turns:
     ((running, lingering, queued),) = await db.rows("turns", owner)
     return Turns(running=running, lingering=lingering, queued=queued)
+
+
+async def usage(db: Link, owner: Owner) -> Stored:
+    ((sessions, size),) = await db.rows("stored", owner)
+    return Stored(sessions=sessions, stored_bytes=size)
 
 
 async def identity(db: Link) -> str:

@@ -52,7 +52,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
-from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 
 READING: Final = 4
 WRITING: Final = 4
@@ -329,6 +329,9 @@ class PostgresStore:
 
     async def turns(self, owner: Owner) -> Turns:
         return await self._read(lambda db: rows.turns(db, owner))
+
+    async def stored(self, owner: Owner) -> Stored:
+        return await self._read(lambda db: rows.usage(db, owner))
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read(lambda db: rows.receipt(db, key, item_key))

@@ -31,7 +31,7 @@ from holdfast.store.store import (
     Segment,
     Snapshot,
 )
-from holdfast.store.turn_limits import Turns
+from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
 NOBODYS_FENCE: Final = Fence(-1)
@@ -73,6 +73,11 @@ def glance(db: sqlite3.Connection, owner: Owner, since: int, limit: int) -> Glan
 def turns(db: sqlite3.Connection, owner: Owner) -> Turns:
     ((running, lingering, queued),) = db.execute(SQL["turns"], (owner,))
     return Turns(running=running, lingering=lingering, queued=queued)
+
+
+def usage(db: sqlite3.Connection, owner: Owner) -> Stored:
+    sessions, size = db.execute(SQL["stored"], (owner,)).fetchone()
+    return Stored(sessions=sessions, stored_bytes=size)
 
 
 def load(

@@ -60,7 +60,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.survey import NOTHING_SAID, About
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
-from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 
 CHANGES_SECONDS: Final = 0.05
 """How often `changes` looks for commits of other processes."""
@@ -313,6 +313,9 @@ class SqliteStore:
 
     async def turns(self, owner: Owner) -> Turns:
         return await self._read(lambda db: rows.turns(db, owner))
+
+    async def stored(self, owner: Owner) -> Stored:
+        return await self._read(lambda db: rows.usage(db, owner))
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read(lambda db: rows.receipt(db, key, item_key))

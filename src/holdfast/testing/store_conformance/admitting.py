@@ -9,7 +9,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
 from holdfast.events.session import SessionInfo
 from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Rejected, Store, Unit
-from holdfast.store.turn_limits import TurnLimits, Turns
+from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.words import (
     KEY,
@@ -101,6 +101,7 @@ class AdmittingConformance:
         assert isinstance(await store.commit(Unit(key=of("a"), fence=None, events=(more,))), Committed)
         accepted(await send(store, "n", key=of("a")))
         assert isinstance(await create(store, of("b")), Committed), "it fits to the last byte"
+        assert await store.stored(ANN) == Stored(sessions=2, stored_bytes=2 * size + added)
         assert await create(store, of("c")) == Rejected("storage_full")
         assert refused(await send(store, "o", key=of("b"))) == "storage_full"
         assert accepted(await send(store, "m", key=of("a"))).duplicate, "what was accepted stays accepted"

@@ -44,10 +44,10 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
-from holdfast.store.turn_limits import NO_LIMITS, TurnLimits, Turns
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 from holdfast.testing.simulation.memory import annotations, inbox, leases, order, reading, tasks, units
 from holdfast.testing.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
-from holdfast.testing.simulation.memory.tables import Database
+from holdfast.testing.simulation.memory.tables import Database, usage_of
 
 CHANGES_SECONDS: Final = 0.2
 """How long after a commit of another process `changes` tells of it."""
@@ -263,6 +263,9 @@ class MemoryStore:
 
     async def turns(self, owner: Owner) -> Turns:
         return await self._read("turns", lambda: order.turns(self._db, owner))
+
+    async def stored(self, owner: Owner) -> Stored:
+        return await self._read("stored", lambda: usage_of(self._db, owner))
 
     async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
         return await self._read("receipt", lambda: self._receipt(key, item_key))
