@@ -33,6 +33,24 @@ async def test_fault_60_another_origin_is_refused(client: Client, origin: str) -
     assert (await client.get(f"/v1/sessions/{session}")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost.evil.example",
+        "http://localhost:evil.example",
+        "http://localhost@evil.example",
+        "http://evil.example#localhost",
+        "http://evil.example/localhost",
+        "http://evil.localhost",
+        "http://notlocalhost",
+        "ftp://localhost",
+    ],
+)
+async def test_an_origin_is_not_the_server_s_own_because_its_name_is_a_part_of_it(client: Client, origin: str) -> None:
+    response = await client.get("/v1/sessions", headers={"host": "localhost", "origin": origin})
+    assert (response.status_code, code_of(response)) == (403, "origin_not_allowed")
+
+
 async def test_a_page_of_the_server_itself_may_ask(client: Client, server: Server) -> None:
     assert (await client.get("/v1/sessions", headers={"origin": server.url})).status_code == 200
     assert (await client.post("/v1/sessions", headers={"origin": server.url}, json={})).status_code == 201

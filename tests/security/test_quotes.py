@@ -24,6 +24,7 @@ from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context, system_text
 from holdfast.session.notices import notice_text
 from holdfast.session.state import State
+from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL, HOLDFAST_SHELL
 from holdfast.tools.tool import tool
 from tests.faults.world import bodies_of, patience, runtime_over_http, says
 from tests.http.world import Client, Model
@@ -250,6 +251,15 @@ async def test_each_result_says_in_the_log_where_it_is_from_and_the_model_is_sho
         found = QUOTE.fullmatch(shown["content"])
         assert (name, found[2] if found else "") == (name, source)
         assert completed.content == unmarked(shown["content"])
+
+
+def test_every_tool_that_comes_with_holdfast_shows_the_model_its_results_as_what_they_are() -> None:
+    expected: dict[str, Origin] = {"ask_user": "person", "read_tool_output": "tool"}
+    for name in ("view", "create", "edit", "grep", "glob"):
+        expected[name] = "file"
+    for found in (*HOLDFAST_SHELL, *COPILOT_SHELL):
+        expected[found.name] = "command"
+    assert {found.name: found.origin for found in BUILT_IN} == expected
 
 
 @pytest.mark.anyio
