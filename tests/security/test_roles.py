@@ -81,6 +81,7 @@ async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_
         await user.patch(one, json={"mode": "autopilot"}),
         await user.patch(one, json={"tier": "standard"}),
         await user.patch(one, json={"thinking": 2_048}),
+        await user.post(f"{one}/rewind", json={"to": 1}),
     ):
         assert (tried.status_code, code_of(tried)) == (403, "session_beyond_role"), tried.request.url
     assert await admin.events(session) == before

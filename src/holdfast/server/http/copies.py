@@ -132,6 +132,7 @@ class CopyRoutes:
         key = self._service.key(request)
         wanted = await read_body(request, Rewind, limit=self._service.settings.max_body_bytes)
         row = await self._operations.session(key)
+        await self._service.check_use(self._service.identity(request), key)
         self._check_position(wanted.to, row.head)
         if row.status != "idle":
             await self._operations.stop(key)
