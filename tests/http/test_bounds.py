@@ -35,6 +35,21 @@ async def test_fault_59_json_is_not_nested_without_end(client: Client, depth: in
     assert (response.status_code, code_of(response)) == (422, "json_too_deep")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metadata": [' + b"[]," * 100_000 + b"0]}",
+        b'{"allow": [' + b'"",' * 100_000 + b'""]}',
+        b'{"metadata": {' + b",".join(b'"%d":0' % number for number in range(60_000)) + b"}}",
+    ],
+    ids=["values", "texts", "keys"],
+)
+async def test_fault_59_json_with_very_many_things_in_it_is_refused_unread(client: Client, body: bytes) -> None:
+    assert len(body) < 1_000_000
+    response = await client.post("/v1/sessions", content=body)
+    assert (response.status_code, code_of(response)) == (422, "json_too_costly")
+
+
 async def test_brackets_in_text_are_only_text(client: Client) -> None:
     title = '[{"\\' * 40
     assert (await client.get(f"/v1/sessions/{await client.make(title=title)}")).json()["session"]["title"] == title
