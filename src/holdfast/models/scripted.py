@@ -381,7 +381,7 @@ def _message_in(result: str) -> str:
 def _last_news(messages: Sequence[ContextMessage]) -> dict[str, str]:
     """What the last notice of a task says, as a model would read it."""
     texts = (m.text for m in reversed(messages) if isinstance(m, UserText))
-    notice = next((text for text in texts if TASK_NEWS in text), "")
+    notice = unmarked(next((text for text in texts if TASK_NEWS in text), ""))
     tail = _tagged(notice, "output-tail").strip().splitlines()
     return {
         "{task_id}": _tagged(notice, "task-id"),
