@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, is_hypothesis_test, settings
+from hypothesis import core, given, is_hypothesis_test, settings
 from hypothesis import strategies as some
+from hypothesis.vendor import pretty
 
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import registry, rounds
@@ -50,6 +51,8 @@ def test_every_example_is_counted(fuzzer: Callable[..., Any]) -> None:
 def test_a_finding_is_printed_with_its_smallest_example_and_the_others_still_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Schemathesis, wherever it was used in this process before, has every value left out of what Hypothesis prints.
+    monkeypatch.setattr(core, "RepresentationPrinter", pretty.RepresentationPrinter)
     monkeypatch.setattr(rounds, "load_profile", lambda: None)
     monkeypatch.setattr(registry, "FUZZERS", {"broken": is_small, "sound": holds})
     assert fuzz.main(["--minutes", "0"]) == 1
