@@ -120,8 +120,8 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
     yield "open calls", [START, begun, said, stepped, answered]
     steps = [stepped, answered, *results, step] * (IMPORT_EVENTS // 1_610)
     yield "calls of many answers", [START, begun, said, *steps]
-    yield "many results", [START, *_worked(IMPORT_EVENTS // 1_620, "{}", "x")]
-    yield "much in results", [START, *_worked(2, "{}", "x" * (IMPORT_BYTES // 2 // 1_800))]
+    yield "many results", [START, *_worked(IMPORT_EVENTS // 1_620, "x")]
+    yield "much in results", [START, *_worked(2, "x" * (IMPORT_BYTES // 2 // 1_800))]
     yield "a long talk", [START, *_talked(IMPORT_EVENTS // 6 - 10, "x")]
     yield "much talk", [START, *_talked(200, "x" * (IMPORT_BYTES // 430))]
     yield "few words of much talk", [START, *_talked(2, "x" * (EVENT_BYTES - 1_000))]
@@ -155,13 +155,13 @@ def _logs() -> Iterator[tuple[str, Sequence[Logged] | bytes]]:
     )
 
 
-def _worked(steps: int, arguments: str, result: str) -> Iterator[Logged]:
+def _worked(steps: int, result: str) -> Iterator[Logged]:
     """A turn of so many answers, each with as many calls as one may have, and their results."""
     yield logged("holdfast.turn_started", turnId="t")
     yield logged("user.message", messageId="u", turnId="t", content="x", delivery="idle")
     for step in range(steps):
         ids = [f"{step}-{number}" for number in range(1_600)]
-        calls = [{"type": "tool_call", "toolCallId": each, "name": "x", "arguments": arguments} for each in ids]
+        calls = [{"type": "tool_call", "toolCallId": each, "name": "x", "arguments": "{}"} for each in ids]
         yield logged("assistant.turn_start", turnId="t", step=step + 1, messageId=f"m{step}")
         yield logged("assistant.message", messageId=f"m{step}", blocks=calls)
         for each in ids:

@@ -1,4 +1,4 @@
-/** The page's own markdown alone, for who wants to see what becomes of a text: `drawn` is called from outside. */
+/** The page's markdown alone. Tests call `drawn` to see which elements a text becomes. */
 
 import { render } from "preact";
 import { highlighted } from "../src/markdown/highlighting.ts";

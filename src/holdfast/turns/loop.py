@@ -106,7 +106,7 @@ class Loop:
     def end_activities(self) -> None:
         """The lease is over, or will be soon: what was started under it ends at once, also while the loop itself has to
         wait for the outcome of a write. To be called when the loop has been cancelled."""
-        self._activities.tell()
+        self._activities.tell_to_end()
 
     async def _turn_of_the_loop(self) -> bool:
         self.holding.woken.clear()

@@ -36,7 +36,7 @@ class Activities:
         if self._failures:
             raise self._failures[0]
 
-    def tell(self) -> None:
+    def tell_to_end(self) -> None:
         """Tell all of them to end, each once: a second cancellation would break into the way it ends."""
         for task in self._tasks.values():
             if task not in self._told:
@@ -49,7 +49,7 @@ class Activities:
         Cancellation of the caller is deferred until then, however often it comes: a lease must not be released while
         what was started under it is still ending."""
         tasks = list(self._tasks.values())
-        self.tell()
+        self.tell_to_end()
         try:
             if tasks:
                 (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS))
