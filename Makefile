@@ -47,33 +47,33 @@ check: $(TEST_READY) ## Lint, formatting and types
 	@$(BIN)/mypy
 
 crash: $(TEST_READY) ## Kill a runtime 10000 times, at every durable write, and look for what it broke
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --kills $(or $(KILLS),10000) --jobs 4
+	@$(PLAIN) $(BIN)/python -m proof.crash --kills $(or $(KILLS),10000) --jobs 4
 
 simulate: $(TEST_READY) ## Play SEEDS (100000) simulated worlds in which everything goes wrong, on a virtual clock
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --seeds $(or $(SEEDS),100000)
+	@$(PLAIN) $(BIN)/python -m proof.simulation --seeds $(or $(SEEDS),100000)
 
 simulate-stores: $(TEST_READY) ## Play some of the same worlds on real databases: SEEDS (400) on SQLite, a quarter of that on PostgreSQL
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --store sqlite --seeds $(or $(SEEDS),400)
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --store postgresql --seeds $$(($(or $(SEEDS),400) / 4))
+	@$(PLAIN) $(BIN)/python -m proof.simulation --store sqlite --seeds $(or $(SEEDS),400)
+	@$(PLAIN) $(BIN)/python -m proof.simulation --store postgresql --seeds $$(($(or $(SEEDS),400) / 4))
 
 simulate-control: $(TEST_READY) ## Plant known defects; the simulation must find each of them
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.simulate --control
+	@$(PLAIN) $(BIN)/python -m proof.simulation --control
 
 crash-postgresql: $(TEST_READY) ## The same on PostgreSQL, 5000 times
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --database postgresql --kills $(or $(KILLS),5000) --jobs 6
+	@$(PLAIN) $(BIN)/python -m proof.crash --database postgresql --kills $(or $(KILLS),5000) --jobs 6
 
 crash-control: $(TEST_READY) ## Plant known defects; the crash campaign must catch each of them
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.campaign --control --database postgresql
+	@$(PLAIN) $(BIN)/python -m proof.crash --control
+	@$(PLAIN) $(BIN)/python -m proof.crash --control --database postgresql
 
 power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget what was not synced; plant defects of syncing
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --cuts 1000
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --control
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --cuts 200
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.power_cut --database postgresql --control
+	@$(PLAIN) $(BIN)/python -m proof.power_cut --cuts 1000
+	@$(PLAIN) $(BIN)/python -m proof.power_cut --control
+	@$(PLAIN) $(BIN)/python -m proof.power_cut --database postgresql --cuts 200
+	@$(PLAIN) $(BIN)/python -m proof.power_cut --database postgresql --control
 
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers, servers) and look for what was lost
-	@$(PLAIN) $(BIN)/python -m holdfast.testing.chaos --minutes 10 --sessions 200
+	@$(PLAIN) $(BIN)/python -m proof.chaos --minutes 10 --sessions 200
 
 fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30): the parsers that outsiders reach, with whatever they may be sent
 	@$(PLAIN) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
@@ -101,7 +101,7 @@ screenshots: $(TEST_READY) ## Photograph the page for the README; needs Chromium
 
 clean: ## Remove caches and built packages (.venv stays; remove it by hand)
 	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new
-	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src proof tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The first Python that is new enough and can make an environment. A half-made .venv is made again.
 define MAKE_VENV

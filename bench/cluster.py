@@ -11,8 +11,8 @@ import msgspec
 
 from bench.place import Place
 from bench.served import on_cores
-from holdfast.testing.postgres_server import PostgresServer
-from holdfast.testing.valkey_server import valkey_server
+from proof.postgres_server import PostgresServer
+from proof.valkey_server import valkey_server
 
 SETTINGS = {
     "fsync": "on",

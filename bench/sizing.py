@@ -29,7 +29,7 @@ from bench.processor import cpu_seconds_of
 from bench.served import Served
 from holdfast.app import Runtime
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 
 TOKENS = 200
 

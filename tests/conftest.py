@@ -43,7 +43,7 @@ def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 @pytest.fixture(scope="session")
 def postgres_databases() -> "Iterator[Databases]":
     """One PostgreSQL for a test process, started when it is first asked for."""
-    from holdfast.testing.postgres_server import PostgresServer
+    from proof.postgres_server import PostgresServer
     from tests.postgres_databases import Databases
 
     with PostgresServer() as server:

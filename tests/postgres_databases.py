@@ -7,7 +7,7 @@ import asyncpg
 
 from holdfast.store.postgres.connections import Address
 from holdfast.store.postgres.migrations import migrate
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 
 TEMPLATE = "holdfast_template"
 

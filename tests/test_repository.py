@@ -107,6 +107,9 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("holdfast/")}
     assert packed == sources
+    assert {name.split("/")[2] for name in packed if name.startswith("holdfast/testing/")} == {
+        *("__init__.py", "clock.py", "store_conformance")
+    }, "what proves Holdfast itself belongs in proof/"
     assert "holdfast/py.typed" in packed
     assert any(name.endswith(".sql") for name in packed)
 

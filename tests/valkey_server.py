@@ -1,5 +1,5 @@
 """A real Valkey server for a test, from the kit."""
 
-from holdfast.testing.valkey_server import Valkey, valkey_server
+from proof.valkey_server import Valkey, valkey_server
 
 __all__ = ["Valkey", "valkey_server"]

@@ -11,7 +11,7 @@ from holdfast.cli.commands import app
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.models.demo import demo_model
-from holdfast.testing.postgres_server import programs
+from proof.postgres_server import programs
 from tests.cli.processes import Done, Place
 
 ASKS = "asks"

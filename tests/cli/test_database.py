@@ -16,7 +16,7 @@ from holdfast.store.postgres.connections import Address
 from holdfast.store.postgres.dump import without_secrets
 from holdfast.store.sqlite import migrations as sqlite_migrations
 from holdfast.store.sqlite.connections import connect, create_if_missing
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 from tests.cli.databases import PROGRAMS, fill, go_on, typed
 from tests.cli.processes import Done, Place
 from tests.postgres_databases import Databases

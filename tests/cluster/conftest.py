@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.cluster import audit
-from holdfast.testing.cluster.processes import Fleet
+from proof.chaos import audit
+from proof.chaos.processes import Fleet
 from tests.cluster.world import QUICK, SHORT_LEASE, Cluster, HeldModel
 from tests.faults.world import note_beside
 from tests.postgres_databases import Databases

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from holdfast.testing.cluster.audit import Noted, claims, named, trespasses
+from proof.chaos.audit import Noted, claims, named, trespasses
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

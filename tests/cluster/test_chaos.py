@@ -3,17 +3,20 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from holdfast.testing.cluster.killer import WEIGHTS
+from proof.chaos.killer import WEIGHTS
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
 
 
 def chaos(*arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "holdfast.testing.chaos", *arguments]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [sys.executable, "-m", "proof.chaos", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return ended.returncode, ended.stdout
 
 

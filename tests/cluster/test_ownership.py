@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.testing.cluster import audit
-from holdfast.testing.cluster.processes import Node
+from proof.chaos import audit
+from proof.chaos.processes import Node
 from tests.cluster.world import (
     LEASE_SECONDS,
     NEVER,

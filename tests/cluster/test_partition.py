@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.cluster import audit
-from holdfast.testing.cluster.effects import beats_in
+from proof.chaos import audit
+from proof.chaos.effects import beats_in
 from tests.cluster.network import Network, can_be_made, forwarded, network
 from tests.cluster.world import Cluster, begin, endings, rest, types, until
 from tests.http.world import Client

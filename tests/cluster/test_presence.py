@@ -11,7 +11,7 @@ from copilot.rpc import PermissionDecisionUserNotAvailable
 from copilot.session import PermissionNoResult, PermissionRequestResult
 from copilot.session_events import PermissionCompletedData, PermissionRequest, PermissionRequestedData
 
-from holdfast.testing.cluster import audit
+from proof.chaos import audit
 from tests.cluster.world import until
 from tests.wire.copilot.harness import (
     Heard,

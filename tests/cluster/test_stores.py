@@ -12,9 +12,9 @@ from holdfast.client import connect
 from holdfast.client.session import Session
 from holdfast.store.postgres.connections import Address
 from holdfast.store.postgres.migrations import migrate
-from holdfast.testing.cluster import audit
-from holdfast.testing.cluster.processes import Fleet
-from holdfast.testing.postgres_server import PostgresServer
+from proof.chaos import audit
+from proof.chaos.processes import Fleet
+from proof.postgres_server import PostgresServer
 from tests.cluster.world import (
     QUICK,
     SHORT_LEASE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.cluster.processes import Fleet, Node
+from proof.chaos.processes import Fleet, Node
 from tests.cluster.world import (
     NEVER,
     QUICK,

@@ -4,9 +4,9 @@ import random
 from collections import Counter
 
 from holdfast.events.ids import Key, Owner, SessionId
-from holdfast.testing.cluster.replicas import Window
-from holdfast.testing.cluster.talkers import Talker
-from holdfast.testing.cluster.verdict import judge_fairness
+from proof.chaos.replicas import Window
+from proof.chaos.talkers import Talker
+from proof.chaos.verdict import judge_fairness
 
 
 def talkers(owner: str, *turns: int) -> list[Talker]:

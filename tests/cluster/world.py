@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
-from holdfast.testing.cluster import audit
-from holdfast.testing.cluster.effects import REPEATABLE, Effect, effects_in
-from holdfast.testing.cluster.processes import Fleet, Node
+from proof.chaos import audit
+from proof.chaos.effects import REPEATABLE, Effect, effects_in
+from proof.chaos.processes import Fleet, Node
 from tests.http.world import LONG, PATIENCE_SECONDS, Client, Model
 
 QUICK = {

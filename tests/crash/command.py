@@ -3,7 +3,10 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
 
 KILLS = re.compile(r"^(\d+) kills, (\d+) violations$", re.MULTILINE)
 
@@ -16,7 +19,7 @@ class Ran(NamedTuple):
 
 def campaign(*arguments: str, jobs: int = 1) -> Ran:
     """The command, to its end. Without a last line that counts the kills there were none."""
-    command = [sys.executable, "-m", "holdfast.testing.campaign", "--jobs", str(jobs), *arguments]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [sys.executable, "-m", "proof.crash", "--jobs", str(jobs), *arguments]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     counted = KILLS.search(ended.stdout)
     return Ran(ended.returncode, ended.stdout, int(counted[1]) if counted else 0)

@@ -5,9 +5,9 @@ import pytest
 from holdfast.events.event import RECORDS
 from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
 from holdfast.store.store import Store
-from holdfast.testing.campaign import Tally, aims_at, can_freeze, plan, unvisited
-from holdfast.testing.scenarios import SCENARIOS
-from holdfast.testing.trial import Point, parse
+from proof.crash.campaign import Tally, aims_at, can_freeze, plan, unvisited
+from proof.crash.scenarios import SCENARIOS
+from proof.crash.trial import Point, parse
 from tests.crash.command import campaign
 
 KILLS_EACH = 9

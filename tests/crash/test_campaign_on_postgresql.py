@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from holdfast.testing.defects import BY_NAME
-from holdfast.testing.postgres_defects import PLANTS
-from holdfast.testing.scenarios import SCENARIOS
+from proof.crash.defects import BY_NAME
+from proof.crash.postgres_defects import PLANTS
+from proof.crash.scenarios import SCENARIOS
 from tests.crash.command import campaign
 
 KILLS = 80
@@ -57,7 +57,7 @@ def test_a_planted_defect_of_the_store_is_caught(name: str) -> None:
 PREPARE = """
 import asyncio, sys, asyncpg
 from holdfast.store.postgres.queries import PARTS, SQL, commit_units
-from holdfast.testing.postgres_defects import PLANTS
+from proof.crash.postgres_defects import PLANTS
 
 async def main():
     before = dict(SQL)
@@ -87,7 +87,7 @@ async def test_what_is_planted_is_wrong_but_can_be_run(postgres_url: str) -> Non
 
 ARRAYS = """
 import asyncio, sys, asyncpg
-from holdfast.testing import postgres_types
+from proof.crash import postgres_types
 
 async def main():
     await postgres_types.learn(sys.argv[1])
@@ -114,7 +114,7 @@ async def test_a_connection_of_the_campaign_does_not_ask_what_an_array_is(postgr
 
 OBSERVE = """
 import asyncio, sys, asyncpg
-from holdfast.testing import postgres_trials
+from proof.crash import postgres_trials
 
 def ask(query):
     return postgres_trials.run(sys.argv[1], lambda db: db.raw.fetchval(query))

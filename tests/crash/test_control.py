@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.defects import DEFECTS, NONE
+from proof.crash.defects import DEFECTS, NONE
 from tests.crash.command import campaign
 
 

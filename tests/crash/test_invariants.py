@@ -18,12 +18,12 @@ from holdfast.events.task import TaskNotified
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import Claimed, StepStarted, TurnStarted
 from holdfast.server.operations import SessionOptions
-from holdfast.testing.evidence import Evidence, collect
-from holdfast.testing.invariants import check
-from holdfast.testing.journal import Asked, Begun, Failed, Occupied, Opened, Shown, Unanswered
-from holdfast.testing.scenarios import BY_NAME
-from holdfast.testing.stage import OWN_TOOLS
-from holdfast.testing.trial import Trial
+from proof.crash.evidence import Evidence, collect
+from proof.crash.invariants import check
+from proof.crash.journal import Asked, Begun, Failed, Occupied, Opened, Shown, Unanswered
+from proof.crash.scenarios import BY_NAME
+from proof.crash.stage import OWN_TOOLS
+from proof.crash.trial import Trial
 from tests.crash.command import campaign
 
 Tamper = Callable[[Evidence], Evidence]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.sqlite.connections import create_if_missing
-from holdfast.testing.power_cut import vfs
-from holdfast.testing.power_cut.defects import DEFECTS, NONE
-from holdfast.testing.power_cut.disk import Disk
-from holdfast.testing.power_cut.records import (
+from proof.power_cut import vfs
+from proof.power_cut.defects import DEFECTS, NONE
+from proof.power_cut.disk import Disk
+from proof.power_cut.records import (
     Deleted,
     Opened,
     Record,
@@ -26,6 +26,8 @@ from holdfast.testing.power_cut.records import (
     Written,
     read,
 )
+
+ROOT = Path(__file__).parents[2]
 
 CUTS = 40
 
@@ -42,8 +44,8 @@ needs_the_library = pytest.mark.skipif(not _is_available(), reason="this Python'
 
 
 def power_cut(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast.testing.power_cut", "--jobs", "1", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = [sys.executable, "-m", "proof.power_cut", "--jobs", "1", *arguments]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
 
 @needs_the_library
@@ -80,8 +82,8 @@ def test_the_records_of_a_process_rebuild_its_files(tmp_path: Path) -> None:
     """In a process of its own: SQLite keeps the recording files for ever."""
     script = (
         "import sqlite3, sys; from pathlib import Path\n"
-        "from holdfast.testing.power_cut.records import Recorder\n"
-        "from holdfast.testing.power_cut.vfs import RecordingVfs\n"
+        "from proof.power_cut.records import Recorder\n"
+        "from proof.power_cut.vfs import RecordingVfs\n"
         "folder = Path(sys.argv[1])\n"
         "RecordingVfs(folder / 'x.db', Recorder(folder / 'records'), lambda point: None).install()\n"
         "db = sqlite3.connect(folder / 'x.db', isolation_level=None)\n"

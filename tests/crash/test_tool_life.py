@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.journal import Affected, read
+from proof.crash.journal import Affected, read
 from tests.crash.command import campaign
 
 

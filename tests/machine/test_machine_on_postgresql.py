@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from hypothesis import HealthCheck, settings
 
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 from tests.machine.test_machine import PublicOperations
 from tests.postgres_databases import Databases
 

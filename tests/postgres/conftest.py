@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 from tests.postgres.others import Other
 
 ANOTHER_PROCESS = Path(__file__).with_name("another_process.py")

@@ -15,8 +15,8 @@ from holdfast.store.postgres import connections, flusher
 from holdfast.store.postgres.changes import Announcer
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Accepted, Committed, Unit
-from holdfast.testing.postgres_server import PostgresServer
 from holdfast.testing.store_conformance.words import KEY, committed, create, hold, info, running, said, send
+from proof.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 from holdfast.store.errors import StoreError
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Committed, FenceMissed, Lease, Unit
-from holdfast.testing.cluster.relay import Relay
-from holdfast.testing.cluster.replicas import Replicas
 from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, said, send
+from proof.chaos.relay import Relay
+from proof.chaos.replicas import Replicas
 
 pytestmark = pytest.mark.anyio
 

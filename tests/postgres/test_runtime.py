@@ -11,7 +11,7 @@ from holdfast.events.ids import Key
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.server.forking import fork_session
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 from tests.postgres.pooler import Pooler
 from tests.postgres_databases import Databases
 

@@ -14,7 +14,7 @@ from holdfast.store.postgres.connections import Address
 from holdfast.store.postgres.migrations import migrate
 from holdfast.store.postgres.surveying import survey
 from holdfast.store.survey import Server
-from holdfast.testing.postgres_server import PostgresServer
+from proof.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.testing.simulate import SEEDS, main, seeds_until_caught, told
-from holdfast.testing.simulation.defects import DEFECTS, planted
 from holdfast.turns.holding import Holding
+from proof.simulation.campaign import SEEDS, main, seeds_until_caught, told
+from proof.simulation.defects import DEFECTS, planted
 
 RARE = {
     "a claim that its task did not give back is forgotten": 463,

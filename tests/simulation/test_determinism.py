@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from holdfast.testing.simulate import main, told
+from proof.simulation.campaign import main, told
 
 SCRIPT = """
 import sys
 noise = [object() for _ in range(int(sys.argv[1]))]
-from holdfast.testing.simulate import told
+from proof.simulation.campaign import told
 for seed in range(40, 60):
     print("\\n".join(told(seed).trace))
 """

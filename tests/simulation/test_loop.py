@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.simulation.loop import PLACE, Place, Stuck, VirtualLoop
+from proof.simulation.loop import PLACE, Place, Stuck, VirtualLoop
 
 
 @pytest.fixture

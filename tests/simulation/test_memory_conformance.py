@@ -10,10 +10,10 @@ from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.clock import Clock
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.simulation.memory import inbox
-from holdfast.testing.simulation.memory.store import MemoryStore
-from holdfast.testing.simulation.memory.tables import Database
 from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
+from proof.simulation.memory import inbox
+from proof.simulation.memory.store import MemoryStore
+from proof.simulation.memory.tables import Database
 
 pytestmark = pytest.mark.anyio
 

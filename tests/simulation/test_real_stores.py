@@ -7,10 +7,10 @@ import pytest
 from holdfast.events.ids import Key, MessageId, Owner, SessionId
 from holdfast.events.inbox import Message
 from holdfast.store.store import NewSession, Store, Unit
-from holdfast.testing.simulate import play
-from holdfast.testing.simulation.defects import planted
-from holdfast.testing.simulation.real_stores import KINDS, Kind, Place, place_of
-from holdfast.testing.simulation.simulation import run
+from proof.simulation.campaign import play
+from proof.simulation.defects import planted
+from proof.simulation.real_stores import KINDS, Kind, Place, place_of
+from proof.simulation.simulation import run
 
 KEY = Key(Owner("ann"), SessionId("s1"))
 WORLDS: dict[Kind, int] = {"sqlite": 12, "postgresql": 4}
@@ -63,7 +63,7 @@ def test_leases_end_by_the_clock_of_the_world(place: Place) -> None:
 def test_every_promise_is_kept_on_a_real_store(place: Place) -> None:
     for seed in range(WORLDS[place.kind]):
         outcome = run(seed, place=place)
-        assert outcome.violations == (), f"python -m holdfast.testing.simulate --seed {seed} --store {place.kind}"
+        assert outcome.violations == (), f"python -m proof.simulation --seed {seed} --store {place.kind}"
         assert outcome.events > 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.simulate import SEEDS, play
+from proof.simulation.campaign import SEEDS, play
 
 AT_ONCE = 100
 
@@ -12,6 +12,6 @@ AT_ONCE = 100
 def test_every_promise_is_kept(first: int) -> None:
     tally = play(range(first, first + AT_ONCE))
     failed = [f"--seed {found.seed}: {found.violations[0]}" for found in tally.failed]
-    assert failed == [], "play it again with python -m holdfast.testing.simulate --seed …"
+    assert failed == [], "play it again with python -m proof.simulation --seed …"
     assert tally.seeds == AT_ONCE
     assert tally.events > 10 * AT_ONCE, "something happens in them"

@@ -1,0 +1,170 @@
+"""Known defects that only several sessions, owners or processes show, for both stores. See `defects.py`."""
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Position
+from holdfast.events.inbox import Stop
+from holdfast.server.operations import Operations
+from holdfast.store.postgres import order as postgres_order
+from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.flusher import Flusher
+from holdfast.store.postgres.units import Group
+from holdfast.store.sqlite import order as sqlite_order
+from holdfast.store.sqlite.units import UnitJob, Units
+from holdfast.store.store import Committed, Outcome
+from holdfast.store.turn_limits import TurnLimits
+from holdfast.turns import holding
+from holdfast.turns.waiting import Activities
+from proof.crash.plant import replace
+from proof.crash.stage import TOOL_NAMES
+
+# The same on both stores
+
+
+def forget_progress() -> None:
+    replace(holding, "_makes_progress", lambda bodies: False)
+
+
+def let_go_of_what_still_runs() -> None:
+    async def cancel(self: Activities) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
+    replace(Activities, "cancel", cancel)
+
+
+def count_no_slots() -> None:
+    for order in (sqlite_order.Order, postgres_order.Order):
+        begin = order.__init__
+
+        def without_limit(self: Any, limits: TurnLimits, begin: Any = begin) -> None:
+            begin(self, TurnLimits(in_flight=limits.in_flight))
+
+        replace(order, "__init__", without_limit)
+
+
+def write_over_others() -> None:
+    """Records are made of a state that may be over by the time they are written."""
+
+    async def change(self: Operations, key: Key, change: Any) -> Event | None:
+        state = await self.state(key)
+        bodies = await change(state)
+        await asyncio.sleep(LATE_SECONDS)
+        return await self._append(key, await self._checked(key, bodies), provider=state.provider) if bodies else None
+
+    replace(Operations, "change", change)
+
+
+LATE_SECONDS: Final = 0.05
+
+
+def stop_whatever_was_meant() -> None:
+    replace(Stop, "comes_too_late", lambda self, running: False)
+
+
+# Batches
+
+
+def drop_from_sqlite_batches() -> None:
+    """What comes after another session's unit in a batch is acknowledged, and not written."""
+    outcome = Units._outcome
+
+    def dropped(self: Units, job: UnitJob) -> Outcome:
+        session = self._sessions.get(job.key)
+        is_first = not self._touched or job.key in self._touched
+        if is_first or session is None or job.unit.fence is None:
+            return outcome(self, job)
+        return Committed(Position(session.head + len(job.unit.events)), session.tail)
+
+    replace(Units, "_outcome", dropped)
+
+
+def drop_from_postgres_batches() -> None:
+    attempt = Flusher._try
+
+    async def dropped(self: Flusher, groups: Sequence[Group]) -> BaseException | None:
+        kept = [group for number, group in enumerate(groups) if number == 0 or group.unit.fence is None]
+        error = await attempt(self, kept)
+        for group in groups:
+            if group not in kept and error is None:
+                group.succeed(1_000_000, 1)
+        return error
+
+    replace(Flusher, "_try", dropped)
+
+
+# Order and placement
+
+_SQLITE_OWNERS: Final = """
+SELECT owner FROM session WHERE runnable AND lease_holder IS NULL GROUP BY owner ORDER BY min(runnable_since) LIMIT ?
+"""
+_POSTGRES_OWNERS: Final = """
+SELECT owner FROM holdfast.session WHERE runnable AND lease_holder IS NULL
+ GROUP BY owner ORDER BY min(runnable_since) LIMIT $1::bigint
+"""
+
+
+def shut_out_on_sqlite() -> None:
+    """Owners are cut to the free places before anything is known of what they need."""
+    found_next = sqlite_order.Order.next
+
+    def cut(self: Any, db: sqlite3.Connection, here: sqlite_order.Here, limit: int) -> list[tuple[str, str]]:
+        owners = {owner for (owner,) in db.execute(_SQLITE_OWNERS, (limit,))}
+        return [key for key in found_next(self, db, here, limit) if key[0] in owners]
+
+    replace(sqlite_order.Order, "next", cut)
+
+
+def shut_out_on_postgres() -> None:
+    found_next = postgres_order.Order.next
+
+    async def cut(self: Any, db: Link, here: postgres_order.Here, limit: int) -> list[tuple[str, str]]:
+        owners = {owner for (owner,) in await db.ask(_POSTGRES_OWNERS, limit)}
+        return [key for key in await found_next(self, db, here, limit) if key[0] in owners]
+
+    replace(postgres_order.Order, "next", cut)
+
+
+Changed = Callable[[Any], Any]
+
+
+def _elsewhere(changed: Changed) -> None:
+    """A process takes sessions as if it had what another has."""
+    on_sqlite, on_postgres = sqlite_order.Order.next, postgres_order.Order.next
+
+    def next_on_sqlite(self: Any, db: Any, here: Any, limit: int) -> list[tuple[str, str]]:
+        return on_sqlite(self, db, changed(here), limit)
+
+    async def next_on_postgres(self: Any, db: Any, here: Any, limit: int) -> list[tuple[str, str]]:
+        return await on_postgres(self, db, changed(here), limit)
+
+    replace(sqlite_order.Order, "next", next_on_sqlite)
+    replace(postgres_order.Order, "next", next_on_postgres)
+
+
+def run_without_files() -> None:
+    """Every other look is for what belongs to the other node."""
+    looks = itertools.count()
+
+    def other(here: Any) -> Any:
+        nodes = {"north": "south", "south": "north"}
+        return msgspec.structs.replace(here, node=nodes[here.node]) if next(looks) % 2 else here
+
+    _elsewhere(other)
+
+
+def run_without_tools_on_sqlite() -> None:
+    names = msgspec.json.encode(sorted(TOOL_NAMES)).decode()
+    _elsewhere(lambda here: msgspec.structs.replace(here, tools=names))
+
+
+def run_without_tools_on_postgres() -> None:
+    _elsewhere(lambda here: msgspec.structs.replace(here, tools=sorted(TOOL_NAMES)))

@@ -1,0 +1,643 @@
+"""Known defects, to be planted one at a time in a forked process: what a crash campaign must be able to catch.
+
+None of this ever runs in a product: `plant` changes the code of the process that it is called in, which is about to
+be killed.
+"""
+
+import asyncio
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.events import tool, turn
+from holdfast.events.ids import Key, Position
+from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
+from holdfast.events.message import Block
+from holdfast.events.session import Truncated
+from holdfast.events.task import TaskNotice
+from holdfast.session import decide
+from holdfast.session.decide import Append, CallFacts
+from holdfast.store.putting import Put
+from holdfast.store.sqlite import puts, task_rows
+from holdfast.store.sqlite.leases import Leases
+from holdfast.store.sqlite.queries import SQL
+from holdfast.store.sqlite.rows import inbox_item
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
+from holdfast.store.store import (
+    Accepted,
+    Claim,
+    FenceMissed,
+    LedgerEntry,
+    Outcome,
+    Refused,
+    Rejected,
+    Segment,
+    Snapshot,
+    Unit,
+)
+from holdfast.store.tasks import TaskRow
+from holdfast.turns import load, loop, tool_call
+from holdfast.turns.holding import Holding
+from holdfast.turns.titles import Titles
+from holdfast.turns.tool_call import facts_of
+from holdfast.workers import worker
+from proof.crash import crowd_defects, postgres_defects
+from proof.crash.plant import altered
+from proof.crash.plant import replace as _replace
+from proof.crash.trial import Database, Kind
+
+
+class Defect(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, how to make it so, and where it is bound to show."""
+
+    name: str
+    plant: Callable[[], None]
+    scenarios: tuple[str, ...]
+    kinds: tuple[Kind, ...] = ("kill",)
+    near: str = ""
+    """A part of the names of the points around which it shows."""
+
+
+def plant(name: str, database: Database = "sqlite") -> None:
+    """Make this process suffer from the defect of that name, in the way of its database."""
+    if name:
+        own = postgres_defects.PLANTS if database == "postgresql" else {}
+        own.get(name, BY_NAME[name].plant)()
+
+
+# Ownership
+
+
+def _no_fence() -> None:
+    def refusal(self: Units, job: UnitJob, session: SessionNow | None) -> Outcome | None:
+        if session is None or session.is_deleted:
+            return FenceMissed()
+        for promotion in job.unit.promotes:
+            if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
+                return Rejected("no longer waits")
+        return None
+
+    _replace(Units, "_refusal", refusal)
+
+
+def _ignore_live_holder() -> None:
+    def gone(self: Leases, db: sqlite3.Connection) -> list[tuple[str, bool]]:
+        return [(token, False) for token, _, _ in self._others(db)]
+
+    _replace(Leases, "_gone", gone)
+
+
+def _release_without_looking() -> None:
+    SQL["release"] = SQL["release"].replace("AND inbox_tail = ?5", "AND ?5 IS NOT NULL")
+
+
+def _count_after_the_load() -> None:
+    """A claim is an attempt only once its session is in memory."""
+    SQL["take"] = altered(SQL["take"], "claims = claims + 1,", "")
+    counted = "UPDATE session SET claims = claims + 1 WHERE owner = ? AND id = ?"
+    folded = load.folded
+
+    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.Folded | None:
+        found = await folded(store, claim, **rest)
+        key = claim.lease.key
+        await store._write("claim", lambda db: (db.execute(counted, (key.owner, key.session)), "sessions"))
+        return found
+
+    _replace(worker, "folded", and_counted)
+
+
+def _forget_the_tombstone() -> None:
+    SQL["delete_session"] = "DELETE FROM session WHERE owner = ?1 AND id = ?2 AND ?3 IS NOT NULL"
+
+
+# Accepting
+
+
+def _acknowledge_first() -> None:
+    written: set[asyncio.Future[Any]] = set()
+    put = SqliteStore.put
+
+    async def put_later(self: SqliteStore, key: Any, item: Item, *, item_key: str, **rest: Any) -> Accepted | Refused:
+        written.add(asyncio.ensure_future(put(self, key, item, item_key=item_key, **rest)))
+        receipt = InboxItem(
+            sequence=0, key=item_key, state="accepted", outcome="", accepted_at=0, while_running=False, item=item
+        )
+        return Accepted(receipt)
+
+    _replace(SqliteStore, "put", put_later)
+
+
+def _accept_twice() -> None:
+    put = puts.put
+
+    def anew(db: sqlite3.Connection, asked: Put) -> tuple[Accepted | Refused, str | None]:
+        old = (f"{asked.item_key} {uuid.uuid4()}", asked.key.owner, asked.key.session, asked.item_key)
+        db.execute("UPDATE inbox SET item_key = ? WHERE owner = ? AND session = ? AND item_key = ?", old)
+        return put(db, asked)
+
+    _replace(puts, "put", anew)
+
+
+def _accept_after_stop() -> None:
+    SQL["is_stopping"] = "SELECT 1 WHERE ?1 IS NULL AND ?2 IS NULL"
+
+
+def _overwrite_answer() -> None:
+    again = puts._again
+
+    def overwritten(db: Any, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
+        outcome = again(db, asked, found)
+        if isinstance(outcome, Refused) and outcome.code == "answered_already":
+            return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))
+        return outcome
+
+    _replace(puts, "_again", overwritten)
+
+
+def _wake_nobody_who_could_deny() -> None:
+    SQL["wake_declined"] = altered(SQL["wake_declined"], "runnable = 1\n", "runnable = runnable\n")
+
+
+# Promotion and units
+
+
+def _split(first: Callable[[Append], Append | None], rest: Callable[[Append], Append]) -> None:
+    """Commit a part of each decision on its own, and then the rest."""
+    commit = Holding.commit
+
+    async def in_two(self: Holding, append: Append, **tasks: Any) -> bool:
+        part = first(append)
+        if part is None:
+            return await commit(self, append, **tasks)
+        return await commit(self, part) and await commit(self, rest(append), **tasks)
+
+    _replace(Holding, "commit", in_two)
+
+
+def _consume_first() -> None:
+    _split(
+        lambda append: Append(promotes=append.promotes) if append.promotes and append.events else None,
+        lambda append: _changed(append, promotes=[]),
+    )
+
+
+def _consume_last() -> None:
+    _split(
+        lambda append: _changed(append, promotes=[]) if append.promotes and append.events else None,
+        lambda append: Append(promotes=append.promotes),
+    )
+
+
+def _split_the_end() -> None:
+    _split(
+        lambda append: _changed(append, events=append.events[:-1]) if _ends_turn(append) else None,
+        lambda append: Append(events=append.events[-1:]),
+    )
+
+
+def _take_back_first() -> None:
+    _split(
+        lambda append: _changed(append, events=append.events[:1]) if _replaces(append) else None,
+        lambda append: Append(events=append.events[1:]),
+    )
+
+
+def _replaces(append: Append) -> bool:
+    return len(append.events) > 1 and isinstance(append.events[0], Truncated)
+
+
+def _ends_turn(append: Append) -> bool:
+    return len(append.events) > 1 and isinstance(append.events[-1], turn.TurnEnded)
+
+
+def _changed(append: Append, **changes: Any) -> Append:
+    return msgspec.structs.replace(append, **changes)
+
+
+def _keep_segments() -> None:
+    unit = Holding._unit
+
+    def keeping(self: Holding, append: Append, events: Any, says: Any) -> Unit:
+        return msgspec.structs.replace(unit(self, append, events, says), drops_segments=False)
+
+    _replace(Holding, "_unit", keeping)
+
+
+def _snapshot_ahead() -> None:
+    due = Holding._snapshot_if_due
+
+    def ahead(self: Holding) -> Snapshot | None:
+        kept = due(self)
+        return kept and Snapshot(kept.fold_version, Position(kept.position + 1), kept.state)
+
+    _replace(Holding, "_snapshot_if_due", ahead)
+
+
+def _book_twice() -> None:
+    booked = Holding._ledger
+
+    def twice(self: Holding, bodies: Any) -> Iterable[LedgerEntry]:
+        for entry in booked(self, bodies):
+            yield entry
+            yield msgspec.structs.replace(entry, attempt=entry.attempt + 100)
+
+    _replace(Holding, "_ledger", twice)
+
+
+def _name_over_names() -> None:
+    async def whatever(self: Titles, key: Key, head: Position) -> Position | None:
+        while events := await self._store.events_after(key, head, limit=100):
+            head = events[-1].position
+        return head
+
+    _replace(Titles, "_unless_titled", whatever)
+
+
+def _see_later() -> None:
+    def see(self: SqliteStore, key: Key, position: Position) -> Any:
+        async def acknowledged() -> Position:
+            return position
+
+        return acknowledged()
+
+    _replace(SqliteStore, "see", see)
+
+
+# Streaming
+
+
+def _show_first() -> None:
+    commit_segments = Holding.commit_segments
+
+    async def shown_first(self: Holding, segments: list[Segment]) -> None:
+        self._show(segments, self.state.head)
+        await asyncio.sleep(0.002)  # Long enough for a reader to see it.
+        await commit_segments(self, segments)
+
+    _replace(Holding, "commit_segments", shown_first)
+
+
+def _throw_away_shown() -> None:
+    def nothing(self: Holding) -> tuple[Block, ...]:
+        return ()
+
+    _replace(Holding, "shown", nothing)
+
+
+# Tools, answers, stops
+
+
+def _repeat_unknown() -> None:
+    def all_repeatable(*given: Any, **named: Any) -> dict[Any, CallFacts]:
+        found = facts_of(*given, **named)
+        return {call: msgspec.structs.replace(facts, repeatable=True) for call, facts in found.items()}
+
+    _replace(loop, "facts_of", all_repeatable)
+
+
+def _attempt_after_effect() -> None:
+    commit = Holding.commit
+    held_back: list[Any] = []
+
+    async def late(self: Holding, append: Append, **tasks: Any) -> bool:
+        if append.events and isinstance(append.events[0], tool.ToolAttempted):
+            held_back.extend(append.events)
+            return True
+        if any(isinstance(body, tool.ToolCompleted) for body in append.events):
+            append = _changed(append, events=[*held_back, *append.events])
+            held_back.clear()
+        return await commit(self, append, **tasks)
+
+    _replace(Holding, "commit", late)
+
+
+def _record_results_twice() -> None:
+    commit = Holding.commit
+
+    async def twice(self: Holding, append: Append, **tasks: Any) -> bool:
+        results = [body for body in append.events if isinstance(body, tool.ToolCompleted)]
+        done = await commit(self, append, **tasks)
+        if done and results and len(append.events) == 1:
+            await commit(self, Append(events=list(results)))
+        return done
+
+    _replace(Holding, "commit", twice)
+
+
+def _stop_whatever_runs() -> None:
+    stop = decide._stop
+
+    def any_turn(state: Any, inputs: decide.Inputs) -> Any:
+        if state.turn is not None:
+            items = [_aimed(item, state.turn.turn_id) for item in inputs.inbox]
+            inputs = msgspec.structs.replace(inputs, inbox=tuple(items))
+        elif any(isinstance(item.item, Message) for item in inputs.inbox):
+            return None
+        return stop(state, inputs)
+
+    _replace(decide, "_stop", any_turn)
+
+
+def _aimed(item: InboxItem, turn_id: Any) -> InboxItem:
+    if not isinstance(item.item, Stop):
+        return item
+    return msgspec.structs.replace(item, item=msgspec.structs.replace(item.item, turn_id=turn_id))
+
+
+def _lose_steering() -> None:
+    def without_what_was_said(state: Any, inputs: decide.Inputs, current: Any) -> list[Any]:
+        return decide._step(state, inputs, current)
+
+    _replace(decide, "_next_step", without_what_was_said)
+
+
+# Commands
+
+
+def _put_news_later() -> None:
+    end_task = SqliteStore.end_task
+
+    async def in_two(self: SqliteStore, row: TaskRow, ending: Any, notice: TaskNotice | None, *, host: str) -> bool:
+        done = await end_task(self, row, ending, None, host=host)
+        if done and notice is not None:
+            key = f"task:{notice.task_id}:{notice.kind}"
+            await self.put(row.key, TaskNews(notice=notice), item_key=key, queue_limit=0)
+        return done
+
+    _replace(SqliteStore, "end_task", in_two)
+
+
+def _tell_whoever_asks() -> None:
+    SQL["end_task"] = SQL["end_task"].replace("AND settled = 0", "AND ?8 IS NOT NULL")
+    tell = task_rows._tell
+
+    def again(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        old = (f"{uuid.uuid4()}", key.owner, key.session, f"task:{notice.task_id}:{notice.kind}")
+        db.execute("UPDATE inbox SET item_key = ? WHERE owner = ? AND session = ? AND item_key = ?", old)
+        tell(db, key, notice, now)
+
+    _replace(task_rows, "_tell", again)
+
+
+def _tell_once_for_all() -> None:
+    tell = task_rows._tell
+
+    def once(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        like = (key.owner, key.session, f"task:{notice.task_id}:%")
+        known = db.execute("SELECT 1 FROM inbox WHERE owner = ? AND session = ? AND item_key LIKE ?", like).fetchone()
+        if known is None:
+            tell(db, key, notice, now)
+
+    _replace(task_rows, "_tell", once)
+
+
+def _wake_nobody() -> None:
+    def asleep(self: puts.Inbox, since: int | None = None) -> None:
+        self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
+
+    tell = task_rows._tell
+
+    def quietly(db: sqlite3.Connection, key: Any, notice: TaskNotice, now: int) -> None:
+        wake, puts.Inbox.wake = puts.Inbox.wake, asleep  # type: ignore[method-assign]
+        try:
+            tell(db, key, notice, now)
+        finally:
+            puts.Inbox.wake = wake  # type: ignore[method-assign]
+
+    _replace(task_rows, "_tell", quietly)
+
+
+def _leave_commands() -> None:
+    SQL["end_foreground_tasks"] = SQL["end_foreground_tasks"].replace("'stop'", "''")
+
+
+def _start_anew() -> None:
+    key = tool_call._call_key
+    _replace(tool_call, "_call_key", lambda reply, call: f"{key(reply, call)}:{call.attempts}")
+
+
+def _kill_without_a_wish() -> None:
+    async def unasked(self: SqliteStore, key: Any, task_id: Any, by: Any) -> bool:
+        return True
+
+    _replace(SqliteStore, "ask_kill", unasked)
+
+
+def _forget_commands() -> None:
+    SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
+
+
+def _lose_news() -> None:
+    _replace(decide, "_news", lambda inputs: [])
+
+
+DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        name="commits are not fenced", plant=_no_fence, scenarios=("tools", "streaming", "plain"), kinds=("freeze",)
+    ),
+    Defect(
+        name="a session is taken from a holder that lives",
+        plant=_ignore_live_holder,
+        scenarios=("streaming", "follow-ups"),
+        kinds=("pair",),
+    ),
+    Defect(
+        name="a session is released without a look at its inbox",
+        plant=_release_without_looking,
+        scenarios=("late-follow-up",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a claim is counted after the load that it is for",
+        plant=_count_after_the_load,
+        scenarios=("deadly-load",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a client that leaves a declined request wakes nobody",
+        plant=_wake_nobody_who_could_deny,
+        scenarios=("declined-by-the-rest",),
+        kinds=("calm",),
+    ),
+    Defect(name="a deleted session leaves no trace", plant=_forget_the_tombstone, scenarios=("delete",)),
+    Defect(
+        name="a put is acknowledged before it is committed",
+        plant=_acknowledge_first,
+        scenarios=("plain",),
+        near="put:",
+    ),
+    Defect(name="the same client id is accepted twice", plant=_accept_twice, scenarios=("plain",), near="put:"),
+    Defect(
+        name="an answer is accepted after a stop",
+        plant=_accept_after_stop,
+        scenarios=("stop-waiting",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a second answer is accepted over the first",
+        plant=_overwrite_answer,
+        scenarios=("permission", "client-tool"),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a promoted item is consumed before its events",
+        plant=_consume_first,
+        scenarios=("plain", "follow-ups"),
+    ),
+    Defect(
+        name="a promoted item is consumed after its events",
+        plant=_consume_last,
+        scenarios=("plain", "follow-ups"),
+    ),
+    Defect(name="the end of a turn is a unit of its own", plant=_split_the_end, scenarios=("plain", "tools")),
+    Defect(
+        name="what is replaced is taken back in a unit of its own",
+        plant=_take_back_first,
+        scenarios=("replaced",),
+        near="truncated",
+    ),
+    Defect(name="segments outlive their message", plant=_keep_segments, scenarios=("streaming",), kinds=("calm",)),
+    Defect(name="a snapshot is ahead of its log", plant=_snapshot_ahead, scenarios=("tools",), kinds=("calm",)),
+    Defect(name="an attempt is booked twice", plant=_book_twice, scenarios=("plain",), kinds=("calm",)),
+    Defect(name="text is shown before it is committed", plant=_show_first, scenarios=("streaming",), near="segments"),
+    Defect(
+        name="text that was shown is thrown away", plant=_throw_away_shown, scenarios=("streaming",), near="segments"
+    ),
+    Defect(name="a tool with an unknown outcome runs again", plant=_repeat_unknown, scenarios=("tools",), near="tool"),
+    Defect(
+        name="an attempt is written after its effect", plant=_attempt_after_effect, scenarios=("tools",), near="tool"
+    ),
+    Defect(name="a result is recorded twice", plant=_record_results_twice, scenarios=("tools",), kinds=("calm",)),
+    Defect(
+        name="a stop ends whatever turn runs when it is heard",
+        plant=_stop_whatever_runs,
+        scenarios=("stop-late",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="steering is consumed and not said",
+        plant=_lose_steering,
+        scenarios=("follow-ups",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a title that a model made replaces a chosen one",
+        plant=_name_over_names,
+        scenarios=("renamed",),
+    ),
+    Defect(
+        name="what was seen is acknowledged and not kept", plant=_see_later, scenarios=("records",), kinds=("calm",)
+    ),
+    Defect(
+        name="the end of a task and its news are two transactions",
+        plant=_put_news_later,
+        scenarios=("task-idle", "task-alone"),
+        near="end_task",
+    ),
+    Defect(
+        name="a second keeper tells the end of a task again",
+        plant=_tell_whoever_asks,
+        scenarios=("task-idle", "task-mid-turn", "task-alone"),
+        kinds=("pair",),
+    ),
+    Defect(
+        name="a stall uses up the news of the end",
+        plant=_tell_once_for_all,
+        scenarios=("task-stuck",),
+        kinds=("calm",),
+    ),
+    Defect(name="the end of a task wakes nobody", plant=_wake_nobody, scenarios=("task-idle",), kinds=("calm",)),
+    Defect(
+        name="what a turn waits for is not ended with it",
+        plant=_leave_commands,
+        scenarios=("task-stop",),
+        near="put:stop",
+    ),
+    Defect(
+        name="each attempt starts a command of its own",
+        plant=_start_anew,
+        scenarios=("task-flip", "task-idle"),
+        near="tool_attempt",
+    ),
+    Defect(
+        name="a task is killed without a wish",
+        plant=_kill_without_a_wish,
+        scenarios=("task-kill",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the commands of a deleted session are forgotten",
+        plant=_forget_commands,
+        scenarios=("task-delete",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="news is consumed and not told",
+        plant=_lose_news,
+        scenarios=("task-mid-turn",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="progress does not reset the count of claims",
+        plant=crowd_defects.forget_progress,
+        scenarios=("deadly-steps",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a session is let go of while a cancelled tool still runs",
+        plant=crowd_defects.let_go_of_what_still_runs,
+        scenarios=("stop-late-tool",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="records of two processes replace each other",
+        plant=crowd_defects.write_over_others,
+        scenarios=("two-clients",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a stop of a turn that has ended takes the queue",
+        plant=crowd_defects.stop_whatever_was_meant,
+        scenarios=("stop-ended",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a batch drops the units of all sessions but one",
+        plant=crowd_defects.drop_from_sqlite_batches,
+        scenarios=("crowd", "slots"),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="owners who can't be served here shut out the others",
+        plant=crowd_defects.shut_out_on_sqlite,
+        scenarios=("renamed-node",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="an owner has more turns running than slots",
+        plant=crowd_defects.count_no_slots,
+        scenarios=("slots",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a session is run on a node without its files",
+        plant=crowd_defects.run_without_files,
+        scenarios=("two-nodes",),
+        near="put:message",
+    ),
+    Defect(
+        name="a session is run by a process without its tools",
+        plant=crowd_defects.run_without_tools_on_sqlite,
+        scenarios=("two-nodes",),
+        kinds=("calm",),
+    ),
+)
+
+NONE = Defect(name="none at all", plant=lambda: None, scenarios=("plain",), near="put:")
+"""For the control's own control: this one must not be caught."""
+
+BY_NAME = {defect.name: defect for defect in (*DEFECTS, NONE)}

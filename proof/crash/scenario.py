@@ -1,0 +1,115 @@
+"""What a scenario of a crash campaign is, and the words that its script is written in.
+
+A program is played by one process after the other until one comes to its end, so each of its waits must also be
+satisfied by what an earlier process left behind.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.models.model import TokenUsage
+from holdfast.models.scripted import Reply, Rule, ScriptedCall
+from holdfast.server.operations import SessionOptions
+from holdfast.store.turn_limits import TurnLimits
+from proof.crash.client import Client
+
+Program = Callable[[Client], Awaitable[None]]
+
+
+KEY = Key(Owner("somebody"), SessionId("story"))
+NODE = "campaign"
+
+ONE_AT_A_TIME = TurnLimits(running=1, in_flight=1)
+"""A crash must leave no slot taken, and no place: the only session there is would never run again."""
+
+
+class Companion(msgspec.Struct, frozen=True, kw_only=True):
+    """A second process of a trial, on another node. It lives as long as the stage, while the first is killed."""
+
+    node: str
+    lacks: tuple[str, ...] = ()
+    """Tools that it does not have."""
+    plays: tuple[Program, ...] = ()
+    """What it does, by stage, with the session that the first process plays as well."""
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A story with a known end."""
+
+    name: str
+    stages: tuple[Program, ...]
+    """Each is played by a process of its own."""
+    rules: tuple[Rule, ...]
+    says: tuple[tuple[str, str], ...]
+    """The messages that the log must hold, in order: id and text."""
+    ends: dict[str, tuple[str, ...]]
+    """By message: how the turn that it is in may end."""
+    removed: tuple[str, ...] = ()
+    """Messages that were accepted and must not reach the log."""
+    options: SessionOptions = SessionOptions()
+    lags: str = ""
+    """The writing thread pauses after points with this in their name, so that what happens elsewhere meanwhile does."""
+    tasks: tuple[str, ...] = ()
+    """What is told of its tasks, in order: kind and exit code, such as `failed 3`, with `silent` if nobody is told."""
+    runs: dict[str, tuple[int, ...]] = {}
+    """Its commands, by the name of the file that each leaves a line in: how often it may have run."""
+    rests: bool = False
+    """All commands end between its stages, when no process looks after them."""
+    retention_seconds: float = 86_400.0
+    """Tasks that ended so long ago are forgotten."""
+    shows_life_every_seconds: float = 8.0
+    """How often its processes show PostgreSQL that they live."""
+    key: Key = KEY
+    beside: tuple["Scenario", ...] = ()
+    """The other sessions of a trial, each with a program of its own that is played at the same time."""
+    by_companion: bool = False
+    """Such a session is the companion's to make, and to send messages to."""
+    companion: Companion | None = None
+    nodes: tuple[str, ...] = (NODE,)
+    """The node that the processes of each stage are on; the last for all further stages."""
+    is_placed: bool = False
+    """Sessions with a working directory run only on the node that they were made on."""
+    unplaced_ms: int = 60_000
+    """After how long any process may say that no process can run a session."""
+    knows_of_deaths: bool = False
+    """What its client does depends on whether the process before it is known to be dead."""
+    limits: TurnLimits = ONE_AT_A_TIME
+    places: int = 200
+    """How many sessions a process runs at once."""
+    is_deleted: bool = False
+    kills_itself: bool = False
+    """The model ends the process: the runtime must give up on it."""
+    looks_for_the_absent: bool = False
+    """What is done depends on which clients are gone. On SQLite those of a frozen process are not: it is alive."""
+    is_deadly_to_load: bool = False
+    """Whoever has claimed the session in the midst of a turn, and loads it, dies of that."""
+
+    @property
+    def stories(self) -> tuple["Scenario", ...]:
+        """All sessions of a trial."""
+        return (self, *self.beside)
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self.runs)
+
+
+USAGE = TokenUsage(input_tokens=11, output_tokens=7)
+
+
+def says(text: str, *calls: str, **rest: object) -> Reply:
+    made = tuple(ScriptedCall(name, {"text": "x"} if name != "wait_here" else {}) for name in calls)
+    return msgspec.structs.replace(Reply(text=text, tool_calls=made, usage=USAGE), **rest)
+
+
+def rule(when: str, *replies: Reply) -> Rule:
+    return Rule(replies, when)
+
+
+DONE = says("All of it is done.")
+
+M1 = (("m1", "first"),)
+M1_M2 = (*M1, ("m2", "second"))
+COMPLETED = ("completed",)

@@ -1,0 +1,549 @@
+"""The seam over the tables in memory: one `MemoryStore` is what one process has of the database."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, random_id
+from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
+from holdfast.events.task import TaskNotice
+from holdfast.store import crash_points
+from holdfast.store.clock import Clock, SystemClock
+from holdfast.store.errors import StoreUnavailable
+from holdfast.store.fences import FenceStep, random_step
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
+from holdfast.store.keys import KeyRow
+from holdfast.store.putting import asked as put_asked
+from holdfast.store.store import (
+    Accepted,
+    Attachment,
+    CaughtUp,
+    Claim,
+    Clash,
+    Cursor,
+    Early,
+    Glance,
+    Key,
+    Lease,
+    LedgerEntry,
+    Loaded,
+    Outcome,
+    Page,
+    Refused,
+    ReleaseKind,
+    RequestRow,
+    Row,
+    Snapshot,
+    Unit,
+)
+from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from proof.simulation.memory import annotations, inbox, leases, order, reading, tasks, units
+from proof.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
+from proof.simulation.memory.tables import Database, usage_of
+
+CHANGES_SECONDS: Final = 0.2
+"""How long after a commit of another process `changes` tells of it."""
+UNWANTED_SECONDS: Final = 2.0
+"""How long it waits before it asks again whether anybody wants to know."""
+
+T = TypeVar("T")
+R = TypeVar("R", Loaded | None, CaughtUp | None)
+
+
+class Call(NamedTuple):
+    """One call to the database."""
+
+    verb: str
+    run: Callable[[], Any]
+    """Does it, at one moment."""
+    unit: Unit | None = None
+    """Of a commit."""
+    lease: Lease | None = None
+    """Of a release."""
+    how: ReleaseKind | None = None
+
+
+Carrier = Callable[[Call], Awaitable[Any]]
+"""How a call gets to the database, and its answer back."""
+
+
+async def at_once(call: Call) -> Any:
+    """A database that answers, and never fails."""
+    await asyncio.sleep(0)
+    return call.run()
+
+
+class MemoryStore:
+    """A `Store`. Many may be open on one database, each for another process."""
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        node: str,
+        tools: frozenset[str] = frozenset(),
+        secret_key: str = "",
+        clock: Clock | None = None,
+        process: str | None = None,
+        carry: Carrier = at_once,
+        limits: TurnLimits = NO_LIMITS,
+        fence_step: FenceStep = random_step,
+        inbox_version: int = INBOX_VERSION,
+        unknown_kinds: frozenset[str] = frozenset(),
+    ) -> None:
+        """`unknown_kinds` of inbox items are read as the release before reads those of this one."""
+        self._db = db
+        self._unknown_kinds = unknown_kinds
+        self._me = process or random_id()
+        self._clock = clock or SystemClock()
+        self._carry = carry
+        self._leases = Leases(
+            db,
+            self._me,
+            node=node,
+            tools=tools,
+            secret_key=secret_key,
+            limits=limits,
+            fence_step=fence_step,
+            inbox_version=inbox_version,
+        )
+        self._leases.register(FIRST_TTL_SECONDS)
+        self._is_closed = False
+        self._tells_early = False
+        self._others_wrote = asyncio.Event()
+        db.on_commit.append(self._others_wrote.set)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        try:
+            await self._write("release", self._leases.leave)
+        except StoreUnavailable:
+            pass  # The others will find out.
+        finally:
+            self._is_closed = True
+            self._others_wrote.set()
+            self._db.on_commit.remove(self._others_wrote.set)
+
+    # The five verbs
+
+    async def commit(self, unit: Unit) -> Outcome:
+        readable = units.stored(unit)
+        return await self._write(
+            "commit",
+            lambda: units.commit(self._db, readable, process=self._me, now=self._now(), limits=self.limits),
+            about=unit.key,
+            unit=unit,
+        )
+
+    async def put(
+        self,
+        key: Key,
+        item: Item,
+        *,
+        item_key: str,
+        queue_limit: int,
+        only_if_idle: bool = False,
+        stop_first: str | None = None,
+    ) -> Accepted | Refused:
+        asked = put_asked(
+            key,
+            item,
+            item_key=item_key,
+            queue_limit=queue_limit,
+            only_if_idle=only_if_idle,
+            stop_first=stop_first,
+            limits=self.limits,
+            now=self._now(),
+        )
+        return await self._write("put", lambda: inbox.put(self._db, asked), about=key)
+
+    async def claim(
+        self,
+        *,
+        limit: int,
+        without_models: Collection[str] = (),
+        fold_version: int | None = None,
+        early: Early | None = None,
+    ) -> list[Claim]:
+        without = frozenset(without_models)
+        here = copy_context()
+
+        def claim() -> tuple[list[Claim], str | None]:
+            claims, detail = self._leases.claim(
+                limit=limit, without_models=without, fold_version=fold_version, now=self._now()
+            )
+            claims = [replace(found, loaded=self._known(found.loaded)) for found in claims]
+            self._tells_early = not self._tells_early
+            if claims and early is not None and self._tells_early:
+                # Whoever asked may be told of it in the ordinary way long after this, or never.
+                asyncio.get_running_loop().call_soon(early, claims, context=here)
+            return claims, detail
+
+        return await self._write("claim", claim)
+
+    async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
+        return await self._write(
+            "release",
+            lambda: self._leases.release(lease, seen_tail, how, self._now()),
+            about=lease.key,
+            lease=lease,
+            how=how,
+        )
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
+        return await self._read("catch_up", lambda: self._known(reading.catch_up(self._db, key, cursor, limit)))
+
+    # What the holder reads
+
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
+        return await self._read("load", lambda: self._known(reading.load(self._db, key, fold_version)))
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        return await self._write("keep_snapshot", lambda: self._leases.keep_snapshot(lease, snapshot))
+
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        return await self._read("events_after", lambda: reading.events_after(self._db, key, position, limit, max_bytes))
+
+    async def turn_start(self, key: Key) -> Position | None:
+        return await self._read("turn_start", lambda: reading.turn_start(self._db, key))
+
+    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]:
+        return await self._read("waiting_items", lambda: self._waiting(key))
+
+    def _waiting(self, key: Key) -> tuple[InboxItem, ...]:
+        session = self._db.live(key)
+        return tuple(self._item(found.item) for found in session.waiting()) if session else ()
+
+    def _known(self, found: R) -> R:
+        """What was read, as this release reads it."""
+        if found is None or not self._unknown_kinds:
+            return found
+        return replace(found, inbox=tuple(map(self._item, found.inbox)))
+
+    def _item(self, found: InboxItem) -> InboxItem:
+        if isinstance(found.item, UnknownItem) or inbox.kind(found.item) not in self._unknown_kinds:
+            return found
+        payload = msgspec.Raw(codec.encode_item(found.item))
+        return replace(found, item=UnknownItem(kind=inbox.kind(found.item), payload=payload))
+
+    async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
+        return await self._read("tails", lambda: reading.tails(self._db, keys))
+
+    # Plain queries
+
+    async def row(self, key: Key) -> Row | None:
+        return await self._read("row", lambda: reading.row(self._db, key))
+
+    async def rows(
+        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        return await self._read(
+            "rows", lambda: reading.rows(self._db, owner, limit=limit, after=after, text=text, pinned=pinned)
+        )
+
+    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
+        return await self._read("glance", lambda: reading.glance(self._db, owner, since, limit))
+
+    async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
+        return await self._read("has_next", lambda: self._leases.has_next(without_models))
+
+    async def oldest_unclaimed(self) -> int | None:
+        return await self._read("oldest_unclaimed", self._leases.oldest_unclaimed)
+
+    async def turns(self, owner: Owner) -> Turns:
+        return await self._read("turns", lambda: order.turns(self._db, owner))
+
+    async def stored(self, owner: Owner) -> Stored:
+        return await self._read("stored", lambda: usage_of(self._db, owner))
+
+    async def receipt(self, key: Key, item_key: str) -> InboxItem | None:
+        return await self._read("receipt", lambda: self._receipt(key, item_key))
+
+    def _receipt(self, key: Key, item_key: str) -> InboxItem | None:
+        session = self._db.live(key)
+        found = session.inbox.get(item_key) if session else None
+        return self._item(found.item) if found else None
+
+    async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
+        return await self._read("requests", lambda: self._requests(key, answered=answered))
+
+    def _requests(self, key: Key, *, answered: bool) -> tuple[RequestRow, ...]:
+        session = self._db.live(key)
+        return tuple(session.open_requests(answered=answered)) if session else ()
+
+    async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
+        return await self._read("ledger", lambda: reading.ledger(self._db, owner, session))
+
+    # The queue, before it is promoted
+
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
+        return await self._write("edit_item", lambda: inbox.edit_item(self._db, key, item_key, text))
+
+    async def remove_item(self, key: Key, item_key: str) -> bool:
+        return await self._write("remove_item", lambda: inbox.remove_item(self._db, key, item_key))
+
+    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
+        return await self._write("reorder_items", lambda: inbox.reorder_items(self._db, key, item_keys))
+
+    # What owners note about their sessions
+
+    async def see(self, key: Key, position: Position) -> Position | None:
+        return await self._write("see", lambda: annotations.see(self._db, key, position))
+
+    async def annotate(
+        self,
+        key: Key,
+        *,
+        pinned: bool | None = None,
+        metadata: Mapping[str, str | None] | None = None,
+        max_entries: int,
+        max_characters: int,
+    ) -> Refused | None:
+        def write() -> tuple[Refused | None, str | None]:
+            bounds = {"max_entries": max_entries, "max_characters": max_characters}
+            return annotations.annotate(self._db, key, pinned=pinned, metadata=metadata, **bounds)
+
+        return await self._write("annotate", write)
+
+    # Presence
+
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> tuple[Attachment, ...] | Clash:
+        return await self._write("attach", lambda: self._leases.attach(attachment, ttl_seconds, self._now()))
+
+    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
+        return await self._write("detach", lambda: self._leases.detach(key, attachment_id, self._now()))
+
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        return await self._write("decline", lambda: self._leases.decline(key, attachment_id, request_id, self._now()))
+
+    async def attachments(self, key: Key) -> tuple[Attachment, ...]:
+        return await self._read("attachments", lambda: self._leases.attachments(key))
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        return await self._read("attached", self._leases.attached)
+
+    # What people granted beyond one session
+
+    async def grant(
+        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+    ) -> None:
+        def write() -> tuple[None, str | None]:
+            for rule in rules:
+                self._db.grants.setdefault((owner, place, rule, origin.session), origin)
+            return None, "rules" if rules else None
+
+        await self._write("grant", write)
+
+    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
+        def read() -> tuple[str, ...]:
+            return tuple(
+                sorted({rule for who, where, rule, _ in self._db.grants if who == owner and where in ("", place)})
+            )
+
+        return await self._read("granted", read)
+
+    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
+        def read() -> tuple[Grant, ...]:
+            found = [
+                Grant(place=place, rule=rule, origin=origin)
+                for (who, place, rule, _), origin in self._db.grants.items()
+                if who == owner
+            ]
+            return tuple(
+                sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session))
+            )
+
+        return await self._read("grants", read)
+
+    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+        def write() -> tuple[bool, str | None]:
+            gone = [found for found in self._db.grants if found[:3] == (owner, place, rule)]
+            for found in gone:
+                del self._db.grants[found]
+            return bool(gone), "rule" if gone else None
+
+        return await self._write("revoke_grant", write)
+
+    # What clients entrusted to their sessions
+
+    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
+        return await self._write("keep_secret", lambda: leases.keep_secret(self._db, key, keeper, sealed))
+
+    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
+        await self._write("lose_secret", lambda: leases.lose_secret(self._db, key, keeper, sealed))
+
+    async def drop_secret(self, key: Key) -> None:
+        await self._write("drop_secret", lambda: leases.drop_secret(self._db, key))
+
+    async def secret(self, key: Key) -> tuple[str, bytes] | None:
+        def read() -> tuple[str, bytes] | None:
+            session = self._db.live(key)
+            return session.secret if session else None
+
+        return await self._read("secret", read)
+
+    # API keys
+
+    async def add_key(self, row: KeyRow) -> None:
+        def write() -> tuple[None, str]:
+            self._db.api_keys[row.key_id] = row
+            return None, "key"
+
+        await self._write("add_key", write)
+
+    async def revoke_key(self, key_id: str) -> bool:
+        def write() -> tuple[bool, str | None]:
+            found = self._db.api_keys.get(key_id)
+            if found is None or found.revoked_at is not None:
+                return False, None
+            self._db.api_keys[key_id] = msgspec.structs.replace(found, revoked_at=self._now())
+            return True, "key"
+
+        return await self._write("revoke_key", write)
+
+    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
+        def read() -> KeyRow | None:
+            found = self._db.api_keys.get(key_id)
+            is_valid = found is not None and found.digest == digest and found.revoked_at is None
+            return found if is_valid else None
+
+        return await self._read("valid_key", read)
+
+    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
+        def read() -> tuple[KeyRow, ...]:
+            found = [row for row in self._db.api_keys.values() if key_id in (None, row.key_id)]
+            return tuple(sorted(found, key=lambda row: (row.created_at, row.key_id)))
+
+        return await self._read("keys", read)
+
+    # Tasks
+
+    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._tasks(lambda row: row.key == key)
+
+    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        return await self._tasks(lambda row: row.key == key and row.status == "running")
+
+    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None:
+        found = await self._tasks(lambda row: row.key == key and row.task_id == task_id)
+        return found[0] if found else None
+
+    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]:
+        return await self._tasks(lambda row: row.key.owner == owner)
+
+    async def _tasks(self, wanted: Callable[[TaskRow], bool]) -> tuple[TaskRow, ...]:
+        return await self._read("tasks", lambda: tuple(row for row in tasks.visible(self._db) if wanted(row)))
+
+    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
+        return await self._read("host_tasks", lambda: tasks.of_host(self._db, host))
+
+    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
+        return await self._read("stray_tasks", lambda: tasks.strays(self._db, host, silent_seconds))
+
+    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
+        now = self._now()
+        return await self._write("end_task", lambda: tasks.end(self._db, row, ending, notice, host=host, now=now))
+
+    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
+        now = self._now()
+        return await self._write("stall_task", lambda: tasks.stall(self._db, row, notice, now=now))
+
+    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
+        return await self._write("ask_kill", lambda: tasks.ask_kill(self._db, key, task_id, by))
+
+    async def drop_task(self, key: Key, task_id: TaskId) -> bool:
+        return await self._write("drop_task", lambda: tasks.drop(self._db, key, task_id))
+
+    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
+        return await self._write("drop_old_tasks", lambda: tasks.drop_old(self._db, ended_seconds))
+
+    async def see_host(self, host: str) -> None:
+        await self._write("see_host", lambda: tasks.see_host(self._db, host))
+
+    async def identity(self) -> str:
+        return await self._read("identity", lambda: self._db.identity)
+
+    # The process
+
+    @property
+    def limits(self) -> TurnLimits:
+        return self._leases.limits
+
+    @property
+    def process(self) -> str:
+        return self._me
+
+    async def is_alive(self, process: str) -> bool:
+        return await self._read("is_alive", lambda: not self._db.is_dead(process))
+
+    async def held(self) -> tuple[Lease, ...]:
+        return await self._read("held", self._leases.held)
+
+    async def renew(self, *, ttl_seconds: float) -> bool:
+        return await self._write("renew", lambda: self._leases.renew(ttl_seconds))
+
+    async def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        seen = self._db.commits_of_others(self._me)
+        while not self._is_closed:
+            if self._db.commits_of_others(self._me) == seen:
+                self._others_wrote.clear()
+                await self._others_wrote.wait()
+            await self._clock.sleep(CHANGES_SECONDS if wanted() else UNWANTED_SECONDS)
+            version = self._db.commits_of_others(self._me)
+            if wanted() and version != seen and not self._is_closed:
+                seen = version
+                yield
+
+    async def delete(self, key: Key) -> bool:
+        return await self._write("delete", lambda: leases.delete(self._db, key, self._leases.fence_step()))
+
+    async def backup(self, path: Path) -> None:
+        raise StoreUnavailable("store_failed", "What is only in memory can't be backed up.")
+
+    # How calls are made
+
+    def _now(self) -> int:
+        return self._clock.now_ms()
+
+    async def _write(
+        self,
+        verb: str,
+        run: Callable[[], tuple[T, str | None]],
+        *,
+        about: Key | None = None,
+        unit: Unit | None = None,
+        lease: Lease | None = None,
+        how: ReleaseKind | None = None,
+    ) -> T:
+        def write() -> T:
+            result, detail = run()
+            if detail is not None:
+                # A process that dies in either has, or has not, written: both come to the same here.
+                crash_points.reach(f"{verb}:{detail}:before")
+                self._db.committed(self._me)
+                self._db.last_write = f"{verb}:{detail}" if about is None else f"{about.session} {verb}:{detail}"
+                crash_points.reach(f"{verb}:{detail}:after")
+            return result
+
+        result: T = await self._call(Call(verb, write, unit, lease, how))
+        return result
+
+    async def _read(self, verb: str, run: Callable[[], T]) -> T:
+        result: T = await self._call(Call(verb, run))
+        return result
+
+    async def _call(self, call: Call) -> Any:
+        if self._is_closed:
+            raise StoreUnavailable("store_closed", "The store is closed.")
+        return await self._carry(call)
