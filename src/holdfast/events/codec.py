@@ -16,7 +16,8 @@ from holdfast.events.message import UserMessage
 _KNOWN = {str(kind.__struct_config__.tag): kind for kind in (*RECORDS, *PROGRESS)}
 _VERSIONS = {name: upcast.version_of(name) for name in _KNOWN}
 _RECORD_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in RECORDS)
-_SHOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in SHOWN)
+SHOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in SHOWN)
+"""Types of events that tell the owner of a session something."""
 
 _encoder = msgspec.json.Encoder()
 _body_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[(*RECORDS, *PROGRESS)])
@@ -73,11 +74,6 @@ def decode(event_type: str, version: int, data: bytes | memoryview) -> Body:
 def is_record(event_type: str) -> bool:
     """Whether an event of this type may be appended without a lease."""
     return event_type in _RECORD_TYPES
-
-
-def is_shown(event_type: str) -> bool:
-    """Whether an event of this type tells the owner of its session something."""
-    return event_type in _SHOWN_TYPES
 
 
 def encode_item(item: inbox.Item | inbox.UnknownItem) -> bytes:

@@ -31,10 +31,7 @@ class Backlog:
     @property
     def has_room(self) -> bool:
         """Not while others wait for it, so that what is handed in keeps its order. One job alone may be larger."""
-        return not self._waiting and self._is_below()
-
-    def _is_below(self) -> bool:
-        return self.jobs < self._max_jobs and self.bytes < self._max_bytes
+        return not self._waiting and self.jobs < self._max_jobs and self.bytes < self._max_bytes
 
     def add(self, size: int) -> None:
         self.jobs += 1
@@ -48,7 +45,8 @@ class Backlog:
             self._call_next()
 
     def _call_next(self) -> None:
-        if self._waiting and not self._waiting[0].done() and self._is_below():
+        is_below = self.jobs < self._max_jobs and self.bytes < self._max_bytes
+        if is_below and self._waiting and not self._waiting[0].done():
             self._waiting[0].set_result(None)  # It leaves the line by itself, and calls the next.
 
     async def room(self) -> None:

@@ -377,7 +377,7 @@ def _shown(job: UnitJob) -> int:
     """The place of the last event that is news. What a session is made with is none."""
     if job.unit.creates is None:
         for place in range(len(job.events), 0, -1):
-            if codec.is_shown(job.events[place - 1][2]):
+            if job.events[place - 1][2] in codec.SHOWN_TYPES:
                 return place
     return 0
 
@@ -386,7 +386,7 @@ def _row_of_many(group: Group) -> tuple[Any, ...]:
     """What the units together make of the row; of two that say the same, the later counts."""
     units = [job.unit for job in group.jobs]
     types = [event[2] for job in group.jobs for event in job.events]
-    shown = max((place for place, name in enumerate(types, 1) if codec.is_shown(name)), default=0)
+    shown = max((place for place, name in enumerate(types, 1) if name in codec.SHOWN_TYPES), default=0)
     described = [unit for unit in units if unit.status is not None]
     titles = [_clean(unit.title) for unit in units if unit.title is not None]
     models = [_clean(unit.model) for unit in units if unit.model is not None]

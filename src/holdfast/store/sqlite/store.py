@@ -544,7 +544,8 @@ class SqliteStore:
             raise writer_died()
 
     def _future(self) -> asyncio.Future[Any]:
-        self._refuse_if_ended()
+        if self._is_closed or self._death is not None:
+            self._refuse_if_ended()
         return self._loop.create_future()
 
     def _write(

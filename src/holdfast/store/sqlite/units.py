@@ -37,6 +37,8 @@ _FLIGHTS = ManyRows("units_flights", "(?, ?, ?, ?)")
 
 _KEY_OF = attrgetter("key")
 
+HAS_MOVED: Final = Rejected(HEAD_MOVED)
+
 MARK_EVERY: Final = 64
 """Every so many events of a session one is marked, so that reading can start there."""
 
@@ -50,7 +52,7 @@ TOUCH_MS: Final = 1000
 class UnitJob(Job):
     """A unit, encoded while its sender still runs: what can't be stored fails there and not in the writer."""
 
-    __slots__ = ("events", "key", "segments", "size", "unit")
+    __slots__ = ("event_bytes", "events", "key", "segments", "size", "unit")
 
     is_urgent = True
 
@@ -58,9 +60,19 @@ class UnitJob(Job):
         super().__init__(future)
         self.unit = unit
         self.key = (unit.key.owner, unit.key.session)
-        self.events = [(event.id, event.time, *codec.encode(event.body)) for event in unit.events]
-        self.segments = [_encoded(segment) for segment in unit.segments]
-        self.size = 512 + sum([len(event[4]) for event in self.events]) + sum([len(each[5]) for each in self.segments])
+        self.events: list[tuple[Any, ...]] = []
+        size = 0
+        for event in unit.events:
+            row = (event.id, event.time, *codec.encode(event.body))
+            self.events.append(row)
+            size += len(row[4])
+        self.event_bytes = size
+        self.segments: list[tuple[Any, ...]] = []
+        for segment in unit.segments:
+            piece = _encoded(segment)
+            self.segments.append(piece)
+            size += len(piece[5])
+        self.size = 512 + size
 
 
 class SessionNow:
@@ -212,11 +224,16 @@ class Units:
             return FenceMissed()
         if unit.creates is not None:
             return Rejected("exists")
-        if moved := _head_refusal(unit, session):
-            return moved
+        if unit.supposes_head is not None and unit.supposes_head != session.head:
+            return HAS_MOVED
         for promotion in unit.promotes:
             if self._db.execute(SQL["is_waiting"], (*job.key, promotion.sequence)).fetchone() is None:
                 return Rejected(f"inbox item {promotion.sequence} no longer waits")
+        return self._waiting_answer(job) if unit.closes else None
+
+    def _waiting_answer(self, job: UnitJob) -> Rejected | None:
+        """A request is not closed over an answer that was accepted and that the unit does not promote."""
+        unit = job.unit
         promoted = {promotion.sequence for promotion in unit.promotes}
         for request_id in unit.closes:
             found = self._db.execute(SQL["waiting_answer"], (*job.key, answer_key(request_id))).fetchone()
@@ -230,7 +247,7 @@ class Units:
             return None
         sessions, size = self._db.execute(SQL["stored"], (owner,)).fetchone()
         size += sum(now.added for key, now in self._touched.items() if key[0] == owner)  # Not written yet.
-        return self._limits.refuses_session(Stored(sessions=sessions, stored_bytes=size), _size(job))
+        return self._limits.refuses_session(Stored(sessions=sessions, stored_bytes=size), job.event_bytes)
 
     def _create(self, unit: Unit) -> SessionNow:
         new = unit.creates
@@ -266,15 +283,14 @@ class Units:
 
     def _append_events(self, job: UnitJob, session: SessionNow) -> None:
         session.moved = True
-        session.added += _size(job)
-        number, head, previous = self._event_number, session.head, session.last_event
-        shown, is_shown = session.shown, codec.is_shown
+        session.added += job.event_bytes
+        number, head, previous, shown = self._event_number, session.head, session.last_event, session.shown
         for event in job.events:
             number += 1
             head += 1
             self._events.append((number, previous, *job.key, head, *event))
             previous = number
-            if is_shown(event[2]):
+            if event[2] in codec.SHOWN_TYPES:
                 shown = head
             if head % MARK_EVERY == 0:
                 self._marks.append((*job.key, head, number))
@@ -345,19 +361,11 @@ def _record_refusal(job: UnitJob, session: SessionNow | None) -> Outcome | None:
             return Rejected("only records may be written without a lease")
         if session is None or session.is_deleted:
             return Rejected("session_not_found")
-        return _head_refusal(unit, session)
+        has_moved = unit.supposes_head is not None and unit.supposes_head != session.head
+        return HAS_MOVED if has_moved else None
     if session is not None:
         return Rejected("deleted" if session.is_deleted else "exists")
     return None
-
-
-def _size(job: UnitJob) -> int:
-    return sum([len(event[4]) for event in job.events])
-
-
-def _head_refusal(unit: Unit, session: SessionNow) -> Rejected | None:
-    is_as_supposed = unit.supposes_head is None or unit.supposes_head == session.head
-    return None if is_as_supposed else Rejected(HEAD_MOVED)
 
 
 def _encoded(segment: Segment) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@ next transaction; each piece of it has an outcome of its own, told only after th
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import queue
 import sqlite3
@@ -50,8 +51,10 @@ log = logging.getLogger(__name__)
 class Job:
     """Something to be written, and the future that waits for it."""
 
-    __slots__ = ("deferrals", "error", "future", "is_follower", "is_told_early", "point", "result")
+    __slots__ = ("error", "future", "point", "result")
 
+    early: Callable[[Any], None] | None = None
+    """Called on the event loop with the result before it is committed."""
     needs_sync = True
     is_urgent = False
     """Whether it must not be held up for the sake of another."""
@@ -66,33 +69,16 @@ class Job:
         self.error: BaseException | None = None
         self.point: str | None = NOT_WRITTEN
         """The name of the crash point, once it wrote something."""
-        self.deferrals = 0
-        """How often something else was written first."""
-        self.is_told_early = False
-        self.is_follower = False
-        """It joined a transaction that was held open for such as it."""
-
-    def tell_early(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whoever prepares what comes next what will be so, if it is committed. False: nobody was told."""
-        return False
 
     def glance(self, db: sqlite3.Connection) -> bool:
         """Look, before the transaction, whether there is anything to write. True: there is not, and it is answered."""
         return False
 
-    def settle(self) -> None:
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
-
 
 class Call(Job):
     """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
 
-    __slots__ = ("_early", "_looks", "_runs", "_verb", "changes", "is_background", "needs_sync", "size")
+    __slots__ = ("_looks", "_runs", "_verb", "changes", "deferrals", "early", "is_background", "needs_sync", "size")
 
     def __init__(
         self,
@@ -108,13 +94,15 @@ class Call(Job):
         size: int = Job.size,
     ) -> None:
         super().__init__(future)
-        self._early = early
+        self.early = early
         self.changes = changes
         self._verb = verb
         self._runs = runs
         self._looks = looks
         self.needs_sync = needs_sync
         self.is_background = is_background
+        self.deferrals = 0
+        """How often something else was written first."""
         self.size = size
 
     def glance(self, db: sqlite3.Connection) -> bool:
@@ -122,15 +110,6 @@ class Call(Job):
             return False
         answered, self.result = self._looks(db)
         return answered
-
-    def tell_early(self, loop: asyncio.AbstractEventLoop) -> bool:
-        if self._early is None or not self.result:
-            return False
-        try:
-            loop.call_soon_threadsafe(self._early, self.result)
-        except RuntimeError:
-            return False  # The loop is closed: nobody waits any more.
-        return True
 
     def run(self, db: sqlite3.Connection) -> None:
         self.result, detail = self._runs(db)
@@ -168,6 +147,10 @@ class Writer:
         self._death: StoreUnavailable | None = None
         self._in_hand: list[Job] = []
         """Taken from the queue and not yet told of an outcome."""
+        self._told_early: list[Job] = []
+        """Jobs of this batch whose result was announced before its commit."""
+        self._followers: list[Job] = []
+        """Jobs that joined this batch because it was held open for them."""
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db = self._connect()
         self._synced: bool | None = None
@@ -253,15 +236,12 @@ class Writer:
     def _do(self, jobs: Sequence[Job]) -> list[Job]:
         """All jobs of a batch, with those that joined it. What was committed to files that are no longer the database
         may be gone, and nothing of it counts as done."""
-        answered: list[Job] = []
-        to_write: list[Job] = []
-        for job in jobs:
-            # Behind something that is to be written, a look would be too early: it may be about just that.
-            is_answered = not to_write and self._is_answered(job)
-            (answered if is_answered else to_write).append(job)
+        # A look is too early once something is to be written before it: it may be about just that.
+        to_write = list(itertools.dropwhile(self._is_answered, jobs))
+        done = [*jobs[: len(jobs) - len(to_write)], *to_write]
         if to_write:
             self._write(to_write)
-        done = [*answered, *to_write]
+            done += self._followers
         loss = self._files.loss()
         if loss is not None:
             self._rolled_back()
@@ -284,8 +264,8 @@ class Writer:
     def _without_background(self, jobs: list[Job]) -> list[Job]:
         """What is to be written now; the rest is put off. A job in the background is written alone, when nothing else
         waits, or along with the others once it was put off many times: there may be no quiet moment."""
-        now = [job for job in jobs if not job.is_background or job.deferrals >= MAX_DEFERRALS]
-        later = [job for job in jobs if job.is_background and job.deferrals < MAX_DEFERRALS]
+        later = [job for job in jobs if isinstance(job, Call) and job.is_background and job.deferrals < MAX_DEFERRALS]
+        now = [job for job in jobs if job not in later]
         if not now:
             now.append(later.pop(0))
         for job in later:
@@ -311,7 +291,8 @@ class Writer:
             _fail(jobs, error)
             return
         for job in jobs:
-            alone = error if job.is_told_early else self._try([job])  # Another try might come to something else.
+            # Another try of what was announced might come to something else.
+            alone = error if job in self._told_early else self._try([job])
             if alone is not None:
                 _fail([job], alone)
 
@@ -320,26 +301,33 @@ class Writer:
         try:
             self._begin(jobs)
             self._run_jobs(self._db, jobs)
-            for job in jobs:
-                job.is_told_early = job.tell_early(self._loop)
-            if may_wait and self._is_worth_waiting(jobs):
-                followers = self._followers()
-                for job in followers:
-                    job.is_follower = True
-                jobs += followers
-                self._run_jobs(self._db, followers)
+            if may_wait:
+                self._told_early = [job for job in jobs if job.early is not None and self._tell_early(job)]
+                if self._told_early and self._may_wait(jobs):
+                    self._followers = self._take_followers()
+                    jobs += self._followers
+                    self._run_jobs(self._db, self._followers)
             self._commit(jobs)
         except Exception as error:
             self._roll_back()
             return error
         return None
 
-    def _is_worth_waiting(self, jobs: Sequence[Job]) -> bool:
-        """Whoever was told early is about to hand something in, and one sync would do for both."""
-        is_expected = any(job.is_told_early for job in jobs)
-        return is_expected and self._synced is True and not any(job.is_urgent for job in jobs)
+    def _tell_early(self, job: Job) -> bool:
+        """Announce a result that is still to be committed. False: there is none, or nobody waits."""
+        if job.early is None or not job.result:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(job.early, job.result)
+        except RuntimeError:
+            return False  # The loop is closed.
+        return True
 
-    def _followers(self) -> list[Job]:
+    def _may_wait(self, jobs: Sequence[Job]) -> bool:
+        """The receiver of an early result is about to hand something in, and one sync would do for both."""
+        return self._synced is True and not any(job.is_urgent for job in jobs)
+
+    def _take_followers(self) -> list[Job]:
         """What is handed in until the first that must not be held up, which is most likely what is waited for."""
         found: list[Job] = []
         until = time.monotonic() + FOLLOW_SECONDS
@@ -407,8 +395,9 @@ class Writer:
             self._db = self._connect()
 
     def _tell(self, jobs: Sequence[Job]) -> None:
-        first = [job for job in jobs if job.is_told_early or job.is_follower]
-        others = [job for job in jobs if not (job.is_told_early or job.is_follower)] if first else jobs
+        first = [*self._told_early, *self._followers]
+        self._told_early, self._followers = [], []
+        others = [job for job in jobs if job not in first] if first else jobs
         try:
             self._loop.call_soon_threadsafe(self._settle, first, others, HEAD_START if first else 0)
         except RuntimeError:
@@ -424,7 +413,12 @@ class Writer:
 
     def _settle_all(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            job.settle()
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.result)
+            else:
+                job.future.set_exception(job.error)
         self._settled(len(jobs), sum(map(_SIZE, jobs)))
 
 
