@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events", "shell_grammar"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "observing"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "observability"}
 RUNTIME = SEAMS | {"turns", "workers", "server"}
 ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 
@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": PURE | {"store", "commands", "tasks"},
     "commands": PURE,
     "tasks": PURE | {"session", "store", "live", "commands"},
-    "observing": PURE | {"store", "models", "version"},
+    "observability": PURE | {"store", "models", "version"},
     "turns": SEAMS | {"large_work"},
     "workers": SEAMS | {"turns"},
     "server": SEAMS | {"version"},

@@ -38,8 +38,8 @@ from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.model import Model
-from holdfast.observing.figures import Figures
-from holdfast.observing.observer import Observer
+from holdfast.observability.figures import Figures
+from holdfast.observability.observer import Observer
 from holdfast.server.operations import (
     Answered,
     DeliveryChoice,

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from holdfast.cli.commands import app
 from holdfast.config import PREFIX, RESERVED, SETTINGS, Config, load
-from holdfast.observing.figures import END_REASONS
+from holdfast.observability.figures import END_REASONS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

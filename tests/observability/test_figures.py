@@ -14,8 +14,8 @@ from holdfast import Runtime, tool
 from holdfast.cli.monitoring import metrics_of
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.observing.exposition import OTHER, Labels
-from holdfast.observing.figures import MAX_MODELS, Figures
+from holdfast.observability.exposition import OTHER, Labels
+from holdfast.observability.figures import MAX_MODELS, Figures
 from holdfast.store.store import LedgerEntry
 from tests.http.world import Place, patience
 from tests.observability.exposition import Page

@@ -12,8 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.observing.activity import Activity, doing
-from holdfast.observing.logs import FIELDS, JsonLines, Lines, RotatingFile, TextLines, lines
+from holdfast.observability.activity import ActivityContext, current_activity
+from holdfast.observability.logs import (
+    FIELDS,
+    JsonLineFormatter,
+    LineFormatter,
+    RotatingFile,
+    TextLineFormatter,
+    line_formatter,
+)
 from tests.http.world import Model, Place, Server, patience
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +30,7 @@ PROMPT = "the prompt about a heron"
 API_KEY = re.compile(r"hf_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
-def logged(formatter: Lines, *said: Any, **more: Any) -> str:
+def logged(formatter: LineFormatter, *said: Any, **more: Any) -> str:
     """What one record comes to."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
@@ -163,37 +170,37 @@ def test_what_looks_like_a_secret_is_hidden(kind: Any, said: str, secret: str) -
     try:
         raise ValueError(said)
     except ValueError:
-        line = logged(lines(kind), "failed: %s", said, exc_info=True, extra={FIELDS: {"what": said}})
+        line = logged(line_formatter(kind), "failed: %s", said, exc_info=True, extra={FIELDS: {"what": said}})
     assert secret not in line
     assert "[redacted]" in line
 
 
 def test_what_is_known_to_be_a_secret_is_hidden() -> None:
-    formatter = JsonLines()
+    formatter = JsonLineFormatter()
     formatter.hide(lambda text: text.replace('pass"word', "[redacted]"))
     assert "word" not in logged(formatter, 'it is pass"word')
 
 
 def test_nobody_writes_a_line_of_their_own_into_the_log() -> None:
     said = "first\n2026-01-01 second\x1b[2J\ud800"
-    assert logged(TextLines(), "%s", said).count("\n") == 1
-    line = logged(JsonLines(), "%s", said, extra={FIELDS: {"more": said}})
+    assert logged(TextLineFormatter(), "%s", said).count("\n") == 1
+    line = logged(JsonLineFormatter(), "%s", said, extra={FIELDS: {"more": said}})
     assert line.count("\n") == 1
     assert msgspec.json.decode(line)["message"].startswith("first\n2026-01-01 second\x1b[2J")
 
 
 def test_a_line_for_people_names_what_was_done() -> None:
-    doing.set(Activity(owner="ada", session_id="s", turn_id="t", tool_call_id="c", trace_id="1f"))
-    line = logged(TextLines(), "lost %d", 2)
+    current_activity.set(ActivityContext(owner="ada", session_id="s", turn_id="t", tool_call_id="c", trace_id="1f"))
+    line = logged(TextLineFormatter(), "lost %d", 2)
     assert line.endswith("ERROR tests.logs: lost 2 [owner=ada session_id=s turn_id=t tool_call_id=c trace_id=1f]\n")
-    doing.set(None)
+    current_activity.set(None)
 
 
 def test_a_traceback_is_one_value() -> None:
     try:
         raise ValueError("no")
     except ValueError:
-        line = msgspec.json.decode(logged(JsonLines(), "failed", exc_info=True))
+        line = msgspec.json.decode(logged(JsonLineFormatter(), "failed", exc_info=True))
     assert line["error"].endswith("ValueError: no")
 
 
@@ -202,7 +209,7 @@ NAMES = (*(f"a.log.{number}" for number in range(6, 0, -1)), "a.log")
 
 def test_a_log_that_has_become_long_starts_anew_and_no_line_is_lost(tmp_path: Path) -> None:
     handler = RotatingFile(tmp_path / "a.log", maxBytes=100, backupCount=6, encoding="utf-8")
-    handler.setFormatter(lines("text"))
+    handler.setFormatter(line_formatter("text"))
     said = [f"line {number}" for number in range(12)]
     for text in said:
         handler.emit(logging.LogRecord("a", logging.INFO, "", 0, text, (), None))

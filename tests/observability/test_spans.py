@@ -17,8 +17,8 @@ from holdfast import Runtime, tool
 from holdfast.events.ids import TurnId
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.observing.exporting import sampler
-from holdfast.observing.spans import trace_id_of, tracer, turn_context
+from holdfast.observability.exporter import sampler
+from holdfast.observability.spans import trace_id_of, tracer, turn_context
 from tests.observability.conftest import Spans
 from tests.story.scripts import calls, says
 

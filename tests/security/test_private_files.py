@@ -12,7 +12,7 @@ from holdfast import Runtime
 from holdfast.cli.opening import settings
 from holdfast.config import load
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.observing.logs import RotatingFile
+from holdfast.observability.logs import RotatingFile
 from tests.wire.copilot.methods.world import desk_at
 
 

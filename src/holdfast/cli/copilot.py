@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.app import Runtime
     from holdfast.config import Config
     from holdfast.models.model import Model
-    from holdfast.observing.logs import LogFormat
+    from holdfast.observability.logs import LogFormat
     from holdfast.server.copilot.listener import Listener
     from holdfast.server.copilot.peer import Handler, Peer
 
@@ -250,7 +250,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
     """The log goes there and nowhere else: over TCP nobody reads what we print. No log is no reason not to run."""
     from holdfast.cli.opening import LOG_BYTES, LOG_FILES
-    from holdfast.observing.logs import RotatingFile, lines
+    from holdfast.observability.logs import RotatingFile, line_formatter
 
     root = logging.getLogger()
     if level is None:
@@ -264,7 +264,7 @@ def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
         handler = RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
     except OSError:
         return
-    handler.setFormatter(lines(kind))
+    handler.setFormatter(line_formatter(kind))
     root.addHandler(handler)
     root.setLevel(level)
 
@@ -307,7 +307,7 @@ class _Process:
     async def serve(self, service: ServiceMaker) -> int:
         from holdfast.app import Runtime
         from holdfast.cli.ending import until_ended
-        from holdfast.observing.logs import hide_in_logs
+        from holdfast.observability.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
         from holdfast.server.copilot.listener import Listener, take_standard_streams
 

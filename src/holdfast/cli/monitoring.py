@@ -84,18 +84,18 @@ def traced(service: str, environ: Mapping[str, str] = os.environ) -> Iterator[No
         yield
         return
     try:
-        from holdfast.observing.exporting import Exporting  # deferred: few need it, and not everybody has it
+        from holdfast.observability.exporter import Exporter  # deferred: few need it, and not everybody has it
     except ImportError:
         problem = "Traces are asked for, but OpenTelemetry's SDK is not here: pip install 'holdfast[otel]'."
         log.warning("%s", problem)
         print(f"holdfast: {problem}", file=sys.stderr)
         yield
         return
-    exporting = Exporting(service, environ)
+    exporter = Exporter(service, environ)
     try:
         yield
     finally:
-        exporting.stop()
+        exporter.stop()
 
 
 def wants_spans(environ: Mapping[str, str]) -> bool:

@@ -13,7 +13,7 @@ from holdfast import event_loop
 from holdfast.app import Runtime, exposures, wants_redis
 from holdfast.cli.errors import Refusal, report
 from holdfast.config import Config, load
-from holdfast.observing.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, lines
+from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, line_formatter
 
 LOG_BYTES: Final = 2_000_000
 LOG_FILES: Final = 3
@@ -113,7 +113,7 @@ def log_of_server(config: Config) -> None:
 
 
 def _add(handler: logging.Handler, config: Config, kind: LogFormat) -> None:
-    handler.setFormatter(lines(kind))
+    handler.setFormatter(line_formatter(kind))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if os.environ.get(DEBUG) == "1" else LEVELS[config.log_level])

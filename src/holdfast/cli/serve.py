@@ -23,7 +23,7 @@ from holdfast.cli.errors import USAGE, WORLD, Refusal
 from holdfast.cli.monitoring import metrics_of, monitored, traced
 from holdfast.cli.opening import log_of_server, warn_without_redis
 from holdfast.config import Config
-from holdfast.observing.logs import hide_in_logs
+from holdfast.observability.logs import hide_in_logs
 from holdfast.server.http.app import application
 from holdfast.server.http.gate import LOOPBACK_NAMES, Names
 from holdfast.server.http.identity import Identities

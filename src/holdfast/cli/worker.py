@@ -13,7 +13,7 @@ from holdfast.cli.ending import heed_signals, until_ended
 from holdfast.cli.monitoring import monitored, traced
 from holdfast.cli.opening import log_of_server, warn_without_redis
 from holdfast.config import Config
-from holdfast.observing.logs import hide_in_logs
+from holdfast.observability.logs import hide_in_logs
 from holdfast.version import __version__
 
 

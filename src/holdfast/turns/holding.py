@@ -20,7 +20,7 @@ from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, Reques
 from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
-from holdfast.observing.observer import Observer
+from holdfast.observability.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import Append, InterruptedCall
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold

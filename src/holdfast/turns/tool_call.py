@@ -22,7 +22,7 @@ from holdfast.events.session import ClientTool
 from holdfast.events.task import TaskStarted
 from holdfast.events.tool import Origin, ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
-from holdfast.observing.activity import begin_tool_call
+from holdfast.observability.activity import begin_tool_call
 from holdfast.session.decide import Append, CallFacts, InterruptedCall, preview
 from holdfast.session.state import Call, Reply, State
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Changed, Live, Lost
 from holdfast.models.credentials import Credentials
-from holdfast.observing.observer import Observer
+from holdfast.observability.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.state import Phase

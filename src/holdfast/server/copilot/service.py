@@ -13,7 +13,7 @@ import msgspec
 from holdfast.events.ids import Key, Owner, Position, RequestId, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
-from holdfast.observing.observer import Observer
+from holdfast.observability.observer import Observer
 from holdfast.server.copilot.client_commands import ClientCommands
 from holdfast.server.copilot.connection import Attached, Connection
 from holdfast.server.copilot.hub import Hub, Member

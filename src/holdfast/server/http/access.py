@@ -10,10 +10,10 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.events.ids import random_id
-from holdfast.observing.activity import Activity, doing
-from holdfast.observing.logs import FIELDS, Value
-from holdfast.observing.observer import Observer
-from holdfast.observing.spans import RequestSpan
+from holdfast.observability.activity import ActivityContext, current_activity
+from holdfast.observability.logs import FIELDS, Value
+from holdfast.observability.observer import Observer
+from holdfast.observability.spans import RequestSpan
 from holdfast.server.http.endpoint import ROUTE
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.metrics import Accesses
@@ -45,7 +45,7 @@ class Access:
         if scope["type"] != "http":
             return await self._behind(scope, receive, send)
         request = _Request(scope, send, self._observer)
-        doing.set(Activity(request_id=request.id))
+        current_activity.set(ActivityContext(request_id=request.id))
         started = self._clock.monotonic()
         self._accesses.open += 1
         try:

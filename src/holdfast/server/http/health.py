@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.events.ids import Key, Owner, SessionId
-from holdfast.observing.exposition import CONTENT_TYPE
+from holdfast.observability.exposition import CONTENT_TYPE
 from holdfast.server.http.endpoint import Endpoint, routes_of
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.service import Service

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from holdfast.observing.exposition import counter, single
-from holdfast.observing.figures import Figures
+from holdfast.observability.exposition import counter, single
+from holdfast.observability.figures import Figures
 from holdfast.store.clock import Clock
 from holdfast.store.store import Store
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.observing.exposition import CONTENT_TYPE
+from holdfast.observability.exposition import CONTENT_TYPE
 from holdfast.server.http.errors import ApiError, answer_to
 from holdfast.server.http.health import Health, check_store, ready
 from holdfast.server.http.wire import answer

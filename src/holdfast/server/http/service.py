@@ -15,9 +15,9 @@ from holdfast.events.ids import Key, MessageId, SessionId
 from holdfast.events.session import SettingsChanged
 from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
-from holdfast.observing.exposition import single
-from holdfast.observing.observer import Observer
-from holdfast.observing.spans import RequestSpan
+from holdfast.observability.exposition import single
+from holdfast.observability.observer import Observer
+from holdfast.observability.spans import RequestSpan
 from holdfast.server.errors import Conflict
 from holdfast.server.http.identity import Identities, Identity
 from holdfast.server.http.metrics import Accesses, Metrics

@@ -15,8 +15,8 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.events.codec import without_surrogates
-from holdfast.observing.activity import doing
-from holdfast.observing.secrets import without_secrets
+from holdfast.observability.activity import current_activity
+from holdfast.observability.secrets import without_secrets
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["error", "warning", "info", "debug"]
@@ -36,7 +36,7 @@ Value = str | int | float | bool | None
 Hide = Callable[[str], str]
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """What both formats have in common: nothing leaves here without having been looked through."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Lines(logging.Formatter):
 
     def names_of(self, record: logging.LogRecord) -> dict[str, Value]:
         """What was being done, and what else the record has to say."""
-        current = doing.get()
+        current = current_activity.get()
         names: dict[str, Value] = dict(current.named()) if current is not None else {}
         more: dict[str, Value] = getattr(record, FIELDS, {})
         for name, value in more.items():
@@ -72,7 +72,7 @@ class Lines(logging.Formatter):
         return names
 
 
-class TextLines(Lines):
+class TextLineFormatter(LineFormatter):
     """A line for people; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -83,7 +83,7 @@ class TextLines(Lines):
         return f"{line}\n{trouble}" if trouble else line
 
 
-class JsonLines(Lines):
+class JsonLineFormatter(LineFormatter):
     """One JSON object in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -113,14 +113,14 @@ class RotatingFile(RotatingFileHandler):
         return self.stream is not None and os.fstat(self.stream.fileno()).st_size >= self.maxBytes
 
 
-def lines(kind: LogFormat) -> Lines:
-    return JsonLines() if kind == "json" else TextLines()
+def line_formatter(kind: LogFormat) -> LineFormatter:
+    return JsonLineFormatter() if kind == "json" else TextLineFormatter()
 
 
 def hide_in_logs(hide: Hide) -> None:
     """Let every handler of this process that writes our lines hide what this knows."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler.formatter, Lines):
+        if isinstance(handler.formatter, LineFormatter):
             handler.formatter.hide(hide)
 
 

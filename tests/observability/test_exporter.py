@@ -131,7 +131,7 @@ def test_spans_are_sent_where_the_usual_variables_ask_for_it(environ: dict[str, 
 def test_without_the_sdk_one_is_told_and_served_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "holdfast.observing.exporting", None)
+    monkeypatch.setitem(sys.modules, "holdfast.observability.exporter", None)
     with traced("a test", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there"}):
         pass
     assert "holdfast[otel]" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import AssistantMessage, CallFailed
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import StepStarted, TurnEnded, TurnStarted
-from holdfast.observing.exposition import Histogram, Labels, counter, single
+from holdfast.observability.exposition import Histogram, Labels, counter, single
 from holdfast.store.store import LedgerEntry, Unit
 
 FIRST_TOKEN_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

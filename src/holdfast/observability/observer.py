@@ -16,9 +16,9 @@ from holdfast.events.ids import Fence, Key, MessageId, TurnId
 from holdfast.events.message import CallFailed
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnStarted, TurnWaiting
-from holdfast.observing.activity import Activity, doing
-from holdfast.observing.figures import Figures, NameOf
-from holdfast.observing.spans import Content, HoldingSpan, RequestSpan, named_by, trace_id_of, tracer
+from holdfast.observability.activity import ActivityContext, current_activity
+from holdfast.observability.figures import Figures, NameOf
+from holdfast.observability.spans import Content, HoldingSpan, RequestSpan, named_by, trace_id_of, tracer
 from holdfast.store.clock import Clock
 from holdfast.store.store import LedgerEntry, Unit
 
@@ -77,7 +77,7 @@ class Observed:
         self._key = key
         self._fence = fence
         self._content = content
-        self._activity = Activity(owner=key.owner, session_id=key.session)
+        self._activity = ActivityContext(owner=key.owner, session_id=key.session)
         self._maker = tracer()
         self._waits = False
         self._booked: tuple[MessageId, int] | None = None
@@ -92,7 +92,7 @@ class Observed:
         return self
 
     def __enter__(self) -> Self:
-        doing.set(self._activity)
+        current_activity.set(self._activity)
         return self
 
     def __exit__(

@@ -21,7 +21,7 @@ SHUTDOWN_SECONDS: Final = 3.0
 """What a process that ends waits for a collector. What was not sent then is lost."""
 
 
-class Exporting:
+class Exporter:
     """Spans of this process are sent from when it is made until `stop`."""
 
     def __init__(self, service: str, environ: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import msgspec
 
 
-class Activity(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ActivityContext(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The names of what is under way. A holder changes its turn as the session goes on: all that it started see it."""
 
     request_id: str = ""
@@ -23,11 +23,11 @@ class Activity(msgspec.Struct, kw_only=True, omit_defaults=True):
         return {name: text for name in self.__struct_fields__ if (text := getattr(self, name))}
 
 
-doing: ContextVar[Activity | None] = ContextVar("holdfast_doing", default=None)
+current_activity: ContextVar[ActivityContext | None] = ContextVar("holdfast_activity", default=None)
 
 
 def begin_tool_call(tool_call_id: str) -> None:
     """From here on this task runs one tool call."""
-    current = doing.get()
+    current = current_activity.get()
     if current is not None:
-        doing.set(msgspec.structs.replace(current, tool_call_id=tool_call_id))
+        current_activity.set(msgspec.structs.replace(current, tool_call_id=tool_call_id))
