@@ -12,7 +12,7 @@ from holdfast.events.ids import Key
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Hint
 from holdfast.live.local import LocalLive
-from holdfast.live.outgoing import Outgoing
+from holdfast.live.outbox import Outbox
 from holdfast.live.wire import Told, decode, hints_of
 from holdfast.server.reader import Reader
 from tests.turns.recording import KEY, Read, recording, writes
@@ -27,16 +27,16 @@ class Rough:
         self.there = LocalLive()
         self.arrived = 0
         self._chance = chance
-        self._outgoing = Outgoing()
+        self._outbox = Outbox()
         self._late: list[bytes] = []
 
     def take(self, key: Key, hint: Hint) -> None:
-        self._outgoing.add(key, hint)
+        self._outbox.add(key, hint)
         if self._chance.random() < 0.5:
             self._tick()
 
     def _tick(self) -> None:
-        for _, message in self._outgoing.take().for_sessions("here"):
+        for _, message in self._outbox.take().for_sessions("here"):
             match self._chance.randrange(6):
                 case 0:
                     continue

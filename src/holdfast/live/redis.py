@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Changed, Hint, Listener, Lost, Progress
 from holdfast.live.local import LocalLive, LocalSubscription
-from holdfast.live.outgoing import Batch, Outgoing
+from holdfast.live.outbox import Batch, Outbox
 from holdfast.live.wire import LostAll, NotUnderstood, Told, Woken, decode, hints_of
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class RedisLive:
         self._all = f"{self._prefix}:all".encode()
         self._local = LocalLive()
         self._sender = random_id()
-        self._outgoing = Outgoing()
+        self._outbox = Outbox()
         self._pending = asyncio.Event()
         self._all_told = asyncio.Event()
         self._all_told.set()
@@ -140,11 +140,11 @@ class RedisLive:
     def publish(self, key: Key, hint: Hint) -> None:
         self._local.publish(key, hint)
         if isinstance(hint, Changed) and not hint.promoted:
-            self._outgoing.wake(key, hint.tail)
+            self._outbox.wake(key, hint.tail)
         if self._is_up:
-            self._outgoing.add(key, hint)
+            self._outbox.add(key, hint)
         elif not isinstance(hint, Progress):
-            self._outgoing.lose(key)
+            self._outbox.lose(key)
         self._pending.set()
         self._all_told.clear()
 
@@ -261,15 +261,15 @@ class RedisLive:
         while True:
             await self._pending.wait()
             self._pending.clear()
-            batch = self._outgoing.take()
+            batch = self._outbox.take()
             next_tick = asyncio.get_running_loop().time() + TICK_SECONDS
             try:
                 await self._send(connection, batch)
             except BaseException:
-                self._outgoing.take_back(batch)
+                self._outbox.take_back(batch)
                 self._pending.set()
                 raise
-            if not self._outgoing:
+            if not self._outbox:
                 self._all_told.set()
             await asyncio.sleep(next_tick - asyncio.get_running_loop().time())
 

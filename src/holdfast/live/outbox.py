@@ -12,7 +12,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Key
 from holdfast.live.live import Advanced, Grown, Hint, Lost, Progress
-from holdfast.live.merging import joined
+from holdfast.live.merge import joined
 from holdfast.live.wire import encode_lost_all, encode_told, encode_woken
 
 MAX_HINTS: Final = 200
@@ -58,7 +58,7 @@ def _encoded(sender: str, key: Key, hints: list[Hint]) -> bytes:
     return data if 0 < len(data) <= MAX_BYTES else encode_told(sender, key, [Lost()])
 
 
-class Outgoing:
+class Outbox:
     """Filled by whoever publishes, emptied by the tick."""
 
     def __init__(self) -> None:

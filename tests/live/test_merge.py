@@ -9,16 +9,16 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId
 from holdfast.events.session import TitleChanged
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress
-from holdfast.live.merging import joined
-from holdfast.live.outgoing import MAX_BYTES, MAX_HINTS, MAX_SESSIONS, MAX_TOTAL_BYTES, Outgoing
+from holdfast.live.merge import joined
+from holdfast.live.outbox import MAX_BYTES, MAX_HINTS, MAX_SESSIONS, MAX_TOTAL_BYTES, Outbox
 from holdfast.live.wire import Told, Woken, decode, hints_of
 from tests.live.hinting import KEY, Life, lives, read
 
 
-def heard(outgoing: Outgoing) -> list[Hint]:
+def heard(outbox: Outbox) -> list[Hint]:
     """What those who follow the session hear of one tick."""
     found: list[Hint] = []
-    for key, data in outgoing.take().for_sessions("sender"):
+    for key, data in outbox.take().for_sessions("sender"):
         sender, told = decode(data)
         assert (sender, key) == ("sender", KEY)
         assert isinstance(told, Told)
@@ -32,12 +32,12 @@ def test_any_hints_in_any_ticks_give_the_same_reading(
 ) -> None:
     hints = Life().lead(steps)
     ticks = data.draw(st.sets(st.integers(0, len(hints))))
-    outgoing, arrived = Outgoing(), list[Hint]()
+    outbox, arrived = Outbox(), list[Hint]()
     for number, hint in enumerate(hints):
         if number in ticks:
-            arrived += heard(outgoing)
-        outgoing.add(KEY, hint)
-    arrived += heard(outgoing)
+            arrived += heard(outbox)
+        outbox.add(KEY, hint)
+    arrived += heard(outbox)
     assert read(arrived) == read(hints)
     assert [hint for hint in arrived if isinstance(hint, Progress)] == [
         hint for hint in hints if isinstance(hint, Progress)
@@ -47,10 +47,10 @@ def test_any_hints_in_any_ticks_give_the_same_reading(
 @given(lives)
 def test_a_tick_of_nothing_but_text_is_one_hint(steps: Sequence[tuple[str, Sequence[object]]]) -> None:
     growing = [step for step in steps if step[0] == "grow"]
-    outgoing = Outgoing()
+    outbox = Outbox()
     for hint in Life().lead(growing)[:-1]:
-        outgoing.add(KEY, hint)
-    assert len(heard(outgoing)) == bool(growing)
+        outbox.add(KEY, hint)
+    assert len(heard(outbox)) == bool(growing)
 
 
 def grown(
@@ -88,69 +88,69 @@ def test_of_changes_of_one_kind_the_furthest_tail_is_kept() -> None:
 
 
 def test_too_many_hints_of_a_session_become_one_that_sends_readers_to_the_store() -> None:
-    outgoing = Outgoing()
+    outbox = Outbox()
     for number in range(MAX_HINTS + 1):
-        outgoing.add(KEY, grown("x", head=number))
-    outgoing.add(KEY, grown("y", head=1_000))
-    assert heard(outgoing) == [Lost()]
-    assert not outgoing
+        outbox.add(KEY, grown("x", head=number))
+    outbox.add(KEY, grown("y", head=1_000))
+    assert heard(outbox) == [Lost()]
+    assert not outbox
 
 
 def test_too_much_text_of_a_session_becomes_one_that_sends_readers_to_the_store() -> None:
-    outgoing, half = Outgoing(), "x" * (MAX_BYTES // 2)
-    outgoing.add(KEY, grown(half))
-    outgoing.add(KEY, grown(half, len(half)))
-    assert outgoing.take().told == {KEY: [Lost()]}, "it is not even kept until then"
+    outbox, half = Outbox(), "x" * (MAX_BYTES // 2)
+    outbox.add(KEY, grown(half))
+    outbox.add(KEY, grown(half, len(half)))
+    assert outbox.take().told == {KEY: [Lost()]}, "it is not even kept until then"
 
 
 def test_a_large_event_is_not_sent_but_read_from_the_store() -> None:
-    outgoing = Outgoing()
+    outbox = Outbox()
     large = Event(Position(1), EventId("e"), 1, TitleChanged(title="x" * MAX_BYTES))
-    outgoing.add(KEY, Advanced((large,)))
-    assert heard(outgoing) == [Lost()]
+    outbox.add(KEY, Advanced((large,)))
+    assert heard(outbox) == [Lost()]
 
 
 def test_what_can_not_be_written_down_is_not_sent_and_breaks_nothing() -> None:
-    outgoing = Outgoing()
-    outgoing.add(KEY, Progress(tool_call_id="c", text="half a character: \ud800"))  # type: ignore[arg-type]
-    assert heard(outgoing) == [Lost()]
+    outbox = Outbox()
+    outbox.add(KEY, Progress(tool_call_id="c", text="half a character: \ud800"))  # type: ignore[arg-type]
+    assert heard(outbox) == [Lost()]
 
 
 def test_all_sessions_together_are_bounded_too() -> None:
-    outgoing, sessions = Outgoing(), 2 * MAX_TOTAL_BYTES // (MAX_BYTES // 2)
+    outbox, sessions = Outbox(), 2 * MAX_TOTAL_BYTES // (MAX_BYTES // 2)
     for number in range(sessions):
-        outgoing.add(Key(Owner("o"), SessionId(str(number))), grown("x" * (MAX_BYTES // 2)))
-    messages = outgoing.take().for_sessions("sender")
+        outbox.add(Key(Owner("o"), SessionId(str(number))), grown("x" * (MAX_BYTES // 2)))
+    messages = outbox.take().for_sessions("sender")
     assert len(messages) == sessions
     assert sum(len(data) for _, data in messages) < 1.1 * MAX_TOTAL_BYTES
 
 
 def test_more_sessions_than_can_be_named_are_all_told_to_look() -> None:
-    outgoing = Outgoing()
+    outbox = Outbox()
     for number in range(MAX_SESSIONS + 1):
         key = Key(Owner("o"), SessionId(str(number)))
-        outgoing.wake(key, 1)
-        outgoing.lose(key)
-    batch = outgoing.take()
+        outbox.wake(key, 1)
+        outbox.lose(key)
+    batch = outbox.take()
     assert batch.lost_all
     assert len(batch.told) <= 1
     assert len(batch.woken) <= 1
 
 
 def test_what_was_not_sent_is_told_as_lost_and_its_wake_ups_again() -> None:
-    outgoing = Outgoing()
-    outgoing.add(KEY, grown("abc"))
-    outgoing.wake(KEY, 3)
-    outgoing.take_back(outgoing.take())
-    outgoing.wake(KEY, 2)
-    batch = outgoing.take()
+    outbox = Outbox()
+    outbox.add(KEY, grown("abc"))
+    outbox.wake(KEY, 3)
+    outbox.take_back(outbox.take())
+    outbox.wake(KEY, 2)
+    batch = outbox.take()
     assert batch.told == {KEY: [Lost()]}
     (wakes,) = batch.for_all("sender")
     assert decode(wakes) == ("sender", Woken(((KEY, 3),)))
 
 
 def test_a_change_of_any_kind_is_not_forgotten_for_a_later_tail() -> None:
-    outgoing = Outgoing()
-    outgoing.wake(KEY, None)
-    outgoing.wake(KEY, 7)
-    assert outgoing.take().woken == {KEY: None}
+    outbox = Outbox()
+    outbox.wake(KEY, None)
+    outbox.wake(KEY, 7)
+    assert outbox.take().woken == {KEY: None}
