@@ -72,7 +72,7 @@ from holdfast.workers.worker import Pace, Worker
 
 if TYPE_CHECKING:
     from holdfast.live.redis import RedisLive
-    from holdfast.models.sealing import Sealer
+    from holdfast.models.sealer import Sealer
     from holdfast.models.session_models import SessionModels
 
 log = logging.getLogger(__name__)
@@ -496,7 +496,7 @@ class Runtime:
         if self.config.secret_key is None:
             return None
         try:
-            from holdfast.models.sealing import Sealer  # deferred: few need it, and not everybody has it
+            from holdfast.models.sealer import Sealer  # deferred: few need it, and not everybody has it
         except ImportError:
             raise ConfigError(
                 "HOLDFAST_SECRET_KEY",

@@ -16,7 +16,7 @@ from holdfast.events.ids import Key, MessageId, Owner, SessionId
 from holdfast.events.session import Provider
 from holdfast.models.credentials import Credentials, ProviderSecrets, Secrets
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
-from holdfast.models.sealing import Sealer
+from holdfast.models.sealer import Sealer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.words import KEY, MANY, create, send
 

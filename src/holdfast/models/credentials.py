@@ -18,7 +18,7 @@ from holdfast.models.errors import BadHeader, SecretsUnknown
 from holdfast.models.headers import check_headers, is_sendable
 
 if TYPE_CHECKING:
-    from holdfast.models.sealing import Sealer
+    from holdfast.models.sealer import Sealer
 
 MAX_SESSIONS: Final = 10_000
 """Whose secrets one process keeps in memory; the one not used for longest must then be given them again."""

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.events.ids import Key, Owner, SessionId
-from holdfast.models.sealing import Sealer
+from holdfast.models.sealer import Sealer
 
 KEY = Key(Owner("ann"), SessionId("s"))
 TEXT = b'{"github_token":"hush"}'
