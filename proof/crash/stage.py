@@ -19,7 +19,7 @@ from holdfast.models.model import (
     ToolOutcome,
     UserText,
 )
-from holdfast.models.scripted import Answer, Script, ScriptedModel
+from holdfast.models.scripted import Script, ScriptedAnswer, ScriptedModel
 from holdfast.session.notices import HEADER
 from holdfast.store import crash_points
 from holdfast.tools.built_in import BUILT_IN
@@ -46,7 +46,7 @@ class StagedModel(ScriptedModel):
         self._journal = journal
         self._answers = 0
 
-    def answer(self, messages: Sequence[ContextMessage]) -> Answer:
+    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         found = super().answer(messages)
         self._answers += 1
         first, *rest = found.pieces or (TextDelta(""),)
@@ -57,7 +57,7 @@ class StagedModel(ScriptedModel):
             self._journal.add(asked)
         return msgspec.structs.replace(found, pieces=(first, *(_with_task(piece, messages) for piece in rest)))
 
-    async def pace(self, answer: Answer, index: int) -> None:
+    async def pace(self, answer: ScriptedAnswer, index: int) -> None:
         piece = answer.pieces[index] if index < len(answer.pieces) else None
         word = piece.text.strip() if isinstance(piece, TextDelta) else ""
         if word.startswith("hold"):

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.models import chat_stream
-from holdfast.models.chat_failure import Endpoint
+from holdfast.models.chat_failure import ModelEndpoint
 from holdfast.models.chat_stream import ChatStream
 from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from tests.models.answers import finish_of, joined, reasoning_of, text_of, tool_calls_of, usage_of
 
-HOST = Endpoint(host="model.test")
+HOST = ModelEndpoint(host="model.test")
 DONE = b"data: [DONE]\n\n"
 
 

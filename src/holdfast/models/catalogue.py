@@ -16,7 +16,7 @@ from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import ScriptedModel
 
 
-class Provider(msgspec.Struct, frozen=True):
+class ProviderInfo(msgspec.Struct, frozen=True):
     base_url: str
     key_variable: str
     base_url_variable: str | None = None
@@ -24,8 +24,8 @@ class Provider(msgspec.Struct, frozen=True):
 
 
 PROVIDERS = {
-    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", thinking_field="reasoning"),
+    "openai": ProviderInfo("https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openrouter": ProviderInfo("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", thinking_field="reasoning"),
 }
 
 _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example openrouter/anthropic/NAME)."
@@ -51,7 +51,13 @@ def open_model(
 
 
 def _open(
-    name: str, model: str, provider: Provider, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
+    name: str,
+    model: str,
+    provider: ProviderInfo,
+    *,
+    base_url: str | None,
+    api_key: str | None,
+    environ: Mapping[str, str],
 ) -> OpenAICompatible:
     if not base_url and provider.base_url_variable is not None:
         base_url = environ.get(provider.base_url_variable)

@@ -41,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True):
     key: str = "the provider's key variable, such as OPENAI_API_KEY or OPENROUTER_API_KEY"
 
 
-class Endpoint:
+class ModelEndpoint:
     """The other end of a call: its name for people, and the secrets that must not come back from it."""
 
     def __init__(self, *, host: str, secrets: Iterable[str] = (), origin: Origin | None = None) -> None:
@@ -49,9 +49,9 @@ class Endpoint:
         self._origin = origin or Origin()
         self._secrets = sorted(_written_ways(secrets), key=len, reverse=True)
 
-    def hiding(self, secrets: Iterable[str]) -> "Endpoint":
+    def hiding(self, secrets: Iterable[str]) -> "ModelEndpoint":
         """The same endpoint for a call that carries more secrets."""
-        return Endpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin)
+        return ModelEndpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin)
 
     def quote(self, text: str) -> str:
         """Text from the other end, fit to be shown."""

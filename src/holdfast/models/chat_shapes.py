@@ -25,7 +25,7 @@ class ToolCall(msgspec.Struct, gc=False):
     function: Function | None = None
 
 
-class Delta(msgspec.Struct, gc=False):
+class ChatDelta(msgspec.Struct, gc=False):
     content: str | None = None
     refusal: str | None = None
     reasoning: str | None = None
@@ -35,8 +35,8 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    delta: Delta | None = None
-    message: Delta | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
     finish_reason: str | None = None
 
 
@@ -48,7 +48,7 @@ class CompletionDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class ChatUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
@@ -58,7 +58,7 @@ class Usage(msgspec.Struct):
 
 class Completion(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
-    usage: Usage | None = None
+    usage: ChatUsage | None = None
     error: Any = None
 
 
@@ -86,7 +86,7 @@ def detail_text(entry: Any) -> str | None:
             return None
 
 
-def token_usage(usage: Usage) -> TokenUsage:
+def token_usage(usage: ChatUsage) -> TokenUsage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return TokenUsage(
         input_tokens=_count(usage.prompt_tokens),
@@ -125,8 +125,8 @@ def _mend_choice(choice: dict[str, Any]) -> Choice:
     )
 
 
-def _mend_delta(delta: dict[str, Any]) -> Delta:
-    return Delta(
+def _mend_delta(delta: dict[str, Any]) -> ChatDelta:
+    return ChatDelta(
         content=_parts_text(delta.get("content")),
         refusal=_text(delta.get("refusal")),
         reasoning=_text(delta.get("reasoning")),
@@ -150,11 +150,11 @@ def _mend_tool_call(call: dict[str, Any]) -> ToolCall:
     )
 
 
-def _mend_usage(usage: Any) -> Usage | None:
+def _mend_usage(usage: Any) -> ChatUsage | None:
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    return Usage(
+    return ChatUsage(
         _integer(usage.get("prompt_tokens")),
         _integer(usage.get("completion_tokens")),
         PromptDetails(_integer(prompt.get("cached_tokens"))) if isinstance(prompt, dict) else None,

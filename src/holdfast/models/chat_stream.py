@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.models.chat_failure import Endpoint
+from holdfast.models.chat_failure import ModelEndpoint
 from holdfast.models.chat_shapes import (
+    ChatDelta,
+    ChatUsage,
     Completion,
-    Delta,
     ToolCall,
-    Usage,
     decode,
     decode_leniently,
     detail_text,
@@ -52,7 +52,9 @@ class ChatStream:
     The last chunks of a whole answer are the usage, if the provider told it, and then `Finished`, once each.
     """
 
-    def __init__(self, endpoint: Endpoint, *, new_id: Callable[[], str] = lambda: f"call_{uuid.uuid4().hex}") -> None:
+    def __init__(
+        self, endpoint: ModelEndpoint, *, new_id: Callable[[], str] = lambda: f"call_{uuid.uuid4().hex}"
+    ) -> None:
         self.over = False
         self.failure: ModelError | None = None
         self._endpoint = endpoint
@@ -60,7 +62,7 @@ class ChatStream:
         self._batch = _Batch()
         self._tool_calls = _ToolCalls(new_id)
         self._finish_reason: str | None = None
-        self._usage: Usage | None = None
+        self._usage: ChatUsage | None = None
         self._answered = False
         self._strayed = False
         self._warned = False
@@ -134,7 +136,7 @@ class ChatStream:
             if choice.finish_reason:
                 self._take_finish_reason(choice.finish_reason)
 
-    def _take_delta(self, delta: Delta) -> None:
+    def _take_delta(self, delta: ChatDelta) -> None:
         # OpenRouter says the same thing in `reasoning` and in `reasoning_details`; the first that is there counts.
         if reasoning := delta.reasoning or delta.reasoning_content:
             self._batch.add(ReasoningDelta, reasoning)

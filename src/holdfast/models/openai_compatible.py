@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from holdfast.large_work import beside_if_large
 from holdfast.models.address import host_of
-from holdfast.models.chat_failure import Endpoint, Origin, retry_after_seconds
+from holdfast.models.chat_failure import ModelEndpoint, Origin, retry_after_seconds
 from holdfast.models.chat_request import MaxTokensField, ThinkingField, encode_messages, encode_request
 from holdfast.models.chat_stream import ChatStream
 from holdfast.models.errors import BadHeader
@@ -65,7 +65,7 @@ class OpenAICompatible:
         self._query = f"?{urlencode(query)}" if query else ""
         self._headers = _headers(api_key, headers)
         secrets = (api_key or "", *headers.values())
-        self._endpoint = Endpoint(host=host_of(base_url), secrets=secrets, origin=origin)
+        self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._read_timeout_seconds = read_timeout_seconds
         self._max_tokens_field = max_tokens_field
@@ -149,7 +149,7 @@ class OpenAICompatible:
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure_of(error, self._endpoint) from None
 
-    def _endpoint_of(self, request: ModelRequest) -> Endpoint:
+    def _endpoint_of(self, request: ModelRequest) -> ModelEndpoint:
         if not request.headers:
             return self._endpoint
         try:
@@ -174,7 +174,7 @@ class OpenAICompatible:
             )
         return self._session
 
-    def _failure_of(self, error: aiohttp.ClientError | OSError, endpoint: Endpoint) -> ModelError:
+    def _failure_of(self, error: aiohttp.ClientError | OSError, endpoint: ModelEndpoint) -> ModelError:
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return endpoint.connect_timeout(self._connect_timeout_seconds)
@@ -190,7 +190,7 @@ class OpenAICompatible:
                 return endpoint.cut()
 
 
-async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
+async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpoint) -> None:
     if response.status != 200:
         body = await _read_all(response, MAX_ERROR_BYTES)
         wait = retry_after_seconds(response.headers, now=time.time())
@@ -199,7 +199,7 @@ async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: Endpoint) 
         raise endpoint.garbage("a web page", status=200)
 
 
-def _whole(answer: ChatStream, body: bytes, endpoint: Endpoint) -> list[Chunk]:
+def _whole(answer: ChatStream, body: bytes, endpoint: ModelEndpoint) -> list[Chunk]:
     if len(body) >= MAX_ANSWER_BYTES:
         raise endpoint.garbage("an answer that is too long")
     return answer.whole(body)

@@ -131,7 +131,7 @@ class Cue(msgspec.Struct, frozen=True):
     user: str
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One call's answer: pieces to send one by one, then the closing, unless `failure` comes first."""
 
     pieces: tuple[Chunk, ...]
@@ -200,7 +200,7 @@ class ScriptedModel:
                 await _fail(answer.failure)
             yield [chunk] if chunk is not None else list(answer.closing)
 
-    def answer(self, messages: Sequence[ContextMessage]) -> Answer:
+    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         """Choose the answer to a conversation, and count the call."""
         if asks_for_title(messages):
             return self._title(messages)
@@ -210,7 +210,7 @@ class ScriptedModel:
         self._calls[cue.rule, cue.round] += 1
         salt = f"{count + 1}-{self._suffix}" if self._script.varied else ""
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
-        return Answer(
+        return ScriptedAnswer(
             pieces=_pieces(reply, cue, messages, count=count, salt=salt),
             closing=_closing(reply),
             failure=reply.fail if fails else None,
@@ -218,14 +218,14 @@ class ScriptedModel:
             chunk_delay_seconds=reply.chunk_delay_ms / 1000,
         )
 
-    def _title(self, messages: Sequence[ContextMessage]) -> Answer:
+    def _title(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         """A call beside the conversation: it uses up none of the script's replies, and nothing holds it up."""
         said = next((message.text for message in messages if isinstance(message, UserText)), "")
         reply = self._script.title or Reply(text=_first_words(said), usage=TITLE_USAGE)
         count = self._calls[TITLES]
         self._calls[TITLES] += 1
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
-        return Answer(
+        return ScriptedAnswer(
             pieces=_pieces(reply, Cue(None, 0, said), messages, count=count, salt=""),
             closing=_closing(reply),
             failure=reply.fail if fails else None,
@@ -234,7 +234,7 @@ class ScriptedModel:
             is_gated=False,
         )
 
-    async def pace(self, answer: Answer, index: int) -> None:
+    async def pace(self, answer: ScriptedAnswer, index: int) -> None:
         """Wait until the piece with this index is due; the closing comes after the last one."""
         if self._gate is not None and answer.is_gated:
             await self._gate(index)

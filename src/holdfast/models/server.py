@@ -33,7 +33,7 @@ from holdfast.models.model import (
     ToolUse,
     UserText,
 )
-from holdfast.models.scripted import Answer, Failure, Gate, Script, ScriptedModel, to_error
+from holdfast.models.scripted import Failure, Gate, Script, ScriptedAnswer, ScriptedModel, to_error
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """More than the longest context that a model takes."""
@@ -162,14 +162,14 @@ class ModelServer:
         given = request.headers.get("Authorization", "")
         return hmac.compare_digest(given.encode(), f"Bearer {self._api_key}".encode())
 
-    async def _whole(self, request: web.Request, call: _Call, answer: Answer) -> web.StreamResponse:
+    async def _whole(self, request: web.Request, call: _Call, answer: ScriptedAnswer) -> web.StreamResponse:
         if answer.failure is None:
             return _json(_completion(call.model, (*answer.pieces, *answer.closing)))
         if answer.failure.kind == "malformed":
             return web.Response(body=_MALFORMED, content_type="application/json")
         return await _break_off(request, answer.failure)
 
-    async def _stream(self, request: web.Request, call: _Call, answer: Answer) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, call: _Call, answer: ScriptedAnswer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         for index, frame in enumerate((*_frames(answer.pieces, call.model), None)):
@@ -269,7 +269,7 @@ def _frames(pieces: tuple[Chunk, ...], model: str) -> tuple[bytes, ...]:
     return tuple(_frame(model, [{"index": 0, "delta": _delta(piece), "finish_reason": None}]) for piece in pieces)
 
 
-def _closing(call: _Call, answer: Answer) -> bytes:
+def _closing(call: _Call, answer: ScriptedAnswer) -> bytes:
     frames = []
     for chunk in reversed(answer.closing):
         if isinstance(chunk, Finished):
