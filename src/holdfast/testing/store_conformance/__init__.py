@@ -6,19 +6,19 @@ it the fixture `open_store`: each store that it opens stands for another process
 import pytest
 
 from holdfast.store.store import Store
-from holdfast.testing.store_conformance.admitting import AdmittingConformance
-from holdfast.testing.store_conformance.annotating import AnnotatingConformance
-from holdfast.testing.store_conformance.entrusting import EntrustingConformance
+from holdfast.testing.store_conformance.admission import AdmissionConformance
+from holdfast.testing.store_conformance.annotations import AnnotationConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
+from holdfast.testing.store_conformance.keys import KeyConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
 from holdfast.testing.store_conformance.loads import LoadConformance
 from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.placement import PlacementConformance
 from holdfast.testing.store_conformance.presence import PresenceConformance
-from holdfast.testing.store_conformance.reading import ReadingConformance
-from holdfast.testing.store_conformance.serving import ServingConformance
+from holdfast.testing.store_conformance.reads import ReadConformance
+from holdfast.testing.store_conformance.secrets import SecretConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
-from holdfast.testing.store_conformance.upgrading import UpgradingConformance
+from holdfast.testing.store_conformance.upgrades import UpgradeConformance
 from holdfast.testing.store_conformance.words import AgeTasks, InsertItem, LoseClaim, OpenStore
 
 __all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
@@ -27,17 +27,17 @@ __all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance
 class StoreConformance(
     LogConformance,
     InboxConformance,
-    AdmittingConformance,
+    AdmissionConformance,
     LeaseConformance,
     PlacementConformance,
     LoadConformance,
     PresenceConformance,
-    ReadingConformance,
-    EntrustingConformance,
+    ReadConformance,
+    SecretConformance,
     TaskConformance,
-    ServingConformance,
-    AnnotatingConformance,
-    UpgradingConformance,
+    KeyConformance,
+    AnnotationConformance,
+    UpgradeConformance,
 ):
     """All of it."""
 

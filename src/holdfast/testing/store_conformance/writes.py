@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from holdfast.events.ids import Position
 from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
-from holdfast.testing.store_conformance.serving import LAPTOP
+from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, found, notice, task
 from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
 

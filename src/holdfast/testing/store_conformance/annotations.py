@@ -44,7 +44,7 @@ async def note(
     return await store.annotate(key, pinned=pinned, metadata=metadata, max_entries=4, max_characters=100)
 
 
-class AnnotatingConformance:
+class AnnotationConformance:
     # What is news
 
     async def test_what_a_session_says_is_news_and_what_people_send_is_not(self, store: Store) -> None:

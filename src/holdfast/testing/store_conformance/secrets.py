@@ -14,7 +14,7 @@ async def claimed(store: Store) -> bool:
     return bool(found)
 
 
-class EntrustingConformance:
+class SecretConformance:
     async def test_a_session_is_run_by_the_process_that_has_its_secrets(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await create(here)

@@ -29,7 +29,7 @@ async def with_future_item(store: Store, insert_item: InsertItem, *, host: str |
     await insert_item(KEY, "future", sequence=1, kind="from_the_future", payload=PAYLOAD)
 
 
-class UpgradingConformance:
+class UpgradeConformance:
     """Two releases at one database: items that only the newer one knows are kept for it, and harm nothing."""
 
     async def test_an_item_of_the_next_release_is_read_as_it_is(self, store: Store, insert_item: InsertItem) -> None:

@@ -26,7 +26,7 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_conformance.serving import LAPTOP
+from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
     KEY,
@@ -49,7 +49,7 @@ from holdfast.testing.store_conformance.words import (
 )
 
 
-class ReadingConformance:
+class ReadConformance:
     """Catching up, listing, deleting and hearing of changes."""
 
     async def test_catching_up_is_the_log_and_the_message_in_flight(self, store: Store) -> None:
@@ -217,6 +217,40 @@ class ReadingConformance:
                 await asyncio.sleep(0)
             await heard
         await store.close()
+
+    # All sessions at once
+
+    async def test_a_database_is_known_by_one_name_to_all_its_processes(self, open_store: OpenStore) -> None:
+        here, there = await open_store(), await open_store()
+        name = await here.identity()
+        assert name == await there.identity() == await here.identity()
+        assert name.isalnum()
+        assert len(name) == 32
+
+    async def test_a_glance_counts_one_owner_s_sessions_and_puts_first_who_waits(self, store: Store) -> None:
+        await asking(store)
+        queued, idle, foreign = (Key(KEY.owner, SessionId(name)) for name in ("queued", "idle", "foreign"))
+        await create(store, queued)
+        await send(store, "m", key=queued)
+        await create(store, idle)
+        await create(store, Key(Owner("somebody else"), foreign.session))
+        found = await store.glance(KEY.owner, since=0, limit=10)
+        assert (found.waiting + found.running, found.queued, found.idle, found.idle_lately) == (1, 1, 1, 1)
+        assert [row.key for row in found.first] == [KEY, queued, idle]
+        assert (await store.glance(KEY.owner, since=1 << 62, limit=1)).idle_lately == 0
+        assert len((await store.glance(KEY.owner, since=0, limit=1)).first) == 1
+        assert (await store.glance(Owner("nobody"), since=0, limit=10)).first == ()
+
+    async def test_the_oldest_session_that_nobody_runs_is_known(self, store: Store) -> None:
+        assert await store.oldest_unclaimed() is None
+        await create(store)
+        assert await store.oldest_unclaimed() is None
+        await send(store, "m")
+        row = await store.row(KEY)
+        assert row is not None
+        assert await store.oldest_unclaimed() == row.updated_at
+        await hold(store)
+        assert await store.oldest_unclaimed() is None
 
     # The life of a store
 

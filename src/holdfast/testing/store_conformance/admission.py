@@ -64,7 +64,7 @@ async def end(store: Store, lease: Lease, *, tail: int = 1) -> None:
     assert await store.release(lease, seen_tail=tail, how="done")
 
 
-class AdmittingConformance:
+class AdmissionConformance:
     @pytest.fixture
     async def limited(self, open_store: OpenStore) -> Store:
         return await open_store(limits=LIMITS)
