@@ -15,8 +15,10 @@ from holdfast.events.ids import MessageId, Owner, SessionId
 from holdfast.events.inbox import Message
 from holdfast.live.local import LocalLive
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append, Inputs, decide
+from holdfast.session.decide import decide
+from holdfast.session.inputs import Inputs
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key

@@ -18,8 +18,9 @@ from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
 from holdfast.events.message import Block
 from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
-from holdfast.session import decide
-from holdfast.session.decide import Append, CallFacts
+from holdfast.session import intake, interventions, model_step
+from holdfast.session.actions import Append
+from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.store.putting import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
@@ -329,9 +330,9 @@ def _record_results_twice() -> None:
 
 
 def _stop_whatever_runs() -> None:
-    stop = decide._stop
+    stop = interventions.stop
 
-    def any_turn(state: Any, inputs: decide.Inputs) -> Any:
+    def any_turn(state: Any, inputs: Inputs) -> Any:
         if state.turn is not None:
             items = [_aimed(item, state.turn.turn_id) for item in inputs.inbox]
             inputs = msgspec.structs.replace(inputs, inbox=tuple(items))
@@ -339,7 +340,7 @@ def _stop_whatever_runs() -> None:
             return None
         return stop(state, inputs)
 
-    _replace(decide, "_stop", any_turn)
+    _replace(interventions, "stop", any_turn)
 
 
 def _aimed(item: InboxItem, turn_id: Any) -> InboxItem:
@@ -349,10 +350,7 @@ def _aimed(item: InboxItem, turn_id: Any) -> InboxItem:
 
 
 def _lose_steering() -> None:
-    def without_what_was_said(state: Any, inputs: decide.Inputs, current: Any) -> list[Any]:
-        return decide._step(state, inputs, current)
-
-    _replace(decide, "_next_step", without_what_was_said)
+    _replace(model_step, "next_step", model_step.step)
 
 
 # Commands
@@ -432,7 +430,7 @@ def _forget_commands() -> None:
 
 
 def _lose_news() -> None:
-    _replace(decide, "_news", lambda inputs: [])
+    _replace(intake, "news", lambda inputs: [])
 
 
 DEFECTS: tuple[Defect, ...] = (

@@ -17,7 +17,7 @@ from holdfast.live.live import Advanced, Hint
 from holdfast.server import presence
 from holdfast.server.operations import Operations
 from holdfast.server.reader import Reader, Reading
-from holdfast.session import decide
+from holdfast.session import interventions
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.putting import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
@@ -272,7 +272,7 @@ def _overwrite_settings() -> None:
 
 
 def _leave_what_was_declined() -> None:
-    for looking in (decide, presence):
+    for looking in (interventions, presence):
         _replace(looking, "declined_by_all", lambda deciders: frozenset())
 
 
@@ -433,7 +433,18 @@ _CLASSES: Final[tuple[Any, ...]] = (
     Reader,
     Worker,
 )
-_MODULES: Final[tuple[Any, ...]] = (decide, holding, inbox, leases, loop, model_call, presence, tasks, tool_call, units)
+_MODULES: Final[tuple[Any, ...]] = (
+    holding,
+    inbox,
+    interventions,
+    leases,
+    loop,
+    model_call,
+    presence,
+    tasks,
+    tool_call,
+    units,
+)
 """Everything that a defect may change."""
 
 

@@ -14,7 +14,7 @@ from holdfast.events.turn import Aborted, TurnEnded
 from holdfast.models.model import Chunk, Finished, ModelRequest, ToolCallDelta
 from holdfast.models.scripted import Failure, FailureKind, Reply, ScriptedCall
 from holdfast.models.server import ModelServer
-from holdfast.session.decide import CLOSING_LINE
+from holdfast.session.model_step import CLOSING_LINE
 from holdfast.store.clock import SystemClock
 from holdfast.tools.tool import tool
 from tests.faults.world import (

@@ -19,10 +19,11 @@ from holdfast.events.session import ClientTool
 from holdfast.events.tool import Origin, ToolCompleted
 from holdfast.models.scripted import Reply, ScriptedCall
 from holdfast.models.server import ModelServer
-from holdfast.session.decide import SEALED_LINE, STOPPED_LINE
+from holdfast.session.endings import SEALED_LINE, STOPPED_LINE
 from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context, system_text
 from holdfast.session.notices import notice_text
+from holdfast.session.policy import COPILOT
 from holdfast.session.state import State
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL, HOLDFAST_SHELL
 from holdfast.tools.tool import tool
@@ -120,7 +121,7 @@ def test_the_model_is_told_of_the_marks_and_readers_are_not() -> None:
 
 
 def test_a_client_of_copilot_that_replaces_the_system_text_gets_its_own_words_alone() -> None:
-    state = State(conventions="copilot", system_mode="replace", system_message="Mine.")
+    state = State(policy=COPILOT, system_mode="replace", system_message="Mine.")
     assert context(state, "Be kind.")[0] == SystemText("Mine.")
 
 

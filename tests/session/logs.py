@@ -29,10 +29,12 @@ from holdfast.events.quote import unmarked
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import SessionStarted
 from holdfast.events.task import NoticeKind, TaskNotice
+from holdfast.session.actions import Action, Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Action, Append, CallFacts, Inputs, decide
+from holdfast.session.decide import decide
 from holdfast.session.fold import fold
 from holdfast.session.history import context
+from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.session.state import Phase, State, next_phase
 
 TURN = TurnId("t1")

@@ -7,7 +7,7 @@ import pytest
 from holdfast.events import request, turn
 from holdfast.events.ids import Fence, RequestId, ToolCallId
 from holdfast.events.inbox import PermissionAnswer
-from holdfast.session.decide import Action, Append, Deny, Interrupt, Release
+from holdfast.session.actions import Action, Append, Deny, Interrupt, Release
 from holdfast.session.state import State
 from tests.session.logs import ASKS, TURN, answers, begun, call, decided, deciding, kinds, put, said, state_of, stops
 

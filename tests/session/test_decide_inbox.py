@@ -9,22 +9,14 @@ from holdfast.events.context import AssistantTurn, UserText
 from holdfast.events.ids import Fence, RequestId, ToolCallId
 from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, Stop, StopCause, ToolAnswer, UnknownItem
 from holdfast.events.request import Decision
+from holdfast.session.actions import Append, Interrupt, Promoted, Release, RunTools
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import (
-    MODEL,
-    REJECTED,
-    STOPPED_LINE,
-    UNKNOWN_OUTCOME,
-    Append,
-    Interrupt,
-    InterruptedCall,
-    Promoted,
-    Release,
-    RunTools,
-)
+from holdfast.session.endings import STOPPED_LINE
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.history import context
+from holdfast.session.inputs import MODEL, InterruptedCall
 from holdfast.session.state import Phase, State
+from holdfast.session.tool_results import REJECTED, UNKNOWN_OUTCOME
 from tests.session.logs import (
     ASKS,
     HERE,

@@ -8,24 +8,13 @@ from holdfast.events.body import Body
 from holdfast.events.context import UserText
 from holdfast.events.ids import Fence, MessageId, RequestId, ToolCallId, TurnId
 from holdfast.events.task import TaskNotified
+from holdfast.session.actions import Append, GoToBackground, Interrupt, Pause, Promoted, Release, RunTools
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import (
-    MODEL,
-    Append,
-    CallFacts,
-    GoToBackground,
-    Inputs,
-    Interrupt,
-    Pause,
-    Promoted,
-    Release,
-    RunTools,
-    after_answer,
-    steering_promotions,
-    tasks_of_another,
-)
+from holdfast.session.endings import tasks_of_source
 from holdfast.session.fold import fold
 from holdfast.session.history import context
+from holdfast.session.inputs import MODEL, CallFacts, Inputs
+from holdfast.session.model_step import after_answer, after_answer_promotions
 from holdfast.session.notices import notice_text
 from holdfast.session.state import State
 from tests.session.logs import (
@@ -128,7 +117,7 @@ def test_news_does_not_keep_a_turn_going_that_is_answered_but_starts_the_next_on
     inputs = deciding(inbox=put(news()))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TurnEnded"]
-    assert steering_promotions(following, inputs) == []
+    assert after_answer_promotions(following, inputs) == []
     state = fold(at([said(text("Done.")), *following], after=state.head), state)
     woken = appended(state, inputs)
     assert kinds(woken) == ["TurnStarted", "TaskNotified", "StepStarted"]
@@ -140,7 +129,7 @@ def test_news_comes_along_when_a_message_keeps_an_answered_turn_going() -> None:
     inputs = deciding(inbox=put(news(), sends("And b")))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TaskNotified", "UserMessage", "StepStarted"]
-    assert steering_promotions(following, inputs) == [Promoted(1, "told"), Promoted(2, "steering")]
+    assert after_answer_promotions(following, inputs) == [Promoted(1, "told"), Promoted(2, "steering")]
 
 
 def test_news_waits_with_a_turn_that_waits_for_a_person() -> None:
@@ -340,7 +329,7 @@ def test_a_wish_for_the_background_is_answered_by_whoever_takes_the_session_over
 
 def test_a_copy_of_a_session_is_told_that_the_tasks_are_not_its_own() -> None:
     state = state_of(*IDLE)
-    bodies = tasks_of_another(state)
+    bodies = tasks_of_source(state)
     assert [(body.notice.task_id, body.notice.kind) for body in bodies if isinstance(body, TaskNotified)] == [
         ("t9", "lost")
     ]

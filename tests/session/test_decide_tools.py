@@ -7,21 +7,12 @@ from holdfast.events.body import Body
 from holdfast.events.context import ToolOutcome
 from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.request import PermissionAsk
+from holdfast.session.actions import Append, Interrupt, Opened, Pause, Release, RunTools
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import (
-    DENIED,
-    REPEATED_LINE,
-    UNKNOWN_OUTCOME,
-    Append,
-    CallFacts,
-    Interrupt,
-    Opened,
-    Pause,
-    Release,
-    RunTools,
-    preview,
-)
+from holdfast.session.inputs import CallFacts
 from holdfast.session.state import State
+from holdfast.session.tool_results import DENIED, UNKNOWN_OUTCOME, preview
+from holdfast.session.tool_step import REPEATED_LINE
 from tests.session.logs import (
     ASKS,
     HERE,

@@ -5,25 +5,15 @@ import pytest
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, TurnId
+from holdfast.session.actions import Append, CallModel, Pause, Promoted, Release
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import (
-    CLOSING_LINE,
-    EMPTY_LINE,
-    LAST_ROUND_LINE,
-    MODEL,
-    SEALED_LINE,
-    Append,
-    CallModel,
-    Pause,
-    Promoted,
-    Release,
-    after_answer,
-    decide,
-    steering_promotions,
-    title_from,
-)
+from holdfast.session.decide import decide
+from holdfast.session.endings import SEALED_LINE
 from holdfast.session.history import context
+from holdfast.session.inputs import MODEL
+from holdfast.session.model_step import CLOSING_LINE, EMPTY_LINE, LAST_ROUND_LINE, after_answer, after_answer_promotions
 from holdfast.session.state import Phase, State
+from holdfast.session.turn_start import title_from
 from tests.session.logs import (
     HERE,
     STARTED,
@@ -157,7 +147,7 @@ def test_steering_at_the_last_step_goes_on_in_the_same_turn() -> None:
     inputs = deciding(inbox=put(sends("One more")))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "UserMessage", "StepStarted"]
-    assert steering_promotions(following, inputs) == [Promoted(1, "steering")]
+    assert after_answer_promotions(following, inputs) == [Promoted(1, "steering")]
 
 
 def test_a_message_for_a_turn_of_its_own_does_not_keep_this_one_going() -> None:
@@ -166,7 +156,7 @@ def test_a_message_for_a_turn_of_its_own_does_not_keep_this_one_going() -> None:
     inputs = deciding(inbox=put(sends("Later", enqueue=True)))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TurnEnded"]
-    assert steering_promotions(following, inputs) == []
+    assert after_answer_promotions(following, inputs) == []
 
 
 def test_a_turn_that_a_crash_left_between_steps_takes_its_next_step() -> None:

@@ -30,25 +30,13 @@ from holdfast.events.request import Decision, PermissionAsk, RequestKind
 from holdfast.events.session import ModelChanged, TitleChanged
 from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.models.chat_request import encode_messages
+from holdfast.session.actions import Append, CallModel, Deny, GoToBackground, Interrupt, Pause, Release, RunTools
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import (
-    MODEL,
-    Append,
-    CallFacts,
-    CallModel,
-    Deny,
-    GoToBackground,
-    Inputs,
-    Interrupt,
-    Pause,
-    Release,
-    RunTools,
-    after_answer,
-    decide,
-    steering_promotions,
-)
+from holdfast.session.decide import decide
 from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context
+from holdfast.session.inputs import MODEL, CallFacts, Inputs
+from holdfast.session.model_step import after_answer, after_answer_promotions
 from holdfast.session.permissions import NOBODY_COULD
 from holdfast.session.state import State, next_phase
 from tests.session.logs import STARTED, at
@@ -386,7 +374,7 @@ class World:
         inputs = self.inputs()
         stopping = any(isinstance(item.item, Stop) for item in self.inbox)
         following = [] if calls or stopping else after_answer(self.state, inputs, self.state.turn, words)
-        promotes = steering_promotions(following, inputs)
+        promotes = after_answer_promotions(following, inputs)
         self.commit(Append(events=[*said, *following], promotes=promotes, drops_segments=True))
 
     def _block(self) -> Block:

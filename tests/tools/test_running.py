@@ -12,8 +12,8 @@ import pytest
 from holdfast.events import message, tool, turn
 from holdfast.events.ids import MessageId, ToolCallId, TurnId
 from holdfast.live.live import Progress
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append
 from holdfast.session.state import Call
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry

@@ -15,8 +15,9 @@ from holdfast.live.local import LocalLive
 from holdfast.models.model import Chunk, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.reader import Reading
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append, sealed
+from holdfast.session.endings import sealed
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.turns.answer import Answer

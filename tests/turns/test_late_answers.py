@@ -9,7 +9,7 @@ import pytest
 from holdfast.events.ids import MessageId, TurnId
 from holdfast.events.session import SessionInfo
 from holdfast.events.turn import StepEnded, StepStarted, TurnEnded, TurnStarted
-from holdfast.session.decide import Append
+from holdfast.session.actions import Append
 from holdfast.store.store import Outcome, Unit
 from tests.turns.recording import KEY, recording
 

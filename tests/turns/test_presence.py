@@ -18,8 +18,8 @@ from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.models.scripted import Reply
 from holdfast.server.errors import Conflict, Invalid
 from holdfast.server.presence import Arrival, Presence, Resumed
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import OpenRequest, State

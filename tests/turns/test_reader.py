@@ -14,7 +14,7 @@ from holdfast.live.local import LocalLive
 from holdfast.models.model import TextDelta
 from holdfast.server.errors import NotFound
 from holdfast.server.reader import Reader, Reading
-from holdfast.session.decide import Append
+from holdfast.session.actions import Append
 from holdfast.store.store import Cursor
 from holdfast.turns.answer import Answer
 from tests.turns.recording import KEY, Read, Recording, counted, recording, step_started, writes

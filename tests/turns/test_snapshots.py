@@ -10,8 +10,8 @@ from holdfast.events.message import AssistantMessage, Image, ToolCallBlock, User
 from holdfast.events.session import SessionInfo
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import StepStarted, TurnStarted
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append
 from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.history import context
 from holdfast.store import crash_points

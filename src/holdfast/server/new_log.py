@@ -8,8 +8,9 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Inputs, end_early, tasks_of_another
+from holdfast.session.endings import end_early, tasks_of_source
 from holdfast.session.fold import fold_turn
+from holdfast.session.inputs import Inputs
 from holdfast.session.state import State
 
 MAX_COPY_BYTES: Final = 64_000_000
@@ -40,7 +41,7 @@ class NewLog:
         if state.turn is not None:
             inputs = Inputs(new_id=self._new_id, now=now, bounds=Bounds())
             bodies += end_early(state, inputs, state.turn, "interrupted").events
-        bodies += tasks_of_another(state)
+        bodies += tasks_of_source(state)
         for body in bodies:
             self.add(now, body)
 

@@ -54,6 +54,7 @@ from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, fold, restored
 from holdfast.session.permissions import EVERY_CALL, BadRule, check_rule
+from holdfast.session.policy import policy_of
 from holdfast.session.state import State
 from holdfast.store.annotations import too_large
 from holdfast.store.clock import Clock
@@ -246,7 +247,7 @@ class Operations:
             parent=options.parent,
             metadata=options.metadata,
             conventions=options.conventions,
-            process=self.store.process if options.conventions == "copilot" else "",
+            process=self.store.process if policy_of(options.conventions).cold_resume_ends_pending_work else "",
             client_name=options.client_name,
         )
         bodies: list[Body] = [started]

@@ -20,7 +20,7 @@ from holdfast.events.session import ClientTool, SessionResumed, SettingsChanged,
 from holdfast.live.live import Changed
 from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.server.operations import Operations
-from holdfast.session.decide import declined_by_all
+from holdfast.session.interventions import declined_by_all
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import Call, OpenRequest, State
 from holdfast.store.clock import Clock
@@ -114,7 +114,7 @@ class Presence:
         others = await self._attach(key, arrival)
         state = await self._operations.state(key)
         interrupts = bool(state.requests) and not (is_warm or continue_pending_work or others)
-        interrupts = interrupts and state.conventions == "copilot"
+        interrupts = interrupts and state.policy.cold_resume_ends_pending_work
         if interrupts and state.turn is not None:
             turn_id = state.turn.turn_id
             await self._operations.stop(key, keep_queued=True, cause="not continued", meant_for=turn_id)

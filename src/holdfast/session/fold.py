@@ -15,6 +15,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Position, RequestId, ToolCallId
 from holdfast.session.notices import notice_text
+from holdfast.session.policy import policy_of
 from holdfast.session.state import (
     Call,
     Failure,
@@ -34,7 +35,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The kind of note that tells readers that nobody can run their session."""
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 """Raised when a state means something else than before: older snapshots are then left aside."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -197,7 +198,7 @@ def _session_started(state: State, body: session.SessionStarted) -> None:
     state.tools = body.tools
     state.client_tools = body.client_tools
     state.dry_run = body.dry_run
-    state.conventions = body.conventions
+    state.policy = policy_of(body.conventions)
     state.client_name = body.client_name
     state.wants_title = body.wants_title
     state.attached_process = body.process

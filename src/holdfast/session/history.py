@@ -52,14 +52,15 @@ def system_text(state: State, instructions: str = "", quoting: str = "") -> str:
 
 def _system(state: State, instructions: str) -> tuple[str, ...]:
     said = state.system_message or ""
-    if state.conventions == "copilot":
-        return (said,) if _is_replaced(state) else (instructions, said)
-    return said or instructions, RULES
+    if state.policy.system_message_replaces_instructions:
+        return said or instructions, RULES
+    return (said,) if _is_replaced(state) else (instructions, said)
 
 
 def _is_replaced(state: State) -> bool:
-    """A client of Copilot wants the model to be told nothing but its own words."""
-    return state.conventions == "copilot" and state.system_mode == "replace" and bool(state.system_message)
+    """Whether the client asked that its system message be the only system text."""
+    is_appended = not state.policy.system_message_replaces_instructions
+    return is_appended and state.system_mode == "replace" and bool(state.system_message)
 
 
 def _size(item: HistoryItem) -> int:

@@ -23,8 +23,9 @@ from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
-from holdfast.events.session import ClientTool, Conventions, DirectoryIdentity, Mode, Provider
+from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider
 from holdfast.events.tool import Origin
+from holdfast.session.policy import HOLDFAST, SessionPolicy
 
 
 class Phase(StrEnum):
@@ -245,7 +246,7 @@ class State(msgspec.Struct):
     tools: tuple[str, ...] | None = None
     client_tools: tuple[ClientTool, ...] = ()
     dry_run: bool = False
-    conventions: Conventions = "holdfast"
+    policy: SessionPolicy = HOLDFAST
     system_mode: Literal["append", "replace"] = "append"
     mode: Mode = "interactive"
     provider: Provider | None = None

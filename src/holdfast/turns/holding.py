@@ -21,9 +21,10 @@ from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, 
 from holdfast.events.message import Block
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.observability.observer import Observer
+from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.decide import Append, InterruptedCall
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
+from holdfast.session.inputs import InterruptedCall
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import Phase, State, next_phase
 from holdfast.store.clock import Clock

@@ -15,21 +15,10 @@ from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
 from holdfast.models.model import Model, ModelRequest
-from holdfast.session.decide import (
-    MODEL,
-    Append,
-    CallFacts,
-    CallModel,
-    Deny,
-    GoToBackground,
-    Inputs,
-    Interrupt,
-    Pause,
-    Release,
-    RunTools,
-    decide,
-)
+from holdfast.session.actions import Append, CallModel, Deny, GoToBackground, Interrupt, Pause, Release, RunTools
+from holdfast.session.decide import decide
 from holdfast.session.history import first, size_of, told
+from holdfast.session.inputs import MODEL, CallFacts, Inputs
 from holdfast.session.state import Call
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry

@@ -12,7 +12,9 @@ from holdfast.events import message, tool
 from holdfast.events.body import Body
 from holdfast.events.message import ToolCallBlock
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
-from holdfast.session.decide import Append, CallModel, Inputs, after_answer, steering_promotions
+from holdfast.session.actions import Append, CallModel
+from holdfast.session.inputs import Inputs
+from holdfast.session.model_step import after_answer, after_answer_promotions
 from holdfast.turns.answer import Answer
 from holdfast.turns.deferral import completed
 from holdfast.turns.holding import Holding
@@ -147,7 +149,7 @@ async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms
             following = after_answer(holding.state, inputs, holding.state.turn, answer.text())
         written = Append(
             events=[*said, *following],
-            promotes=steering_promotions(following, inputs),
+            promotes=after_answer_promotions(following, inputs),
             drops_segments=True,
         )
         if await holding.commit(written):

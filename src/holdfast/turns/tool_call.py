@@ -23,8 +23,10 @@ from holdfast.events.task import TaskStarted
 from holdfast.events.tool import Origin, ToolAttempted, ToolCompleted, ToolError
 from holdfast.live.live import Progress
 from holdfast.observability.activity import begin_tool_call
-from holdfast.session.decide import Append, CallFacts, InterruptedCall, preview
+from holdfast.session.actions import Append
+from holdfast.session.inputs import CallFacts, InterruptedCall
 from holdfast.session.state import Call, Reply, State
+from holdfast.session.tool_results import preview
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
 from holdfast.tasks.endings import shortened

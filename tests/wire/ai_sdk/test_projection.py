@@ -16,8 +16,8 @@ from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueued, DataToolP
 from holdfast.server.ai_sdk.projection import Projection
 from holdfast.server.ai_sdk.telling import Whole
 from holdfast.server.ai_sdk.tool_parts import Release, output_of, text_of
-from holdfast.session.decide import UNKNOWN_OUTCOME
 from holdfast.session.fold import INTERRUPTED
+from holdfast.session.tool_results import UNKNOWN_OUTCOME
 from tests.wire.ai_sdk.logs import (
     TURN,
     asked,

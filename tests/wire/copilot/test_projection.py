@@ -7,9 +7,9 @@ import pytest
 from holdfast.events.event import Event
 from holdfast.events.session import SessionError
 from holdfast.server.copilot.projection import Projection, WireEvent
-from holdfast.session.decide import UNKNOWN_OUTCOME
 from holdfast.session.fold import fold
 from holdfast.session.state import State
+from holdfast.session.tool_results import UNKNOWN_OUTCOME
 from tests.wire.ai_sdk.logs import (
     attempted,
     call,

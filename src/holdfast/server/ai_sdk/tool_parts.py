@@ -15,8 +15,8 @@ from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.live.live import Delta
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import Chunk
-from holdfast.session.decide import UNKNOWN_OUTCOME
 from holdfast.session.fold import INTERRUPTED
+from holdfast.session.tool_results import UNKNOWN_OUTCOME
 
 Release = Literal[6, 7]
 """What a client said that it is; 6 is what 6 and 7 have in common."""

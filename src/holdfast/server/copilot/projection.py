@@ -17,11 +17,12 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, ToolCallId, TurnId, random_id
 from holdfast.live.live import Delta
-from holdfast.session.decide import UNKNOWN_OUTCOME
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.history import system_text
 from holdfast.session.notices import notice_text
+from holdfast.session.policy import COPILOT, policy_of
 from holdfast.session.state import State
+from holdfast.session.tool_results import UNKNOWN_OUTCOME
 from holdfast.version import __version__
 
 LOG_VERSION: Final = 1
@@ -63,7 +64,7 @@ class Projection:
     def __init__(self, session_id: str, instructions: str = "") -> None:
         self._session_id = session_id
         self._instructions = instructions
-        self._system = State(conventions="copilot")
+        self._system = State(policy=COPILOT)
         self._tells_system = False
         """The next message is the first of its session, or since a client came back: the model's system text is told
         with it."""
@@ -87,9 +88,7 @@ class Projection:
     def start_from(self, state: State, tail: Iterable[Event]) -> None:
         """Begin in the middle: at the end of `tail`, the last events of a log that folds to `state`."""
         self._directory = state.working_directory
-        self._system = State(
-            conventions=state.conventions, system_message=state.system_message, system_mode=state.system_mode
-        )
+        self._system = State(policy=state.policy, system_message=state.system_message, system_mode=state.system_mode)
         for event in tail:
             self.project(event)
         self._model, self._effort = shown_model(state.model), state.reasoning_effort
@@ -151,7 +150,7 @@ class Projection:
         match body:
             case session.SessionStarted():
                 self._directory, self._model = body.working_directory, shown_model(body.model)
-                self._system.conventions, self._system.system_message = body.conventions, body.system_message
+                self._system.policy, self._system.system_message = policy_of(body.conventions), body.system_message
                 self._tells_system = True
             case session.SessionResumed():
                 self._tells_system = True

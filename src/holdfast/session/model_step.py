@@ -1,0 +1,107 @@
+"""The model call of a step: its attempts and retries, what follows its answer, and the start of the next step."""
+
+from typing import Final
+
+from holdfast.events import message, session, turn
+from holdfast.events.body import Body
+from holdfast.events.ids import MessageId
+from holdfast.events.message import SealCause
+from holdfast.session import endings, intake
+from holdfast.session.actions import Append, CallModel, Pause, Promoted
+from holdfast.session.bounds import Bounds
+from holdfast.session.inputs import MODEL, Inputs
+from holdfast.session.state import State, Turn
+
+EMPTY_LINE: Final = (
+    "You ended without a visible answer. Sum up for the user, in a line or two, what was done and found."
+)
+LAST_ROUND_LINE: Final = "This is the last round of this turn: sum up what was done, without calling tools."
+CLOSING_LINE: Final = "(The model ended this turn without an answer.)"
+
+
+def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallModel | Pause:
+    """Make the step's model call, make it again after a failure or a crash, or give up."""
+    if MODEL in inputs.running:
+        return Pause()
+    failure = current.failure
+    if failure and _gives_up(current, inputs.bounds):
+        error = session.SessionError(
+            error_type=failure.code,
+            message=failure.message,
+            retryable=failure.retryable,
+            status_code=failure.status_code,
+        )
+        return endings.end_early(state, inputs, current, "error", last=[error])
+    if inputs.shown:
+        failed = failure is not None and failure.message_id == current.message_id
+        cause: SealCause = "provider error" if failed else "crash"
+        events = endings.sealed(current.message_id, inputs.shown, inputs.id_of(MessageId), cause)
+        return Append(events=events, drops_segments=True)
+    if failure is None:
+        return CallModel(current.message_id, attempt=1)
+    return CallModel(current.message_id, failure.attempt + 1, _delay_before_retry(current, inputs.bounds))
+
+
+def _gives_up(current: Turn, bounds: Bounds) -> bool:
+    failure = current.failure
+    if failure is None:
+        return False
+    too_long = (failure.retry_after_ms or 0) > bounds.max_retry_after_seconds * 1000
+    return not failure.retryable or too_long or current.failures_since_answer >= bounds.max_model_attempts
+
+
+def _delay_before_retry(current: Turn, bounds: Bounds) -> float:
+    """Exponential backoff, but never less than the provider asked for."""
+    backoff = bounds.backoff_seconds * 2.0 ** (current.failures_since_answer - 1)
+    retry_after = (current.failure.retry_after_ms or 0) / 1000 if current.failure else 0
+    return max(min(backoff, bounds.max_backoff_seconds), retry_after)
+
+
+def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list[Body]:
+    """The events that follow an answer without tool calls: the end of the turn, or another step."""
+    ended = turn.StepEnded(turn_id=current.turn_id, step=current.step)
+    if not text.strip():
+        if "empty answer" in current.notes or current.last_step or not state.policy.requests_visible_answer:
+            return [ended, *_closing_line(inputs, current), endings.turn_ended(inputs, current, "completed")]
+        return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *step(inputs, current)]
+    if intake.steering_promotions(inputs):
+        return [ended, *next_step(inputs, current)]
+    return [ended, endings.turn_ended(inputs, current, "completed")]
+
+
+def after_answer_promotions(events: list[Body], inputs: Inputs) -> list[Promoted]:
+    """The promotions that belong to the events of `after_answer`."""
+    return next_step_promotions(inputs) if any(isinstance(body, message.UserMessage) for body in events) else []
+
+
+def next_step(inputs: Inputs, current: Turn) -> list[Body]:
+    """Task news and steering messages, then the start of the next model call."""
+    return [*intake.news(inputs), *intake.steering(inputs, current.turn_id), *step(inputs, current)]
+
+
+def next_step_promotions(inputs: Inputs) -> list[Promoted]:
+    """The promotions that belong to `next_step`."""
+    return [*intake.news_promotions(inputs), *intake.steering_promotions(inputs)]
+
+
+def step(inputs: Inputs, current: Turn) -> list[Body]:
+    """The start of the next model call. The last one that a turn may have is told so, and gets no tools."""
+    number = current.step + 1
+    last = number > inputs.bounds.max_rounds
+    started = turn.StepStarted(turn_id=current.turn_id, step=number, message_id=inputs.id_of(MessageId), last=last)
+    if last and "last round" not in current.notes:
+        return [message.Noted(text=LAST_ROUND_LINE, reason="last round"), started]
+    return [started]
+
+
+def _closing_line(inputs: Inputs, current: Turn) -> list[Body]:
+    """A last line by the runtime, because every turn ends visibly."""
+    message_id = inputs.id_of(MessageId)
+    number = current.step + 1
+    return [
+        turn.StepStarted(turn_id=current.turn_id, step=number, message_id=message_id),
+        message.AssistantMessage(
+            message_id=message_id, blocks=(message.TextBlock(text=CLOSING_LINE),), model="holdfast"
+        ),
+        turn.StepEnded(turn_id=current.turn_id, step=number),
+    ]

@@ -1,0 +1,82 @@
+"""How a turn starts: by a message, or by task news alone."""
+
+from typing import Final
+
+from holdfast.events import session, turn
+from holdfast.events.ids import MessageId, TurnId
+from holdfast.events.inbox import TaskNews
+from holdfast.events.message import Delivery
+from holdfast.session import intake
+from holdfast.session.actions import Append, Promoted, Release
+from holdfast.session.fold import NO_WORKER
+from holdfast.session.inputs import Inputs
+from holdfast.session.state import State
+
+TITLE_CHARACTERS: Final = 60
+
+NO_WORKER_LINE: Final = (
+    "This message waits: no process is running that has this session's tools and can use its model. Start one, or "
+    "choose another model."
+)
+
+
+def start_turn(state: State, inputs: Inputs) -> Append | Release:
+    """Start a turn with the first waiting message. Later messages that would steer it, and task news, join it."""
+    waiting = intake.waiting_messages(inputs)
+    if not waiting:
+        return wake(state, inputs)
+    _, opening = waiting[0]
+    joining = [waiting[0], *((item, sent) for item, sent in waiting[1:] if sent.delivery == "steer")]
+    turn_id = inputs.id_of(TurnId)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in joining))
+    begun = Append(events=[started, *intake.news(inputs)], promotes=intake.news_promotions(inputs), supposes_head=True)
+    if opening.rewinds_to is not None:
+        begun.events.insert(0, session.Truncated(kept=min(opening.rewinds_to, state.head)))
+    for item, sent in joining:
+        delivery: Delivery = "queued" if item.while_running else "idle"
+        begun.events.append(intake.user_message(sent, turn_id, delivery))
+        begun.promotes.append(Promoted(item.sequence, delivery))
+    if not state.title:
+        title = title_from(opening.text) if state.policy.shortens_title else opening.text
+        begun.events.append(session.TitleChanged(title=title[: inputs.bounds.max_name_characters]))
+    begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId)))
+    return begun
+
+
+def wake(state: State, inputs: Inputs) -> Append | Release:
+    """Start one turn for all task news in the inbox. After many such turns in a row the news waits for a person:
+    a model and its tasks must not keep each other busy for ever."""
+    notices = [item.item.notice for item in inputs.inbox if isinstance(item.item, TaskNews)]
+    audible = [notice for notice in notices if not notice.silent]
+    if not notices or (audible and state.woken_turns >= inputs.bounds.max_woken_turns):
+        return Release()
+    if not audible:
+        return Append(events=intake.news(inputs), promotes=intake.news_promotions(inputs), supposes_head=True)
+    turn_id = inputs.id_of(TurnId)
+    tasks = [state.tasks.get(notice.task_id) for notice in audible]
+    unattended = all(known is not None and known.unattended for known in tasks)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, woken=True)
+    step = turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId))
+    return Append(
+        events=[started, *intake.news(inputs), step], promotes=intake.news_promotions(inputs), supposes_head=True
+    )
+
+
+def leave_to_another(state: State, inputs: Inputs) -> Append | Release:
+    """This process may not run the session, and no other came for a minute. Say so once in the log, then release."""
+    if state.turn and not state.turn.no_worker_noted:
+        return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
+    has_message = bool(intake.waiting_messages(inputs))
+    if state.turn is None and has_message and not state.no_worker_noted:
+        return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
+    if state.turn is None and not has_message and isinstance(wake(state, inputs), Release):
+        return Release()  # Nothing waits for another process either: left runnable, it would count as a turn in line.
+    return Release(for_another=True)
+
+
+def title_from(text: str) -> str:
+    """The first words of a message, as a title."""
+    words = " ".join(text.split())
+    if len(words) <= TITLE_CHARACTERS:
+        return words
+    return words[:TITLE_CHARACTERS].rsplit(" ", 1)[0] + "…"
