@@ -84,7 +84,7 @@ bench: $(TEST_READY) ## Measure against the bars that the README states
 docs: $(RUN_READY) ## Write the generated pages again
 	@$(PLAIN) $(BIN)/python -m holdfast.config > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
-	@$(PLAIN) $(BIN)/python -m holdfast.session.drawing > docs/state-machine.md.new
+	@$(PLAIN) $(BIN)/python -m holdfast.session.diagram > docs/state-machine.md.new
 	@mv docs/state-machine.md.new docs/state-machine.md
 	@$(PLAIN) $(BIN)/python docs/picture.py
 

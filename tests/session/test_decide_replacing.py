@@ -5,7 +5,7 @@ import msgspec
 from holdfast.events import message, session
 from holdfast.events.ids import Position
 from holdfast.events.inbox import Message
-from holdfast.session.state import Person, Reply
+from holdfast.session.state import ModelReply, Person
 from tests.session.logs import (
     STARTED,
     after,
@@ -46,7 +46,7 @@ def test_it_keeps_what_was_said_before() -> None:
     state = state_of(STARTED, *DONE, *begun("And then"), said(text("Then.")), step_ended(1), turn_ended())
     kept = state.head - len([*begun(), said(), step_ended(1), turn_ended()])
     state = after(state, appended(state, deciding(inbox=put(instead("Instead", kept)))))
-    assert [type(item) for item in state.history] == [Person, Reply, Person]
+    assert [type(item) for item in state.history] == [Person, ModelReply, Person]
 
 
 def test_it_never_joins_the_turn_that_it_takes_back() -> None:

@@ -12,7 +12,7 @@ from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCal
 from holdfast.events.tool import ToolCompleted
 from holdfast.session.fold import INTERRUPTED, apply, dump, fold, restore
 from holdfast.session.history import RULES, context
-from holdfast.session.state import Phase, Reply, State
+from holdfast.session.state import ModelReply, Phase, State
 from tests.events.bodies import any_body, built
 from tests.session.logs import (
     STARTED,
@@ -189,7 +189,7 @@ def test_approving_for_the_session_grants_the_rule_once() -> None:
     state = state_of(*begun(), *bodies)
     assert state.allow == ["write"]
     reply = state.reply()
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelReply)
     assert [found.approved_for for found in reply.calls] == ["write a", "write a"]
 
 

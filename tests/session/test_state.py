@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.events.body import Body
 from holdfast.events.event import PROGRESS, RECORDS, Event
 from holdfast.events.ids import EventId, Position
-from holdfast.session import drawing
+from holdfast.session import diagram
 from holdfast.session.fold import apply
 from holdfast.session.state import TRANSITIONS, IllegalTransition, Phase, State, next_phase
 from tests.events.bodies import any_body, built
@@ -146,8 +146,8 @@ def test_only_a_turns_start_leaves_idle_and_only_its_end_comes_back(bodies: list
         phase = after
 
 
-def test_the_drawing_shows_every_transition() -> None:
-    drawn = drawing.mermaid()
+def test_the_diagram_shows_every_transition() -> None:
+    drawn = diagram.mermaid()
     moves = {(phase, target) for (phase, _), target in TRANSITIONS.items() if phase is not target}
     assert drawn.count("-->") == len(moves) + 1
     for (phase, kind), target in TRANSITIONS.items():
@@ -158,6 +158,6 @@ def test_the_drawing_shows_every_transition() -> None:
 
 def test_the_page_is_the_one_that_the_code_prints() -> None:
     written = Path(__file__).parents[2] / "docs" / "state-machine.md"
-    assert written.read_text(encoding="utf-8") == drawing.page(), (
-        "run `python -m holdfast.session.drawing > docs/state-machine.md`"
+    assert written.read_text(encoding="utf-8") == diagram.page(), (
+        "run `python -m holdfast.session.diagram > docs/state-machine.md`"
     )

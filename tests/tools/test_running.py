@@ -14,7 +14,7 @@ from holdfast.events.ids import MessageId, ToolCallId, TurnId
 from holdfast.live.live import Progress
 from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
-from holdfast.session.state import Call
+from holdfast.session.state import ToolCall
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
@@ -37,7 +37,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Recording]:
         yield found
 
 
-async def call_of(session: Recording, name: str, arguments: str = "{}") -> Call:
+async def call_of(session: Recording, name: str, arguments: str = "{}") -> ToolCall:
     """The model asked for this."""
     block = message.ToolCallBlock(tool_call_id=ToolCallId("c1"), name=name, arguments=arguments)
     said = message.AssistantMessage(message_id=MessageId("m"), blocks=(block,))

@@ -22,7 +22,7 @@ from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.server.operations import Operations
 from holdfast.session.interventions import declined_by_all
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
-from holdfast.session.state import Call, OpenRequest, State
+from holdfast.session.state import OpenRequest, State, ToolCall
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import Attachment, Store, declined_by_each
@@ -271,7 +271,7 @@ class Presence:
             except Exception:
                 log.exception("could not look whether all clients are noted")
 
-    async def deliverable(self, key: Key, tools: Sequence[ClientTool]) -> tuple[tuple[OpenRequest, Call], ...]:
+    async def deliverable(self, key: Key, tools: Sequence[ClientTool]) -> tuple[tuple[OpenRequest, ToolCall], ...]:
         """The pending calls of these tools, and questions, that may be given to a client once more: those that nobody
         has answered yet."""
         again = {found.name for found in tools if not found.delivered_once}

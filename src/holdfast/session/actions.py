@@ -5,7 +5,7 @@ import msgspec
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, RequestId, ToolCallId
 from holdfast.events.request import RequestKind
-from holdfast.session.state import Call
+from holdfast.session.state import ToolCall
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class CallModel(msgspec.Struct, frozen=True):
 class RunTools(msgspec.Struct, frozen=True):
     """Start these tool calls."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[ToolCall, ...]
 
 
 class GoToBackground(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Every bound of a session, each with its reason. Nothing in Holdfast grows without one of these."""
+"""Every bound of a session, with its reason."""
 
 import msgspec
 
@@ -13,13 +13,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_id_characters: int = 64
     """Ids come from clients and are stored with every row."""
     max_name_characters: int = 200
-    """Titles, names of models and of whoever answered: one line for people."""
+    """Titles, model names and the names of people who answered: one line each."""
     max_instructions_characters: int = 200_000
     """A system message, or what is added to a message for the model: both are sent with every call."""
     max_metadata_characters: int = 16_000
-    """What a program notes about a session, names and values together; it is no store of its own."""
+    """A session's metadata, names and values together; it is no database."""
     max_metadata_entries: int = 64
-    """How many of them there are."""
+    """The most entries of a session's metadata."""
     max_attachment_bytes: int = 10_000_000
     """The pictures of one message together; they are sent with every later call."""
     max_waiting_messages: int = 10
@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     cancelled_tool_seconds: float = 5.0
     """How long a session is kept for a cancelled tool that still runs, so that no other process runs it meanwhile."""
     max_tool_characters: int = 80_000
-    """What the model is sent of one tool result; the log keeps the whole of it."""
+    """The part of a tool result that the model is sent; the log keeps the whole result."""
     max_tool_result_bytes: int = MAX_RESULT_BYTES
     """A larger result is an error: it would make the log itself slow to read."""
     max_answer_characters: int = 2_000_000
@@ -51,10 +51,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_claims_without_progress: int = 5
     """A session that keeps killing its holder is poison: its turn ends with an error."""
     max_woken_turns: int = 20
-    """Turns in a row that nobody asked for, started by what became of tasks; then the news waits for a person."""
+    """Turns in a row that task news may start; further news waits for a user message."""
     max_running_tasks: int = 20
     """Commands of one session that run at once, in the background and in front."""
     linger_seconds: float = 2.0
-    """How long a holder stays after it has nothing to do but wait, so that quick answers need no new claim."""
+    """How long a holder keeps a waiting session, so that quick answers need no new claim."""
     snapshot_every_events: int = 200
-    """A fold starts from the last snapshot; fewer events than this are cheap to fold. Large ones come more rarely."""
+    """Events between two snapshots. Fewer are cheap to fold. Large states are snapshotted more rarely."""

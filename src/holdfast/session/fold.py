@@ -1,7 +1,7 @@
-"""Events to state. Folding a prefix and then the rest gives what folding the whole gives.
+"""Folds events into state. Folding a prefix and then the rest gives the same state as folding all at once.
 
-Every log can be folded: an event that makes no sense where it stands changes what it can and nothing else. The time
-that a legal log takes grows with the number of its events and no faster: logs come from other people, too.
+Every log can be folded: an event that makes no sense at its position changes what it can and nothing else. Folding
+takes linear time for every log, because imported logs may be hostile.
 """
 
 from collections.abc import Iterable
@@ -17,33 +17,33 @@ from holdfast.events.ids import Position, RequestId, ToolCallId
 from holdfast.session.notices import notice_text
 from holdfast.session.policy import policy_of
 from holdfast.session.state import (
-    Call,
-    Failure,
+    CallFailure,
     HistoryItem,
     IllegalTransition,
+    ModelReply,
     Note,
     OpenRequest,
     Person,
-    Reply,
     RunningTask,
     State,
+    ToolCall,
     Turn,
     next_phase,
     same_call_key,
 )
 
 NO_WORKER = "no_eligible_worker"
-"""The kind of note that tells readers that nobody can run their session."""
+"""The type of the note that tells readers that no process can run their session."""
 
 FOLD_VERSION = 8
-"""Raised when a state means something else than before: older snapshots are then left aside."""
+"""Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
 
 
 def fold(events: Iterable[Event], onto: State | None = None) -> State:
-    """The state after these events; `onto` is changed in place."""
+    """The state after these events. `onto` is the state to start from; it is changed in place."""
     state = State() if onto is None else onto
     for event in events:
         _apply(state, event)
@@ -53,13 +53,13 @@ def fold(events: Iterable[Event], onto: State | None = None) -> State:
 
 
 def apply(state: State, event: Event) -> None:
-    """Take one event in. Those at or before the head are known already and change nothing."""
+    """Fold one event. An event at or before the head changes nothing."""
     fold((event,), state)
 
 
 def fold_turn(events: Iterable[Event], onto: State) -> None:
-    """Fold without the history, of which only the last reply is kept, and which of its calls have ended: all that the
-    end of a turn is made from, however large the events are."""
+    """Fold with bounded memory: of the history only the last reply is kept, with which of its calls have a result.
+    That is enough to end a turn, however large its events are."""
     for event in events:
         _apply(onto, event)
         _drop_history(onto, event)
@@ -68,7 +68,7 @@ def fold_turn(events: Iterable[Event], onto: State) -> None:
 def _drop_history(state: State, event: Event) -> None:
     if state.cuts:
         state.cut_history()
-    if len(state.history) > 1 or (state.history and not isinstance(state.history[0], Reply)):
+    if len(state.history) > 1 or (state.history and not isinstance(state.history[0], ModelReply)):
         last = state.last_reply()
         state.history = [] if last is None else [last]
     if state.turn is not None:
@@ -91,48 +91,48 @@ def _apply(state: State, event: Event) -> None:
 
 
 def dump(state: State) -> bytes:
-    """A state as a snapshot keeps it: without the images, which are the bulk of it and stand in the log already."""
+    """Encode a state for a snapshot, without its images: they are large, and the log has them."""
     if not _pictured(state):
         return _encoder.encode(state)
     return _encoder.encode(replace(state, history=[_without_images(item) for item in state.history]))
 
 
 def restore(data: bytes) -> State:
-    """The state of a snapshot. Its images are still in the log: see `images_left`."""
+    """Decode a snapshot. Its images are still missing: see `images_left`."""
     return _decoder.decode(data)
 
 
 def restored(data: bytes | None) -> State | None:
-    """The state to fold onto: of this snapshot, or an empty one without it. None: the snapshot can't be read, and the
-    log has to be folded from its beginning."""
+    """The state to fold onto: the snapshot's, or an empty state if there is no snapshot. None if the snapshot can't be
+    decoded: the log is then folded from its beginning."""
     try:
         return State() if data is None else restore(data)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
 
-def images_left(state: State) -> dict[Position, Person | Call]:
-    """What lacks its images in a state that began as a snapshot, by the position of the event that has them."""
-    return {each.images_at: each for each in _pictured(state) if each.images_at is not None and not each.images}
+def images_left(state: State) -> dict[Position, Person | ToolCall]:
+    """Messages and calls of a restored state that lack their images, by the position of the event that holds them."""
+    return {item.images_at: item for item in _pictured(state) if item.images_at is not None and not item.images}
 
 
-def put_images_back(pictured: Person | Call, event: Event) -> None:
+def put_images_back(pictured: Person | ToolCall, event: Event) -> None:
     if isinstance(event.body, (message.UserMessage, tool.ToolCompleted)):
         pictured.images = event.body.images
 
 
-def _pictured(state: State) -> list[Person | Call]:
+def _pictured(state: State) -> list[Person | ToolCall]:
     people = [item for item in state.history if isinstance(item, Person) and item.images_at is not None]
-    calls = [call for item in state.history if isinstance(item, Reply) for call in item.calls]
+    calls = [call for item in state.history if isinstance(item, ModelReply) for call in item.calls]
     return [*people, *(call for call in calls if call.images_at is not None)]
 
 
 def _without_images(item: HistoryItem) -> HistoryItem:
-    """A copy: the item itself may be on its way to a model."""
+    """A copy without images. The item itself stays intact: a model call may be using it."""
     match item:
         case Person():
             return replace(item, images=())
-        case Reply():
+        case ModelReply():
             return replace(item, calls=[replace(call, images=()) for call in item.calls])
         case Note():
             return item
@@ -214,7 +214,7 @@ def _joined(current: Turn, body: message.UserMessage) -> None:
 
 def _settings_changed(state: State, body: session.SettingsChanged) -> None:
     if body.working_directory is not UNSET:
-        state.directory_identity = None  # Of another folder.
+        state.directory_identity = None  # It belongs to the previous directory.
     for name in body.__struct_fields__:
         value = getattr(body, name)
         if value is not UNSET:
@@ -222,7 +222,7 @@ def _settings_changed(state: State, body: session.SettingsChanged) -> None:
 
 
 def _rewound(state: State, kept: Position) -> None:
-    """Note a rewind, for `cut_history`. One that went further back than this leaves nothing that this would take."""
+    """Record a rewind for `cut_history`. It makes earlier rewinds to the same or a later position obsolete."""
     while state.cuts and state.cuts[-1][1] >= kept:
         state.cuts.pop()
     if not state.cuts or state.cuts[-1][0] < len(state.history):
@@ -258,7 +258,7 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
             current.message_id = body.next_message_id
         case message.CallFailed():
             current.failures_since_answer += 1
-            current.failure = Failure(
+            current.failure = CallFailure(
                 body.message_id,
                 body.attempt,
                 body.error_code,
@@ -292,12 +292,12 @@ def _take_request(state: State, body: Body) -> None:
         case request.UserInputRequested():
             _opened(state, OpenRequest(body.request_id, "question", body.tool_call_id))
         case request.PermissionCompleted():
-            found = _closed(state, body.request_id)
-            if found and body.decision == "approved-for-session":
-                state.allow.extend(rule for rule in body.rules or (found.rule,) if rule not in state.allow)
+            closed = _closed(state, body.request_id)
+            if closed and body.decision == "approved-for-session":
+                state.allow.extend(rule for rule in body.rules or (closed.rule,) if rule not in state.allow)
             approved = body.decision in ("approved", "approved-for-session")
-            if found and approved and (call := _call(state, found.tool_call_id)):
-                call.approved_for = found.asked_for
+            if closed and approved and (call := _call(state, closed.tool_call_id)):
+                call.approved_for = closed.asked_for
         case request.ExternalToolCompleted() | request.UserInputCompleted():
             _closed(state, body.request_id)
         case _:
@@ -307,8 +307,8 @@ def _take_request(state: State, body: Body) -> None:
 def _answered(state: State, body: message.AssistantMessage, position: Position) -> None:
     text = "".join(block.text for block in body.blocks if isinstance(block, message.TextBlock))
     blocks = [block for block in body.blocks if isinstance(block, message.ToolCallBlock)]
-    calls = [Call(block.tool_call_id, block.name, block.arguments) for block in blocks]
-    state.history.append(Reply(position, body.message_id, text, calls, body.interrupted))
+    calls = [ToolCall(block.tool_call_id, block.name, block.arguments) for block in blocks]
+    state.history.append(ModelReply(position, body.message_id, text, calls, body.interrupted))
     state.calls_open = state.calls_open or bool(calls)
     if state.turn and not body.interrupted:
         state.turn.failure = None
@@ -325,13 +325,13 @@ def _opened(state: State, opened: OpenRequest) -> None:
 
 
 def _closed(state: State, request_id: RequestId) -> OpenRequest | None:
-    found = state.requests.pop(request_id, None)
-    if found and (call := _call(state, found.tool_call_id)):
+    closed = state.requests.pop(request_id, None)
+    if closed and (call := _call(state, closed.tool_call_id)):
         call.request_id = None
-    return found
+    return closed
 
 
-def _call(state: State, tool_call_id: ToolCallId) -> Call | None:
+def _call(state: State, tool_call_id: ToolCallId) -> ToolCall | None:
     reply = state.reply()
     return reply.call(tool_call_id) if reply else None
 
@@ -340,7 +340,7 @@ INTERRUPTED = "The execution of this tool, or a previous tool was interrupted."
 
 
 def _close_calls(state: State) -> None:
-    """A call that its step left open never gets a result: the model was, or will be, told so."""
+    """Give calls without a result one that says they were interrupted: their step has ended."""
     if state.calls_open:
         state.calls_open = False
         reply = state.last_reply()

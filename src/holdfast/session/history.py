@@ -1,10 +1,10 @@
-"""State to what the model is sent. Built from the fold, never from whatever rows happen to exist.
+"""Builds the messages of a model call from the folded state.
 
-Two properties hold for every log: each tool call is followed by exactly one result, in the order of the calls; and
-what is sent at one step is the beginning of what is sent at the next, but for the list of running tasks, which stands
-at the end of the system text and changes only when one starts or ends.
+Two properties hold for every log. Each tool call is followed by exactly one result, in the order of the calls. The
+messages of one step are the beginning of the messages of the next, except for the list of running tasks at the end of
+the system text, which changes only when a task starts or ends.
 
-All text that is not the runtime's own is marked here, by `events/quote.py`: the log and the readers have it as it is.
+Text that is not the runtime's own is quoted here (`events/quote.py`). The log and its readers have it unquoted.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ from holdfast.events import quote
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, ToolUse, UserText
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.notices import running_tasks
-from holdfast.session.state import Call, HistoryItem, Note, Person, Reply, State
+from holdfast.session.state import HistoryItem, ModelReply, Note, Person, State, ToolCall
 
 EACH = 500
-"""Characters that take as long to tell as it takes to tell that something was said."""
+"""The cost of one message in characters: an empty one takes as long to build as this many characters."""
 
 RULES = (
     "When a message from the user arrives while you work, acknowledge it at once in one short visible line, then act "
@@ -26,35 +26,38 @@ RULES = (
 
 def context(state: State, instructions: str = "") -> tuple[ContextMessage, ...]:
     """The messages of the next model call. `instructions` is the product's own system text."""
-    return (first(state, instructions), *told(state.history, state.seed))
+    return (system_message(state, instructions), *conversation(state.history, state.seed))
 
 
-def first(state: State, instructions: str = "") -> SystemText:
+def system_message(state: State, instructions: str = "") -> SystemText:
+    """The first message of every model call."""
     return SystemText(system_text(state, instructions, quote.rules(state.seed)))
 
 
-def told(history: Iterable[HistoryItem], seed: str) -> tuple[ContextMessage, ...]:
-    return tuple(message for item in history for message in _told(item, seed))
+def conversation(history: Iterable[HistoryItem], seed: str) -> tuple[ContextMessage, ...]:
+    """All messages after the system message."""
+    return tuple(message for item in history for message in _messages(item, seed))
 
 
 def size_of(history: Iterable[HistoryItem]) -> int:
-    """About how many characters there are to tell."""
+    """About how many characters the conversation has."""
     return sum(_size(item) for item in history)
 
 
 def system_text(state: State, instructions: str = "", quoting: str = "") -> str:
-    """The first message of every call: the product's instructions, what the session's own client said, what the model
-    has to know of quotes, which readers are not shown, and which tasks run."""
-    own = () if _is_replaced(state) else (quoting,)
-    parts = (*_system(state, instructions), *own, quote.said(running_tasks(state.tasks.items()), state.seed))
+    """The system text: the product's instructions, the client's system message, the rules of quoting (which readers are
+    not shown), and the running tasks."""
+    quoting_rules = () if _is_replaced(state) else (quoting,)
+    tasks = quote.said(running_tasks(state.tasks.items()), state.seed)
+    parts = (*_instructions(state, instructions), *quoting_rules, tasks)
     return "\n\n".join(part for part in parts if part)
 
 
-def _system(state: State, instructions: str) -> tuple[str, ...]:
-    said = state.system_message or ""
+def _instructions(state: State, instructions: str) -> tuple[str, ...]:
+    from_client = state.system_message or ""
     if state.policy.system_message_replaces_instructions:
-        return said or instructions, RULES
-    return (said,) if _is_replaced(state) else (instructions, said)
+        return from_client or instructions, RULES
+    return (from_client,) if _is_replaced(state) else (instructions, from_client)
 
 
 def _is_replaced(state: State) -> bool:
@@ -69,24 +72,24 @@ def _size(item: HistoryItem) -> int:
             return EACH + len(added) + len(text)
         case Note(text=text):
             return EACH + len(text)
-        case Reply(text=text, calls=calls):
+        case ModelReply(text=text, calls=calls):
             return EACH + len(text) + sum(EACH + len(call.arguments) + len(call.result or "") for call in calls)
 
 
-def _told(item: HistoryItem, seed: str) -> list[ContextMessage]:
+def _messages(item: HistoryItem, seed: str) -> list[ContextMessage]:
     match item:
         case Person(added=added, text=text, images=images):
             parts = (quote.quoted(added, "client", seed), quote.said(text, seed))
             return [UserText("\n\n".join(parts) if added else parts[1], images)]
         case Note(text=text):
             return [UserText(quote.noted(text, seed))]
-        case Reply(interrupted=True):
+        case ModelReply(interrupted=True):
             return [AssistantTurn(item.text)] if item.text else []
-        case Reply():
+        case ModelReply():
             return _answer_with_results(item, seed)
 
 
-def _answer_with_results(reply: Reply, seed: str) -> list[ContextMessage]:
+def _answer_with_results(reply: ModelReply, seed: str) -> list[ContextMessage]:
     if not reply.text and not reply.calls:
         return []
     uses = tuple(ToolUse(call.tool_call_id, call.name, call.arguments) for call in reply.calls)
@@ -94,5 +97,5 @@ def _answer_with_results(reply: Reply, seed: str) -> list[ContextMessage]:
     return [AssistantTurn(reply.text, uses), *results]
 
 
-def _result(call: Call, seed: str) -> str:
+def _result(call: ToolCall, seed: str) -> str:
     return INTERRUPTED if call.result is None else quote.quoted(call.result, call.origin, seed)

@@ -1,7 +1,7 @@
-"""What the model is told of tasks: a notice when something becomes of one, and the list of those that run.
+"""Texts about tasks for the model: a notice when a task ends or stalls, and the list of running tasks.
 
-Everything that a command printed or somebody typed is escaped: it can't end a tag, nor begin one. For the model, output
-is quoted besides, like any text from outside: a note is the runtime's own, and what a command printed is not.
+Commands, descriptions and output are escaped, so that they can't close or open a tag. Output is also quoted for the
+model, like all text from outside.
 """
 
 from collections.abc import Iterable
@@ -30,8 +30,8 @@ _BEGINNINGS: dict[NoticeKind, str] = {
 
 
 def notice_text(notice: TaskNotice, seed: str | None = None) -> str:
-    """A notice as clients are shown it; with the seed of its session, as the model reads it."""
-    known: list[tuple[str, str]] = [
+    """A notice as clients see it; given the seed of its session, as the model reads it."""
+    fields: list[tuple[str, str]] = [
         ("task-id", notice.task_id),
         ("status", notice.kind),
         ("command", notice.command),
@@ -43,7 +43,7 @@ def notice_text(notice: TaskNotice, seed: str | None = None) -> str:
         ("output-tail", notice.output_tail),
         ("suggestion", SUGGESTION if notice.kind == "stalled" else ""),
     ]
-    lines = [f"  <{name}>{_marked(name, escape(value), seed)}</{name}>" for name, value in known if value]
+    lines = [f"  <{name}>{_marked(name, escape(value), seed)}</{name}>" for name, value in fields if value]
     return "\n".join((_BEGINNINGS[notice.kind], "<task-notification>", *lines, "</task-notification>"))
 
 
@@ -54,7 +54,8 @@ def _marked(name: str, text: str, seed: str | None) -> str:
 
 
 def running_tasks(tasks: Iterable[tuple[TaskId, RunningTask]]) -> str:
-    """The end of the system prompt while tasks run. It has no clock in it, so that it changes only when they do."""
+    """The end of the system text while tasks run. It shows no current time, so that it changes only when a task starts
+    or ends: the prefix that providers cache stays the same."""
     lines = [
         f"- [{task_id}] {_one_line(task.description or task.command)} "
         f"(started {_utc(task.started_at)}, output: {task.output_file})"

@@ -1,6 +1,6 @@
-"""A request and the rules that apply to it: allow, ask or deny.
+"""Judges a permission request by the rules that apply: allow, ask or deny.
 
-By default reading inside the working directory is allowed, writing and executing ask, and whatever lies outside is
+By default, reading inside the working directory is allowed, writing and executing ask, and everything outside is
 denied. A rule grants more: a kind (`read`, `write`, `shell`) or a tool's name, alone or with a pattern for its
 subject in parentheses, such as `write(docs/*)` or `shell(git *)`; `*` grants everything.
 
@@ -19,18 +19,19 @@ from holdfast.shell_grammar import NotCertain, Script, parse
 Verdict = Literal["allow", "ask", "deny"]
 
 ANSWERS_PERMISSIONS: Final = "permission"
-"""The capability of a client that has somebody, or something, to decide permissions."""
+"""The capability of a client that can decide permissions."""
 
 NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
 """The decision on a permission that no client could decide."""
 
 EVERY_CALL: Final = "*"
-"""The rule that allows whatever is asked."""
+"""The rule that allows every request."""
 
 _RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 
 MAX_CHAINED: Final = 50
-"""Commands in one that patterns are matched with; a longer chain is asked about. Everything else waits meanwhile."""
+"""The most simple commands in one chain that are matched with patterns; a longer chain asks. Matching blocks the event
+loop."""
 
 _EXACT = re.compile(r"(?:[^*?\[]|\[[*?\[]\])+", re.DOTALL)
 _ESCAPED_WILDCARD = re.compile(r"\[([*?\[])\]")
@@ -54,7 +55,7 @@ class BadRule(ValueError):
 
 
 def check_rule(rule: str) -> str:
-    """The rule itself; raises `BadRule` if it is none."""
+    """The rule itself; raises `BadRule` if it is malformed."""
     if not _RULE.fullmatch(rule):
         raise BadRule(rule)
     return rule
@@ -63,8 +64,8 @@ def check_rule(rule: str) -> str:
 def judge(
     ask: PermissionAsk, *, tool_name: str, allow: list[str], unattended: bool, asks_always: bool = False
 ) -> Verdict:
-    """What becomes of a call. With nobody there to be asked, what would ask is denied. `asks_always`: whoever is
-    there is asked of everything, also to read, and about what lies outside."""
+    """The verdict on a call. In an unattended turn a call that would ask is denied. With `asks_always` every call asks
+    that no rule allows, including reads and paths outside the working directory."""
     if any(_grants(rule, ask, tool_name) for rule in allow) or _patterns_grant(allow, ask, tool_name):
         return "allow"
     if asks_always and not unattended:
@@ -92,12 +93,12 @@ def session_rule(ask: PermissionAsk, tool_name: str) -> str:
 
 
 def custom_tool_rule(tool_name: str) -> str:
-    """For a tool that asks as itself. A built-in tool of the same name asks for what it does, and is not covered."""
+    """The rule for a custom tool. It does not cover a built-in tool of the same name, which asks by kind."""
     return f"custom-tool({escape(tool_name)})"
 
 
 def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
-    """Whether one rule covers the whole of it."""
+    """Whether one rule covers the whole request."""
     parsed = _RULE.fullmatch(rule)
     if parsed is None:
         return False
@@ -117,7 +118,7 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
 
 
 def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> bool:
-    """Whether patterns cover each simple command of it. A redirection is no part of a command that a pattern names."""
+    """Whether patterns cover every simple command of the request. No pattern covers a redirection."""
     patterns = _shell_patterns(allow, tool_name) if ask.kind == "shell" else []
     if not patterns:
         return False
@@ -128,7 +129,8 @@ def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> boo
         return False
     if len(script.commands) > MAX_CHAINED or any(command.redirections for command in script.commands):
         return False
-    patterns = [found for pattern in patterns if (found := _within(pattern, placed and placed["directory"]))]
+    directory = placed and placed["directory"]
+    patterns = [applicable for pattern in patterns if (applicable := _within(pattern, directory))]
     exact = {text for pattern in patterns if (text := _exact(pattern)) is not None}
     wild = [pattern for pattern in patterns if _exact(pattern) is None]
     single = [pattern for pattern in wild if not _OPERATOR.search(pattern)]
@@ -138,12 +140,12 @@ def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> boo
 
 
 def _shell_patterns(allow: list[str], tool_name: str) -> list[str]:
-    found = (parsed for rule in allow if (parsed := _RULE.fullmatch(rule)))
-    return [rule["pattern"] for rule in found if rule["pattern"] and rule["name"] in ("*", "shell", tool_name)]
+    rules = (parsed for rule in allow if (parsed := _RULE.fullmatch(rule)))
+    return [rule["pattern"] for rule in rules if rule["pattern"] and rule["name"] in ("*", "shell", tool_name)]
 
 
 def _within(pattern: str, directory: str | None) -> str | None:
-    """What a pattern says of commands in a directory; one that names no directory is for all of them."""
+    """The part of a pattern that applies to commands in a directory; None if the pattern names another directory."""
     placed = _IN_DIRECTORY.fullmatch(pattern)
     if placed is None:
         return pattern
@@ -153,12 +155,12 @@ def _within(pattern: str, directory: str | None) -> str | None:
 def _is_covered(command: str, patterns: list[str], exact: set[str]) -> bool:
     if any(fnmatchcase(command, pattern) for pattern in patterns):
         return True
-    # A rule for just this text, beside one for the same with any arguments: then it may stand among other commands.
+    # An exact rule for this text counts inside a chain only beside a pattern for the same command with arguments.
     return command in exact and any(fnmatchcase(f"{command} ", pattern) for pattern in patterns)
 
 
 def _covers_chain(pattern: str, script: Script) -> bool:
-    """A pattern may say itself how commands are joined: `make | tee *`."""
+    """Whether a pattern that itself joins commands, such as `make | tee *`, covers the whole chain."""
     parts = _OPERATOR.split(pattern)
     operators = tuple(";" if operator == "\n" else operator for operator in parts[1::2])
     return (

@@ -1,13 +1,12 @@
-"""What a session is at one position of its log, and which events may come next.
+"""The state of a session at one position of its log, and the table of events that may follow.
 
-A session is idle, or in a turn. A turn goes from step to step: between two steps it takes in what people sent
-meanwhile and starts a model call; the call's answer is recorded as one message; the tools that it asks for run, all
-at once, until each has a result; then the step ends. A turn that has nothing left to do but be answered is waiting,
-and nobody holds it. Whatever happens, it ends with `TurnEnded`, and the session is idle again.
+A session is idle or in a turn. A turn goes from step to step. Between two steps it takes in new messages and starts a
+model call. The answer becomes one message. The tools that it calls run concurrently until each has a result; then the
+step ends. A turn that can only go on with an answer is waiting, and no process holds its session. Every turn ends with
+`TurnEnded`, and the session is idle again.
 
-`TRANSITIONS` is the whole of it. The holder of the lease checks every progress event against the table before it is
-committed; records are legal anywhere and move nothing. Folding, on the other hand, refuses nothing: a log is what it
-is, and must be readable.
+`TRANSITIONS` is the complete state machine. The holder of the lease checks every progress event against it before the
+commit; records are legal in every phase and do not change it. Folding refuses nothing: every stored log is readable.
 """
 
 from collections.abc import Mapping
@@ -78,13 +77,13 @@ TRANSITIONS: Mapping[tuple[Phase, type[Body]], Phase] = {
     **{(Phase.WAITING, kind): Phase.RUNNING_TOOLS for kind in _STAYS[Phase.RUNNING_TOOLS] if kind is not turn.Claimed},
     **_MOVES,
 }
-"""From a phase, by a progress event, to the next phase. What is not here is illegal."""
+"""The next phase for each phase and progress event. Every other pair is illegal."""
 
 _LEGAL_ANYWHERE: tuple[type[Body], ...] = (*RECORDS, Unknown)
 
 
 class IllegalTransition(Exception):
-    """The runtime was about to write an event that can't follow. Our bug, caught before it is durable."""
+    """The runtime tried to write an event that may not follow. A bug of ours, caught before the event is durable."""
 
     def __init__(self, phase: Phase, body: Body) -> None:
         super().__init__(f"{type_of(body)} can't follow while {phase}")
@@ -93,35 +92,35 @@ class IllegalTransition(Exception):
 
 
 def next_phase(phase: Phase, body: Body) -> Phase:
-    """The phase after an event; raises `IllegalTransition` for one that can't come now."""
-    found = TRANSITIONS.get((phase, type(body)))
-    if found is not None:
-        return found
+    """The phase after an event; raises `IllegalTransition` if the event may not follow."""
+    phase_after = TRANSITIONS.get((phase, type(body)))
+    if phase_after is not None:
+        return phase_after
     if isinstance(body, _LEGAL_ANYWHERE):
         return phase
     raise IllegalTransition(phase, body)
 
 
-class Call(msgspec.Struct):
-    """A tool call and what is known of it. `result` is what the model is sent; None while there is none."""
+class ToolCall(msgspec.Struct):
+    """A tool call of a reply. `result` is the text for the model; None until the call has a result."""
 
     tool_call_id: ToolCallId
     name: str
     arguments: str
     result: str | None = None
     origin: Origin = "unknown"
-    """Where the text of the result is from."""
+    """The source of the result's text."""
     images: tuple[Image, ...] = ()
     images_at: Position | None = None
-    """The event that has them: a snapshot leaves them there."""
+    """The position of the event that holds the images; snapshots leave them out."""
     attempts: int = 0
     approved_for: str | None = None
-    """What was approved: the kind and the subject of the permission, as they were asked about."""
+    """The kind and subject of the permission that was granted for this call."""
     request_id: RequestId | None = None
 
 
 class Person(msgspec.Struct, tag="person"):
-    """A message that a person wrote, at its place."""
+    """A user message in the history."""
 
     position: Position
     text: str
@@ -131,56 +130,56 @@ class Person(msgspec.Struct, tag="person"):
 
 
 class Note(msgspec.Struct, tag="note"):
-    """A line that only the model sees."""
+    """A line of the runtime for the model only."""
 
     position: Position
     text: str
     task_started: Position | None = None
-    """For the news of a task: where its start stands. What goes back to a place after that does not undo the news."""
+    """For task news: the position of the task's start. A rewind to a later position keeps the news."""
 
 
-class Reply(msgspec.Struct, tag="reply", dict=True):
-    """The model's answer in one step, with the results of the calls that it made. Its calls stay the same ones."""
+class ModelReply(msgspec.Struct, tag="reply", dict=True):
+    """The model's answer in one step, with the results of its calls. The list of calls never changes."""
 
     position: Position
     message_id: MessageId
     text: str
-    calls: list[Call]
+    calls: list[ToolCall]
     interrupted: bool = False
 
-    def call(self, tool_call_id: ToolCallId) -> Call | None:
-        """The call of that id; the first, if a model gave several the same."""
+    def call(self, tool_call_id: ToolCallId) -> ToolCall | None:
+        """The call with this id; the first one if a model used the id several times."""
         return self._by_id.get(tool_call_id)
 
     @cached_property
-    def _by_id(self) -> Mapping[ToolCallId, Call]:
+    def _by_id(self) -> Mapping[ToolCallId, ToolCall]:
         return {call.tool_call_id: call for call in reversed(self.calls)}
 
-    def unfinished(self) -> list[Call]:
+    def unfinished(self) -> list[ToolCall]:
         return [call for call in self.calls if call.result is None]
 
 
-HistoryItem = Person | Note | Reply
+HistoryItem = Person | Note | ModelReply
 
 
 def outlives(item: HistoryItem, kept: Position) -> bool:
-    """What a rewind leaves: all up to there, and what became since of the tasks that were started up to there."""
+    """Whether an item survives a rewind to `kept`: items up to there do, and news of tasks that started up to there."""
     if isinstance(item, Note) and item.task_started is not None:
         return item.task_started <= kept
     return item.position <= kept
 
 
 class RunningTask(msgspec.Struct):
-    """A command in the background, as far as the model was told."""
+    """A background command that the model knows as running."""
 
     command: str
     description: str
     output_file: str
     started_at: int
     position: Position = Position(0)
-    """Where its start stands in the log."""
+    """The position of its start in the log."""
     unattended: bool = False
-    """It was started in a turn in which nobody was there to be asked."""
+    """It was started in an unattended turn: no person was present to answer requests."""
 
 
 class OpenRequest(msgspec.Struct):
@@ -191,8 +190,8 @@ class OpenRequest(msgspec.Struct):
     asked_for: str = ""
 
 
-class Failure(msgspec.Struct):
-    """The last failed try at the call that is being made."""
+class CallFailure(msgspec.Struct):
+    """The last failed attempt at the current model call."""
 
     message_id: MessageId
     attempt: int
@@ -213,11 +212,11 @@ class Turn(msgspec.Struct):
     last_step: bool = False
     message_id: MessageId = MessageId("")
     message_ids: list[MessageId] = []
-    """What people sent that is in it."""
+    """The user messages that belong to this turn."""
     model: str | None = None
-    """What a message in it chose instead of the session's model."""
+    """The model that one of its messages chose in place of the session's model."""
     thinking: int | None = None
-    failure: Failure | None = None
+    failure: CallFailure | None = None
     failures_since_answer: int = 0
     notes: list[NoteReason] = []
     same_calls: dict[str, int] = {}
@@ -225,24 +224,24 @@ class Turn(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """A session, folded. Everything in it is bounded by what the model is sent, not by the length of the log."""
+    """A folded session. Its size is bounded by the context that the model is sent, not by the length of the log."""
 
     head: Position = Position(0)
     phase: Phase = Phase.IDLE
     session_id: SessionId = SessionId("")
     seed: str = ""
-    """The id of the session's first event, which is random: what marks text for the model is drawn from it."""
+    """The random id of the session's first event; the marks around quoted text are derived from it."""
     title: str = ""
     title_chosen: bool = False
-    """Somebody gave that name: none that is made up replaces it."""
+    """A person chose the title; a generated one never replaces it."""
     title_by_model: bool = False
     wants_title: bool = False
-    """A model is to make a title of the first message."""
+    """A model generates a title from the first message."""
     model: str | None = None
     system_message: str | None = None
     working_directory: str | None = None
     directory_identity: DirectoryIdentity | None = None
-    """Which folder that is; None: not fixed yet."""
+    """Device and inode of the working directory; None until its first use."""
     tools: tuple[str, ...] | None = None
     client_tools: tuple[ClientTool, ...] = ()
     dry_run: bool = False
@@ -252,64 +251,64 @@ class State(msgspec.Struct):
     provider: Provider | None = None
     reasoning_effort: str | None = None
     thinking: int | None = None
-    """Tokens that the model may think for; 0 is off, None its own habit."""
+    """The budget of thinking tokens; 0 turns thinking off, None leaves it to the model."""
     stream: bool = True
     client_name: str = ""
     attached_process: str = ""
-    """Where the client that came last is, or was, attached; empty where nobody said."""
+    """The process that the latest client attached to; empty if no client said."""
     started_at: int = 0
     allow: list[str] = []
     place_rules: tuple[str, ...] = ()
     history: list[HistoryItem] = []
     cuts: list[tuple[int, Position]] = []
-    """Rewinds that the history does not show yet, within a fold: of so many items from the start, those stay that
-    outlive a rewind to that position. Both numbers rise from one to the next. It is empty whenever a fold is over."""
+    """Rewinds not yet applied to the history, as (number of items, kept position): of that many items from the start,
+    those that survive a rewind to the position stay. Both numbers rise along the list. Empty after every fold."""
     calls_open: bool = True
-    """Whether the last reply may have calls that its step left open."""
+    """Whether the last reply may have calls without a result."""
     turn: Turn | None = None
     turns: int = 0
-    """How many were started."""
+    """The number of turns started so far."""
     no_worker_noted: bool = False
-    """A message waits and nobody can run the session; its readers were told."""
+    """The log already says that a message waits and no process can run the session."""
     requests: dict[RequestId, OpenRequest] = {}
     tasks: dict[TaskId, RunningTask] = {}
     woken_turns: int = 0
-    """How many turns in a row were started by tasks since a person wrote."""
+    """The number of turns in a row that task news started, since the last user message."""
 
     def model_now(self) -> str | None:
-        """Whom the next call asks: as the turn has it, or else the session."""
+        """The model of the next call: the turn's choice, else the session's."""
         return (self.turn.model if self.turn else None) or self.model
 
     def thinking_now(self) -> int | None:
         chosen = self.turn.thinking if self.turn else None
         return self.thinking if chosen is None else chosen
 
-    def reply(self) -> Reply | None:
+    def reply(self) -> ModelReply | None:
         """The message of the step whose tools are running."""
         return self.last_reply() if self.phase in (Phase.RUNNING_TOOLS, Phase.WAITING) else None
 
-    def last_reply(self) -> Reply | None:
-        """The reply that stands last in the history. In a log that the runtime wrote it is near the end while it is of
-        any interest: looking for it does not grow with the session."""
+    def last_reply(self) -> ModelReply | None:
+        """The last reply in the history. In a log that the runtime wrote it is near the end, so that the search takes
+        constant time."""
         since = self.cuts[-1][0] if self.cuts else 0
         for index in range(len(self.history) - 1, since - 1, -1):
-            if isinstance(found := self.history[index], Reply):
-                return found
+            if isinstance(item := self.history[index], ModelReply):
+                return item
         if self.cuts:
             self.cut_history()
             return self.last_reply()
         return None
 
     def cut_history(self) -> None:
-        """Let the history show all rewinds, in one go however many they were."""
-        left, start = [], 0
+        """Apply all pending rewinds to the history in one pass."""
+        survivors, start = [], 0
         for end, kept in self.cuts:
-            left += [item for item in self.history[start:end] if outlives(item, kept)]
+            survivors += [item for item in self.history[start:end] if outlives(item, kept)]
             start = end
-        self.history = left + self.history[start:]
+        self.history = survivors + self.history[start:]
         self.cuts = []
 
 
-def same_call_key(block: ToolCallBlock | Call) -> str:
-    """Two calls with the same key ask for the same thing."""
+def same_call_key(block: ToolCallBlock | ToolCall) -> str:
+    """A key that two calls share if they have the same name and arguments."""
     return f"{block.name}\0{block.arguments.strip()}"

@@ -6,7 +6,7 @@ from holdfast.events import tool
 from holdfast.events.ids import ToolCallId
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.inputs import Inputs, InterruptedCall
-from holdfast.session.state import Call, State
+from holdfast.session.state import State, ToolCall
 
 DENIED: Final = "Permission denied and could not request permission from user"
 REJECTED: Final = "The user rejected this tool call."
@@ -25,7 +25,7 @@ def refusal(
     )
 
 
-def interruption(state: State, inputs: Inputs, call: Call, by: str) -> tool.ToolCompleted:
+def interruption(state: State, inputs: Inputs, call: ToolCall, by: str) -> tool.ToolCompleted:
     """The result of a call that the end of its turn leaves without one.
 
     `by` is the first half of a sentence that names the cause; empty after a crash."""
@@ -48,7 +48,7 @@ def interruption(state: State, inputs: Inputs, call: Call, by: str) -> tool.Tool
     )
 
 
-def _progress_of(call: Call, cancelled: InterruptedCall | None, by: str) -> str:
+def _progress_of(call: ToolCall, cancelled: InterruptedCall | None, by: str) -> str:
     if call.attempts == 0:
         return f"{by} before this tool was run."
     if cancelled is None:

@@ -12,7 +12,7 @@ from holdfast.session.actions import Action, Append, Interrupt, Opened, Pause, R
 from holdfast.session.bounds import Bounds
 from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.session.permissions import judge, session_rule
-from holdfast.session.state import Call, Phase, Reply, State, Turn, same_call_key
+from holdfast.session.state import ModelReply, Phase, State, ToolCall, Turn, same_call_key
 
 REPEATED_LINE: Final = (
     "You made the same tool call with the same arguments many times. Do something else, or answer with what you have."
@@ -29,7 +29,7 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
     if _repeats(reply, current, inputs.bounds) and "repeated call" in current.notes:
         return _end_repetition(state, inputs, current)
     written = Append()
-    startable: list[Call] = []
+    startable: list[ToolCall] = []
     for call in reply.unfinished():
         _next_move(state, inputs, current, call, written, startable)
     if written.events:
@@ -44,7 +44,7 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
     return Release()
 
 
-def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) -> Append:
+def _end_step(state: State, inputs: Inputs, current: Turn, reply: ModelReply | None) -> Append:
     if reply is None or not reply.calls or current.last_step:
         events = model_step.after_answer(state, inputs, current, reply.text if reply else "")
         promotes = model_step.after_answer_promotions(events, inputs)
@@ -59,13 +59,15 @@ def _end_step(state: State, inputs: Inputs, current: Turn, reply: Reply | None) 
     )
 
 
-def _ends_turn(state: State, reply: Reply) -> bool:
+def _ends_turn(state: State, reply: ModelReply) -> bool:
     """Whether the model called a client tool that ends the turn."""
     terminal = {tool.name for tool in state.client_tools if tool.ends_turn}
     return any(call.name in terminal for call in reply.calls)
 
 
-def _next_move(state: State, inputs: Inputs, current: Turn, call: Call, written: Append, startable: list[Call]) -> None:
+def _next_move(
+    state: State, inputs: Inputs, current: Turn, call: ToolCall, written: Append, startable: list[ToolCall]
+) -> None:
     """Add one call's next move to `written` or `startable`; neither while it runs or waits for an answer."""
     if call.tool_call_id in inputs.running or call.request_id is not None:
         return
@@ -91,11 +93,11 @@ def _check_permission(
     state: State,
     inputs: Inputs,
     current: Turn,
-    call: Call,
+    call: ToolCall,
     facts: CallFacts,
     ask: PermissionAsk,
     written: Append,
-    startable: list[Call],
+    startable: list[ToolCall],
 ) -> None:
     asks_always = state.policy.asks_always
     allow = [*state.allow, *(rule for rule in state.place_rules if rule in inputs.granted), *inputs.readable]
@@ -119,7 +121,7 @@ def _check_permission(
             _open(written, requested, Opened(request_id, "permission", call.tool_call_id, title))
 
 
-def _hand_out(inputs: Inputs, call: Call, facts: CallFacts, written: Append, startable: list[Call]) -> None:
+def _hand_out(inputs: Inputs, call: ToolCall, facts: CallFacts, written: Append, startable: list[ToolCall]) -> None:
     """Start the call here, or open the request by which a client or a person answers it."""
     if facts.where == "here":
         startable.append(call)
@@ -149,7 +151,7 @@ def _open(written: Append, requested: Body, opened: Opened) -> None:
     written.opens.append(Opened(opened.request_id, opened.kind, opened.tool_call_id, title))
 
 
-def _repeats(reply: Reply, current: Turn, bounds: Bounds) -> bool:
+def _repeats(reply: ModelReply, current: Turn, bounds: Bounds) -> bool:
     return any(current.same_calls.get(same_call_key(call), 0) > bounds.max_same_calls for call in reply.calls)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.session.fold import FOLD_VERSION, fold, fold_turn, images_left, put_images_back, restored
-from holdfast.session.state import Call, OpenRequest, Phase, Reply, State, Turn
+from holdfast.session.state import ModelReply, OpenRequest, Phase, State, ToolCall, Turn
 from holdfast.store.log_pages import NO_SNAPSHOT, page_up_to, pages
 from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
 
@@ -122,9 +122,9 @@ async def _row_alone(store: Store, key: Key) -> Folded | None:
         open_ones = await store.requests(key, answered=True)
         for asked in open_ones:
             state.requests[asked.request_id] = OpenRequest(asked.request_id, asked.kind, asked.tool_call_id)
-        calls = [Call(asked.tool_call_id, "", "", request_id=asked.request_id) for asked in open_ones]
+        calls = [ToolCall(asked.tool_call_id, "", "", request_id=asked.request_id) for asked in open_ones]
         if calls:
-            state.history.append(Reply(row.head, MessageId(""), "", calls))
+            state.history.append(ModelReply(row.head, MessageId(""), "", calls))
     return Folded(row=row, state=state, inbox=found.inbox, segments=found.segments, is_partial=True)
 
 

@@ -17,9 +17,9 @@ from holdfast.models.errors import ModelNotUsable, SecretsUnknown
 from holdfast.models.model import Model, ModelRequest
 from holdfast.session.actions import Append, CallModel, Deny, GoToBackground, Interrupt, Pause, Release, RunTools
 from holdfast.session.decide import decide
-from holdfast.session.history import first, size_of, told
+from holdfast.session.history import conversation, size_of, system_message
 from holdfast.session.inputs import MODEL, CallFacts, Inputs
-from holdfast.session.state import Call
+from holdfast.session.state import ToolCall
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
@@ -206,8 +206,8 @@ class Loop:
         history, seed = tuple(state.history), state.seed
         request = ModelRequest(
             messages=(
-                first(state, self._instructions),
-                *await beside_if_large(size_of(history), lambda: told(history, seed)),
+                system_message(state, self._instructions),
+                *await beside_if_large(size_of(history), lambda: conversation(history, seed)),
             ),
             tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
             stream=self._stream and state.stream,
@@ -242,7 +242,7 @@ class Loop:
             return {}
         return self._credentials.headers(self.holding.key, turn.message_ids)
 
-    def _start_tool(self, call: Call) -> None:
+    def _start_tool(self, call: ToolCall) -> None:
         tool = self._registry.get(call.name)
         assert tool is not None, "decide only starts calls whose tool is here"
         self.holding.to_background[call.tool_call_id] = asyncio.Event()

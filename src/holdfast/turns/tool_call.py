@@ -25,7 +25,7 @@ from holdfast.live.live import Progress
 from holdfast.observability.activity import begin_tool_call
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, InterruptedCall
-from holdfast.session.state import Call, Reply, State
+from holdfast.session.state import ModelReply, State, ToolCall
 from holdfast.session.tool_results import preview
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
@@ -64,7 +64,7 @@ def facts_of(
     }
 
 
-def _facts(state: State, registry: Registry, call: Call, directory: Path | None) -> CallFacts:
+def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | None) -> CallFacts:
     client = next((found for found in state.client_tools if found.name == call.name), None)
     if client is not None:
         return _client_facts(client, call)
@@ -94,7 +94,7 @@ def _unfit(found: Tool, error: str) -> CallFacts:
     return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=found.origin)
 
 
-def _client_facts(client: ClientTool, call: Call) -> CallFacts:
+def _client_facts(client: ClientTool, call: ToolCall) -> CallFacts:
     ask = None
     if client.asks_permission:
         details = {
@@ -116,7 +116,7 @@ def _question_facts(arguments: Question) -> CallFacts:
     )
 
 
-async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: PermissionAsk | None = None) -> None:
+async def run_tool(holding: Holding, call: ToolCall, tool: Tool, permitted: PermissionAsk | None = None) -> None:
     """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does.
 
     `permitted` is what the decision to run it was made on: a link that leads elsewhere by now must not be followed."""
@@ -145,7 +145,7 @@ async def run_tool(holding: Holding, call: Call, tool: Tool, permitted: Permissi
     await _complete(holding, call.tool_call_id, result, duration, tool.origin, command=command)
 
 
-async def _observed(holding: Holding, call: Call, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
+async def _observed(holding: Holding, call: ToolCall, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
     """What came of it; as a span, too, where somebody keeps those."""
     turn = holding.observed.span
     if turn is None:
@@ -338,7 +338,7 @@ def _task_started(holding: Holding, command: TaskRow, outcome: Outcome) -> TaskS
     )
 
 
-def _command_row(holding: Holding, call: Call, tool: Tool, arguments: Any) -> TaskRow | None:
+def _command_row(holding: Holding, call: ToolCall, tool: Tool, arguments: Any) -> TaskRow | None:
     """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
     if tool.words is None or holding.shell is None:
         return None
@@ -348,7 +348,7 @@ def _command_row(holding: Holding, call: Call, tool: Tool, arguments: Any) -> Ta
 
 
 def _context(
-    holding: Holding, call: Call, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
+    holding: Holding, call: ToolCall, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
 ) -> ToolContext:
     loop = asyncio.get_running_loop()
 
@@ -379,7 +379,7 @@ def _context(
     )
 
 
-def _call_key(reply: Reply | None, call: Call) -> str:
+def _call_key(reply: ModelReply | None, call: ToolCall) -> str:
     return f"{reply.message_id if reply else ''}:{call.tool_call_id}"
 
 

@@ -23,8 +23,7 @@ from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
-from holdfast.session.state import Call as ToolCall
-from holdfast.session.state import OpenRequest, State
+from holdfast.session.state import OpenRequest, State, ToolCall
 from holdfast.store.file_access import make_private_folder
 from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Row

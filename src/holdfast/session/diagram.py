@@ -1,5 +1,5 @@
-"""Draws the state machine from its table. `python -m holdfast.session.drawing` prints docs/state-machine.md, so the
-page can't say anything else than the code."""
+"""Draws the state machine from its table. `python -m holdfast.session.diagram` prints docs/state-machine.md, so that
+the page never disagrees with the code."""
 
 from collections import defaultdict
 from textwrap import wrap
@@ -11,7 +11,7 @@ from holdfast.session.state import TRANSITIONS, Phase
 PAGE = """\
 # The state machine of a session
 
-Printed by `python -m holdfast.session.drawing` from the table in `src/holdfast/session/state.py`. An arrow is an event
+Printed by `python -m holdfast.session.diagram` from the table in `src/holdfast/session/state.py`. An arrow is an event
 of the log. An event that has no arrow and stands in no note is illegal there, and is refused before it is durable.
 
 Records are legal everywhere and move nothing: {records}.
@@ -23,7 +23,7 @@ Records are legal everywhere and move nothing: {records}.
 
 
 def mermaid() -> str:
-    """The phases, the events that lead from one to another, and for each phase a note of those that stay in it."""
+    """The phases, the events that lead from one to another, and per phase a note of the events that stay in it."""
     arrows: dict[tuple[Phase, Phase], list[str]] = defaultdict(list)
     for (phase, kind), target in TRANSITIONS.items():
         arrows[phase, target].append(kind.__name__)
@@ -49,8 +49,8 @@ def _order(arrow: tuple[tuple[Phase, Phase], list[str]]) -> tuple[int, int]:
 
 
 def _label(names: list[str]) -> str:
-    """So many events on one arrow are all that can happen in the phase that it leads to."""
-    return ", ".join(names) if len(names) <= 3 else "whatever happens there"
+    """An arrow with many events stands for every event that is legal in its target phase."""
+    return ", ".join(names) if len(names) <= 3 else "any of its events"
 
 
 def _noted(names: list[str]) -> list[str]:
