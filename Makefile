@@ -21,7 +21,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos fuzz bench docs page screenshots clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos fuzz verify bench docs page screenshots clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,9 @@ chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, wor
 fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30): the parsers that outsiders reach, with whatever they may be sent
 	@$(PLAIN) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
 
+verify: $(TEST_READY) ## Run all of it at full length, for a release, and print one table (most of a day)
+	@$(PLAIN) $(BIN)/python -m proof.verify
+
 bench: $(TEST_READY) ## Measure against the bars that the README states
 	@$(PLAIN) $(BIN)/python -m bench
 
@@ -100,7 +103,7 @@ screenshots: $(TEST_READY) ## Photograph the page for the README; needs Chromium
 	@$(PLAIN) $(BIN)/python -m docs.screenshots
 
 clean: ## Remove caches and built packages (.venv stays; remove it by hand)
-	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new
+	@rm -rf build dist .verify .hypothesis .mypy_cache .pytest_cache .ruff_cache .bench docs/*.new
 	@find src proof tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The first Python that is new enough and can make an environment. A half-made .venv is made again.
