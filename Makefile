@@ -39,6 +39,7 @@ demo: $(RUN_READY) ## Play the story of a slow build: it outlives the runtime th
 	@$(BIN)/holdfast story build
 
 test: check ## Check the code, then run every test (a short crash campaign is one of them)
+	@$(PLAIN) $(BIN)/python -m tests.web.chromium
 	@$(PLAIN) $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(TEST_READY) ## Lint, formatting and types

@@ -102,3 +102,16 @@ def _address(said: IO[bytes]) -> str:
             return match[1].decode()
         heard.append(line)
     raise AssertionError(b"".join(heard).decode(errors="replace"))
+
+
+def main() -> None:
+    """Look for the browser, or install it. `make test` runs this before the test processes start, so that none of them
+    finds a browser half installed. Without one the tests of the page are skipped, and the summary says so."""
+    try:
+        print(f"Browser for the tests of the page: {found_or_installed(print)}", flush=True)
+    except NoChromium as missing:
+        print(f"NOT TESTED: the page in a browser: {missing}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
