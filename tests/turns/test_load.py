@@ -1,17 +1,25 @@
-"""A session that nobody can load is ended by what is stored beside its log."""
+"""How a holder loads a session: page by page, what may be large only once its claim is counted, and one that nobody can
+load by what is stored beside its log."""
 
+import asyncio
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, MessageId, Position
+from holdfast.events.ids import EventId, MessageId, Position, TurnId
+from holdfast.events.message import Image, UserMessage
 from holdfast.events.session import SessionInfo
+from holdfast.events.turn import TurnStarted
+from holdfast.session.decide import Append
+from holdfast.session.fold import FOLD_VERSION, dump
+from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Claim, Committed, Row, Segment, Unit
-from holdfast.turns.load import folded
-from tests.turns.recording import KEY, recording
+from holdfast.store.store import Claim, Committed, Row, Segment, Snapshot, Unit
+from holdfast.turns.load import folded, folded_whole
+from tests.turns.recording import KEY, Recording, recording
 
 pytestmark = pytest.mark.anyio
 
@@ -38,3 +46,61 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
         loaded = await folded(found.store, claim, max_claims=3)
         assert loaded is not None
         assert loaded.segments == (SHOWN,)
+
+
+PAGES = 16
+
+
+async def test_a_holder_has_no_more_than_a_few_pages_of_a_long_log_in_memory_while_it_folds(tmp_path: Path) -> None:
+    async with recording(tmp_path) as found:
+        note = SessionInfo(info_type="note", message="x" * (PAGE_BYTES * 3 // 4))
+        for number in range(PAGES):
+            event = Event(Position(0), EventId(str(number)), 1, note)
+            assert isinstance(await found.store.commit(Unit(key=KEY, fence=None, events=(event,))), Committed)
+        claim = Claim(lease=found.holding.lease, claims_without_progress=1, eligible=True)
+        tracemalloc.start()
+        try:
+            loaded = await folded(found.store, claim, max_claims=3)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert loaded is not None
+        assert loaded.state.head == loaded.row.head > PAGES
+        assert peak < PAGES // 2 * PAGE_BYTES
+
+
+async def with_a_picture(found: Recording) -> None:
+    """A turn whose message has a picture, which a snapshot leaves to the log."""
+    turn = TurnId("t")
+    picture = Image(media_type="image/png", data=b"p" * 100)
+    said = UserMessage(message_id=MessageId("m"), turn_id=turn, content="Look", delivery="idle", images=(picture,))
+    assert await found.holding.commit(Append(events=[TurnStarted(turn_id=turn), said]))
+
+
+@pytest.mark.parametrize("snapshot", ["without its images", "of another shape"])
+async def test_what_may_be_large_is_read_only_once_a_claim_that_was_told_early_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
+) -> None:
+    """A process that dies of it before that would take the count of the claim along."""
+    async with recording(tmp_path) as found:
+        await with_a_picture(found)
+        state = dump(found.holding.state) if snapshot == "without its images" else b"of another shape"
+        kept = Snapshot(FOLD_VERSION, found.holding.state.head, state)
+        assert await found.store.keep_snapshot(found.holding.lease, kept)
+        loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
+        assert loaded is not None
+        claiming: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
+        counted: list[bool] = []
+        read = SqliteStore._read
+
+        async def read_and_note(self: SqliteStore, *given: Any) -> Any:
+            counted.append(claiming.done())
+            return await read(self, *given)
+
+        monkeypatch.setattr(SqliteStore, "_read", read_and_note)
+        folding = asyncio.ensure_future(folded_whole(found.store, loaded, claiming))
+        await asyncio.sleep(0)  # It has come as far as it may.
+        claiming.set_result([])
+        assert await folding is not None
+        assert counted
+        assert all(counted)
