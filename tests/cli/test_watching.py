@@ -1,9 +1,20 @@
 """When a session has come to rest: by its row and its inbox as one snapshot has them."""
 
+import msgspec
 import pytest
 
 from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
-from holdfast.events.inbox import Answer, InboxItem, Item, Message, PermissionAnswer, Stop, TaskNews, ToBackground
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    Message,
+    PermissionAnswer,
+    Stop,
+    TaskNews,
+    ToBackground,
+    UnknownItem,
+)
 from holdfast.events.task import TaskNotice
 from holdfast.server.settled import is_settled
 from holdfast.store.store import CaughtUp, Row, Status
@@ -14,9 +25,10 @@ STOP = Stop(stop_id="s")
 NEWS = TaskNews(notice=TaskNotice(task_id=TaskId("t"), kind="completed", command="make"))
 KNOWN = TaskNews(notice=TaskNotice(task_id=TaskId("t"), kind="killed", command="make", silent=True))
 TO_BACKGROUND = ToBackground(task_id=TaskId("t"), tool_call_id=ToolCallId("c"))
+FUTURE = UnknownItem(kind="from_the_future", payload=msgspec.Raw(b'{"kind":"from_the_future"}'))
 
 
-def snapshot(status: Status, *items: Item, held: bool = False) -> CaughtUp:
+def snapshot(status: Status, *items: Item | UnknownItem, held: bool = False) -> CaughtUp:
     row = Row(
         key=Key(Owner("o"), SessionId("s")),
         head=Position(1),
@@ -63,10 +75,14 @@ def snapshot(status: Status, *items: Item, held: bool = False) -> CaughtUp:
         ("idle", (KNOWN,), True),
         ("idle", (TO_BACKGROUND,), False),
         ("idle", (NEWS, MESSAGE), False),
+        ("idle", (FUTURE,), True),
+        ("idle", (FUTURE, MESSAGE), False),
+        ("waiting", (FUTURE, MESSAGE), True),
+        ("waiting", (FUTURE, ANSWER), False),
     ],
 )
 def test_a_session_rests_when_nothing_that_was_accepted_will_move_it(
-    status: Status, items: tuple[Item, ...], settled: bool
+    status: Status, items: tuple[Item | UnknownItem, ...], settled: bool
 ) -> None:
     assert is_settled(snapshot(status, *items)) is settled
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Runtime
+from holdfast.events.inbox import INBOX_VERSION
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.store.sqlite.store import SqliteStore
+from tests.faults.world import comes_true
 
 pytestmark = pytest.mark.anyio
 
@@ -41,3 +44,19 @@ async def test_a_session_with_an_item_of_the_next_release_goes_on(tmp_path: Path
         runnable = db.execute("SELECT runnable, lease_holder, claims FROM session").fetchall()
     assert kept == [("accepted", PAYLOAD)]
     assert runnable == [(0, None, 0)]
+
+
+async def test_a_session_with_an_item_of_the_next_release_is_taken_up_by_the_first_process_of_that_release(
+    tmp_path: Path,
+) -> None:
+    database = tmp_path / "holdfast.db"
+    model = ScriptedModel(Script((Rule((Reply(text="as ever"),)),)))
+    async with Runtime(database=database, model=model) as runtime:
+        session = await runtime.session("s")
+        put_future_item(database)
+        assert (await session.run("hello")).text == "as ever"
+        await comes_true(lambda: runtime.worker.holding == 0)
+        node, tools = runtime._node, runtime._registry.names()
+    newer = await SqliteStore.open(database, node=node, tools=tools, inbox_version=INBOX_VERSION + 1)
+    assert [claim.lease.key for claim in await newer.claim(limit=1)] == [session.key]
+    await newer.close()
