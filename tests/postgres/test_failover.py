@@ -75,3 +75,29 @@ async def test_a_holder_from_before_a_failover_writes_nothing_and_its_session_is
         assert claim.lease.fence != lease.fence
         assert isinstance(await until_answered(store, claim.lease, "anew"), Committed)
         assert await head_of(store) == kept + 1
+
+
+async def test_a_fence_whose_claim_a_failover_lost_is_not_given_out_again() -> None:
+    """The process that had it begins again under the same token: nothing but the fence tells the two claims apart."""
+    async with asyncio.timeout(120), replicated() as (replicas, relay, store):
+        await create(store)
+        await send(store, "m")
+        given = [await hold(store)]
+        failing = asyncio.create_task(replicas.fail_over(loses=True))
+        while not failing.done():
+            try:
+                await store.release(given[-1], seen_tail=-1, how="handed_over")
+                given += [claim.lease for claim in await store.claim(limit=MANY)]
+            except StoreError:
+                await asyncio.sleep(0.05)
+        await failing
+        relay.lead_to(replicas.primary.socket)
+        assert isinstance(await until_answered(store, given[-1], "late"), FenceMissed)
+        assert not await store.renew(ttl_seconds=60)
+        (claim,) = await store.claim(limit=MANY)
+        assert len(given) > 1
+        assert claim.lease.fence not in {lease.fence for lease in given}
+        for lost in given:
+            late = Unit(key=KEY, fence=lost.fence, events=(said("late"),))
+            assert isinstance(await store.commit(late), FenceMissed)
+        assert isinstance(await until_answered(store, claim.lease, "anew"), Committed)
