@@ -1,9 +1,13 @@
-"""`holdfast` in a process whose writer thread fails, with a bug, at the first message that it is to write."""
+"""`holdfast` in a process whose writer thread fails, with a bug, at the first write of one kind: a message, unless told
+otherwise."""
 
+import os
 import sys
 
 from holdfast.cli.main import main
 from holdfast.store import crash_points
+
+POINT = os.environ.get("BROKEN_WRITER_POINT", "put:message:before")
 
 
 class Bug(BaseException):
@@ -11,7 +15,7 @@ class Bug(BaseException):
 
 
 def fail(point: str) -> None:
-    if point == "put:message:before":
+    if point == POINT:
         raise Bug
 
 

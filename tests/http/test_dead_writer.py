@@ -1,4 +1,5 @@
-"""A `holdfast serve` whose writer thread fails: it ends with an error, and leaves its sessions to the next process."""
+"""A `holdfast serve` or `holdfast worker` whose writer thread fails: it ends with an error, and leaves its sessions to
+the next process."""
 
 import asyncio
 import contextlib
@@ -10,6 +11,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from holdfast import Runtime
 from tests.http.world import Place, Server, code_of, patience
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -48,6 +50,29 @@ async def test_a_server_whose_writer_died_answers_with_an_error_and_ends_with_an
         assert server.process.returncode == 1
     assert b"[store_writer_died]" in err
     assert (own_place.data / "holdfast.log").read_text().count("can't write any more") == 1
+    assert list((own_place.data / "holdfast.db.live").iterdir()) == []
+
+
+async def test_a_worker_whose_writer_died_ends_with_an_error(own_place: Place) -> None:
+    async with Runtime(database=own_place.data / "holdfast.db", model="demo", work=False) as sender:
+        await (await sender.session()).send("hello")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(BROKEN), "worker", "--model", "demo", "--data-dir", str(own_place.data)),
+        cwd=own_place.work,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "BROKEN_WRITER_POINT": "claim:sessions:before"},
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    try:
+        async with patience():
+            _, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+    assert process.returncode == 1
+    assert b"[store_writer_died]" in err
     assert list((own_place.data / "holdfast.db.live").iterdir()) == []
 
 

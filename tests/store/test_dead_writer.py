@@ -13,6 +13,7 @@ from holdfast.events.ids import SessionId
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.writer import Call
 from holdfast.store.store import Committed, Key, Unit
 from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, info, running, send
 
@@ -72,6 +73,15 @@ async def test_nothing_waits_for_a_dead_writer(store: SqliteStore, fail: Callabl
     assert await code_of(lambda: store.row(KEY)) == "store_writer_died"
     async with asyncio.timeout(30):
         await store.close()
+
+
+async def test_what_is_handed_in_while_a_writer_dies_fails_too(store: SqliteStore) -> None:
+    """The thread has emptied its queue for the last time, and the store has not heard of its end yet."""
+    fail_with_a_bug(store)
+    assert await code_of(lambda: send(store, "m")) == "store_writer_died"
+    late = Call(asyncio.get_running_loop().create_future(), "", lambda db: (None, None))
+    store._writer.submit(late)
+    assert await code_of(lambda: late.future) == "store_writer_died"
 
 
 async def test_leases_of_a_dead_writer_are_claimed_by_others_at_once(store: SqliteStore, path: Path) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from copilot import CopilotClient, RuntimeConnection
 
 from holdfast import __version__
 from tests.wire.copilot.raw_client import SECONDS, RawClient, Refused, framed, request
-from tests.wire.copilot.runtime_process import COMMAND, Place, exit_code
+from tests.wire.copilot.runtime_process import COMMAND, Place, end, exit_code
 
 SDK_WORDS = (
     "--headless",
@@ -40,6 +41,30 @@ def place(tmp_path: Path) -> Place:
 
 
 # stdio
+
+
+async def test_a_runtime_whose_writer_died_ends_with_an_error(place: Place) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.wire.copilot.broken_writer", "--headless", "--stdio"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=place.work,
+        env={**place.environ, "HOLDFAST_MODEL": "demo"},
+    )
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        client = RawClient(child.stdout, child.stdin)
+        await client.call("connect")
+        with pytest.raises((Refused, asyncio.IncompleteReadError)):
+            await client.call("session.create", {})
+        assert await exit_code(child) == 1
+        assert b"[store_writer_died]" in await child.stderr.read()
+        assert list((place.home / "holdfast.db.live").iterdir()) == []
+    finally:
+        await end(child)
 
 
 async def test_the_end_of_input_is_a_clean_end(place: Place) -> None:
