@@ -11,7 +11,7 @@ from holdfast.app import Runtime, Session
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId
 from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import ClientTool
-from holdfast.events.tool import ToolAttempted
+from holdfast.events.tool import MAX_ANSWER_BYTES, ToolAttempted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.server.errors import NotFound, OperationError
@@ -154,6 +154,24 @@ async def test_an_answer_of_the_wrong_kind_is_refused_and_the_request_stays_open
         await right[kind](request.request_id)
         await until(session, lambda body: isinstance(body, TurnEnded))
         assert (await model_said(session))[-1] == "Over."
+
+
+@pytest.mark.parametrize("kind", ["permission", "question", "client"])
+async def test_an_answer_is_bounded_in_bytes_and_not_in_characters(database: Path, kind: str) -> None:
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, kind)
+        answer: dict[str, Any] = {
+            "permission": lambda text: session.deny(request.request_id, feedback=text),
+            "question": lambda text: session.answer(request.request_id, text),
+            "client": lambda text: session.give_result(request.request_id, text),
+        }
+        most = "é" * (MAX_ANSWER_BYTES // 2)
+        with pytest.raises(OperationError) as refused:
+            await answer[kind](most + "x")
+        assert refused.value.code == "answer_too_large"
+        assert await session.requests() == (request,)
+        await answer[kind](most)
+        await until(session, lambda body: isinstance(body, TurnEnded))
 
 
 @pytest.mark.parametrize("request_id", ["", "no-such", "x" * 10_000, "nul\0", "'; DROP TABLE session; --"])

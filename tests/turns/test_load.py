@@ -13,7 +13,7 @@ from holdfast.events.ids import EventId, MessageId, Position, TurnId
 from holdfast.events.message import Image, UserMessage
 from holdfast.events.session import SessionInfo
 from holdfast.events.turn import TurnStarted
-from holdfast.session.decide import Append
+from holdfast.session.actions import Append
 from holdfast.session.fold import FOLD_VERSION, dump
 from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
