@@ -14,8 +14,8 @@ from bench.place import Place
 from bench.processor import cpu_seconds_of
 from holdfast.commands.command import CommandKey, Limits, Spec
 from holdfast.commands.commands import Commands
+from holdfast.commands.execution import command_line
 from holdfast.commands.processes import seen
-from holdfast.commands.running import command_line
 from holdfast.commands.service import Settings
 
 LONGEST_SECONDS = 120.0

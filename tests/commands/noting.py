@@ -14,9 +14,9 @@ from pathlib import Path
 
 from holdfast.commands import supervisor
 from holdfast.commands.connection import Connection
+from holdfast.commands.execution import Running
 from holdfast.commands.loop import Loop
 from holdfast.commands.protocol import Request
-from holdfast.commands.running import Running
 from holdfast.commands.service import Service
 
 

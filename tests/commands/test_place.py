@@ -11,10 +11,12 @@ import pytest
 
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import PlaceUnusable
-from holdfast.commands.place import place_of
+from holdfast.commands.folder_id import place_of
 from tests.commands.world import REPOSITORY, kill_supervisor, ran, spec
 
-ASKING = "import sys; from pathlib import Path; from holdfast.commands.place import place_of; sys.stdin.readline(); "
+ASKING = (
+    "import sys; from pathlib import Path; from holdfast.commands.folder_id import place_of; sys.stdin.readline(); "
+)
 SAY = "print(place_of(Path(sys.argv[1])))"
 
 

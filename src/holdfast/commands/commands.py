@@ -19,9 +19,8 @@ from holdfast.commands.command import CommandKey, KillReport, Spec, Status, Stre
 from holdfast.commands.environment import allowed, for_supervisor
 from holdfast.commands.errors import CommandRefused, NoSuchCommand, SupervisorUnavailable
 from holdfast.commands.folder import CommandFolder, session_folder
-from holdfast.commands.line import Line, LineCut
+from holdfast.commands.folder_id import place_of
 from holdfast.commands.output import Chunk, OutputReader, Run
-from holdfast.commands.place import place_of
 from holdfast.commands.protocol import (
     Adopt,
     Answer,
@@ -35,6 +34,7 @@ from holdfast.commands.protocol import (
     Watch,
 )
 from holdfast.commands.service import Settings
+from holdfast.commands.supervisor_client import Line, LineCut
 
 TRIES: Final = 4
 """A supervisor may end, or be killed, between any two words."""

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Outcome, Process, Reason, Runner, Status
 from holdfast.commands.connection import Connection
+from holdfast.commands.execution import Inherited, NotStarted, Running
 from holdfast.commands.folder import (
     CommandFolder,
     folders,
@@ -23,9 +24,9 @@ from holdfast.commands.folder import (
     remove_unfinished,
     session_folder,
 )
-from holdfast.commands.killing import Killings
-from holdfast.commands.left_behind import family_of
+from holdfast.commands.leftovers import family_of
 from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.orphans import Unwatched, what_became
 from holdfast.commands.output import OutputReader
 from holdfast.commands.processes import Census, boot_id, is_alive, lives, shown_name
 from holdfast.commands.protocol import (
@@ -41,8 +42,7 @@ from holdfast.commands.protocol import (
     Start,
     Watch,
 )
-from holdfast.commands.running import Inherited, NotStarted, Running
-from holdfast.commands.unwatched import Unwatched, what_became
+from holdfast.commands.termination import Killings
 
 CEILING_GRACE_SECONDS: Final = 5.0
 SWEEP_SECONDS: Final = 3600.0

@@ -19,10 +19,10 @@ from typing import Final
 import msgspec
 
 from holdfast.commands.address import SOCKET, address
+from holdfast.commands.execution import Inherited
 from holdfast.commands.folder import KEYS
 from holdfast.commands.loop import Loop
 from holdfast.commands.processes import become_subreaper
-from holdfast.commands.running import Inherited
 from holdfast.commands.service import Service, Settings
 
 LOCK: Final = "supervisor.lock"

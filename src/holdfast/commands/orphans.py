@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.commands.command import Asked, Outcome, Process, Reason, Runner, Status
 from holdfast.commands.folder import CommandFolder, identity_of
-from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
+from holdfast.commands.leftovers import NOT_ENDED, LeftBehind, family_of
 from holdfast.commands.loop import READ, Loop
 from holdfast.commands.output import OutputReader
 from holdfast.commands.processes import Census, Notice, boot_id, exit_notice, is_alive

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from holdfast.commands.command import MARK, Asked, Limits, Outcome, Process, Reason, Runner, Spec, Status
 from holdfast.commands.folder import CommandFolder, identity_of
-from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
+from holdfast.commands.leftovers import NOT_ENDED, LeftBehind, family_of
 from holdfast.commands.loop import READ, Loop, Timer
 from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
 from holdfast.commands.processes import Census, boot_id, seen, set_mark_number
