@@ -17,7 +17,7 @@ from holdfast.commands.command import Limits, Spec
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import ToolCallId, random_id
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskNotice
@@ -35,7 +35,7 @@ from holdfast.testing.store_conformance.words import KEY
 PATIENCE_SECONDS = 30.0
 """How long a test waits for something that must come. No test that passes waits so long."""
 
-SETTINGS = Settings(idle_seconds=5.0)
+SETTINGS = SupervisorSettings(idle_seconds=5.0)
 
 QUICK = Care(look_every_seconds=0.02)
 """Looks often; all that takes long in life takes as long as ever."""
@@ -143,7 +143,7 @@ class Machines:
         root = self._folder / f"commands-{name}"
         commands = Commands(root, settings=SETTINGS)
         store = await SqliteStore.open(self.database, node=name, clock=clock)
-        machine = Machine(store, commands, root, await commands.place(), clock)
+        machine = Machine(store, commands, root, await commands.folder_id(), clock)
         self._opened.append(machine)
         return machine
 

@@ -16,7 +16,7 @@ _MAX_BYTES: Final = 100
 """macOS takes 103, Linux 107."""
 
 
-class NoWayThere(OSError):
+class SocketPathUnusable(OSError):
     """The short way is somebody else's, or open to others."""
 
 
@@ -31,11 +31,11 @@ def _short_way(root: Path) -> Path:
     ours.mkdir(mode=0o700, exist_ok=True)
     found = ours.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise NoWayThere(f"{ours} must be a folder of this user that is closed to others")
+        raise SocketPathUnusable(f"{ours} must be a folder of this user that is closed to others")
     link = ours / hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
     try:
         link.symlink_to(root)
     except FileExistsError:
         if os.readlink(link) != str(root):
-            raise NoWayThere(f"{link} must lead to {root}") from None
+            raise SocketPathUnusable(f"{link} must lead to {root}") from None
     return link

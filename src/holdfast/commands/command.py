@@ -73,7 +73,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         return f"Spec(command={self.command!r}, directory={self.directory!r}, environment={sorted(self.environment)})"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class CommandRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked, as it is written down: nothing that could be a secret beyond the command itself."""
 
     key: CommandKey
@@ -104,7 +104,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessInfo(msgspec.Struct, frozen=True):
     """A process that was seen, for people to read."""
 
     pid: int
@@ -112,7 +112,7 @@ class Process(msgspec.Struct, frozen=True):
     name: str
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended. Written once."""
 
     reason: Reason
@@ -122,27 +122,27 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 0
     """What it wrote until then. What it left behind may write on."""
     detail: str = ""
-    left_behind: tuple[Process, ...] = ()
+    left_behind: tuple[ProcessInfo, ...] = ()
     """What still ran as the shell ended by itself."""
-    killed: tuple[Process, ...] = ()
-    escaped: tuple[Process, ...] = ()
+    killed: tuple[ProcessInfo, ...] = ()
+    escaped: tuple[ProcessInfo, ...] = ()
     """After a kill: what ended, and what is known to run on."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class CommandStatus(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a command."""
 
-    asked: Asked
+    record: CommandRecord = msgspec.field(name="asked")
     state: State
     runner: Runner | None = None
-    outcome: Outcome | None = None
+    outcome: CommandOutcome | None = None
     output_bytes: int = 0
     last_output_at: float = 0.0
     folder: str = ""
 
     @property
     def key(self) -> CommandKey:
-        return self.asked.key
+        return self.record.key
 
     @property
     def output_file(self) -> str:
@@ -153,9 +153,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class KillReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a kill did. `escaped` is empty if everything that could be found is dead."""
 
-    status: Status
-    killed: tuple[Process, ...] = ()
-    escaped: tuple[Process, ...] = ()
+    status: CommandStatus
+    killed: tuple[ProcessInfo, ...] = ()
+    escaped: tuple[ProcessInfo, ...] = ()
 
 
 def _hashed(parts: object) -> str:

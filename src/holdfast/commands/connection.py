@@ -6,21 +6,29 @@ from typing import Final
 
 import msgspec
 
-from holdfast.commands.loop import READ, WRITE, Loop
-from holdfast.commands.protocol import Answer, MessageTooLong, Request, framed, requests, take_frames, unknown_requests
+from holdfast.commands.loop import READ, WRITE, SupervisorLoop
+from holdfast.commands.protocol import (
+    MessageTooLong,
+    Request,
+    Response,
+    framed,
+    requests,
+    take_frames,
+    unknown_requests,
+)
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 65_536
 
 
-class Connection:
+class SupervisorConnection:
     def __init__(
         self,
-        loop: Loop,
+        loop: SupervisorLoop,
         peer: socket.socket,
         *,
-        asked: "Callable[[Connection, Request], None]",
-        closed: "Callable[[Connection], None]",
+        asked: "Callable[[SupervisorConnection, Request], None]",
+        closed: "Callable[[SupervisorConnection], None]",
     ) -> None:
         self._loop = loop
         self._peer = peer
@@ -32,7 +40,7 @@ class Connection:
         peer.setblocking(False)
         loop.watch(peer.fileno(), READ, self._ready)
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: Response) -> None:
         if not self._is_open:
             return
         self._unsent += framed(answer)
@@ -81,7 +89,7 @@ class Connection:
             request = requests.decode(frame)
         except msgspec.ValidationError as error:
             number = unknown_requests.decode(frame).id
-            self.send(Answer(id=number, error=f"this supervisor can't be asked that: {error}"))
+            self.send(Response(id=number, error=f"this supervisor can't be asked that: {error}"))
         else:
             self._asked(self, request)
 

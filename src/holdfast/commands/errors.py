@@ -2,7 +2,7 @@
 
 CommandsError
 ├── SupervisorUnavailable   the world failed: it can't be started, or does not answer; try again
-├── PlaceUnusable           the world failed: the folder can't be written to, or what says which one it is was spoilt
+├── FolderIdUnusable        the world failed: the folder can't be written to, or what says which one it is was spoilt
 ├── CommandRefused          the caller is wrong, or the disk is full: it says so, and nothing was started
 ├── IsolationUnavailable    the setting asks for what this machine, or this directory, can't give: nothing was started
 └── NoSuchCommand           the key was never used, or was forgotten
@@ -19,7 +19,7 @@ class SupervisorUnavailable(CommandsError):
     pass
 
 
-class PlaceUnusable(CommandsError):
+class FolderIdUnusable(CommandsError):
     pass
 
 
@@ -32,6 +32,17 @@ class CommandRefused(CommandsError):
 
 class NoSuchCommand(CommandsError):
     pass
+
+
+class CommandNotStarted(Exception):
+    """No process was started for this attempt, and none will be; the message says why.
+
+    Not a `CommandsError`: the supervisor records it as an outcome, and a tool reports it as the result of its call."""
+
+    def __init__(self, why: str, code: str = "") -> None:
+        super().__init__(why)
+        self.code = code
+        """Stable name of the reason, or empty."""
 
 
 class IsolationUnavailable(CommandsError):

@@ -16,12 +16,23 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from holdfast.commands.command import MARK, Asked, Limits, Outcome, Process, Reason, Runner, Spec, Status
+from holdfast.commands.command import (
+    MARK,
+    CommandOutcome,
+    CommandRecord,
+    CommandStatus,
+    Limits,
+    ProcessInfo,
+    Reason,
+    Runner,
+    Spec,
+)
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.commands.folder import CommandFolder, identity_of
-from holdfast.commands.leftovers import NOT_ENDED, LeftBehind, family_of
-from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.leftovers import NOT_ENDED, Leftovers, family_of
+from holdfast.commands.loop import READ, SupervisorLoop, Timer
 from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
-from holdfast.commands.processes import Census, boot_id, seen, set_mark_number
+from holdfast.commands.processes import Census, boot_id, process_entry, set_mark_number
 
 CHUNK_BYTES: Final = 65_536
 
@@ -37,10 +48,6 @@ FLOOD_PAUSE_SECONDS: Final = 0.004
 somebody cares to write: then it is read in larger pieces, with a rest after each."""
 
 
-class NotStarted(Exception):
-    """It could not be started, and was not. The message says why."""
-
-
 class Inherited:
     """What commands get from whoever started the supervisor, which has changed it for itself."""
 
@@ -50,46 +57,48 @@ class Inherited:
         """The limit on open files as it was before the supervisor raised its own."""
 
 
-class Running:
+class CommandExecution:
     """A command that we started. Tells `on_change` when there is more output, an outcome, or nothing left of it."""
 
     knows_session = True
 
-    def __init__(self, loop: Loop, folder: CommandFolder, asked: Asked, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: SupervisorLoop, folder: CommandFolder, record: CommandRecord, *, on_change: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self.folder = folder
-        self.asked = asked
+        self.record = record
         self.runner: Runner | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: CommandOutcome | None = None
         self.reason: Reason = "exited"
         """Why it will have ended when it does."""
-        self.killed: tuple[Process, ...] = ()
-        self.escaped: tuple[Process, ...] = ()
+        self.killed: tuple[ProcessInfo, ...] = ()
+        self.escaped: tuple[ProcessInfo, ...] = ()
         self.exit_code: int | None = None
         self.holds_outcome = False
         """While a kill is under way: what it found belongs into the outcome."""
         self._gave_up = False
         """It can't be ended, and is not waited for: with its outcome it counts as what was left behind."""
-        self._left = LeftBehind(loop, look=self._family, on_over=self._let_go)
+        self._left = Leftovers(loop, look=self._family, on_over=self._let_go)
         self._identity = identity_of(folder.path)
         self._on_change = on_change
         self._output: OutputWriter | None = None
         self._pipes: dict[int, int] = {}
         self._unwritten: dict[int, bytes] = {}
-        self._last_output_at = asked.at
+        self._last_output_at = record.at
         self._detail = ""
         self._trying: Timer | None = None
 
     # The start
 
     def start(self, spec: Spec, inherited: Inherited) -> None:
-        """Raises `NotStarted`. Whatever it raises, the key is used up, and an outcome will say so."""
+        """Raises `CommandNotStarted`. Whatever it raises, the key is used up, and an outcome will say so."""
         open_here: list[int] = []
         try:
-            self._output = OutputWriter(self.folder.path, self.asked.limits.output_bytes)
+            self._output = OutputWriter(self.folder.path, self.record.limits.output_bytes)
             self._start(spec, inherited, open_here)
         except (OSError, ValueError) as error:
-            raise NotStarted(str(error)) from error
+            raise CommandNotStarted(str(error)) from error
         finally:
             for descriptor in open_here:
                 os.close(descriptor)
@@ -108,7 +117,7 @@ class Running:
             os.close(opener)
             self._loop.forget_signals()
             streams = (nothing, stdout, stderr)
-            become(spec, self.asked.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
+            become(spec, self.record.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
         self._let_through(pid, opener)
         open_here.remove(failing)
         os.close(failing)
@@ -126,7 +135,7 @@ class Running:
     def _let_through(self, pid: int, opener: int) -> None:
         """If we die before the record is written the gate closes, and it ends. If we die between the record and the
         opening, it ends as well, and counts as lost: the safe side. Raises `OSError` without having opened."""
-        found = seen(pid)
+        found = process_entry(pid)
         runner = Runner(pid=pid, started=found.started if found else "", boot=boot_id())
         self.folder.write_runner(runner)
         self.runner = runner
@@ -235,7 +244,7 @@ class Running:
     def _is_due(self) -> bool:
         return self.exit_code is not None or self._gave_up
 
-    def was_killed(self, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+    def was_killed(self, killed: tuple[ProcessInfo, ...], escaped: tuple[ProcessInfo, ...]) -> None:
         """If the shell itself has escaped (it is another user's by now, say), its end is not waited for."""
         self._drain()
         if self.outcome is not None:
@@ -273,8 +282,8 @@ class Running:
             self.release()
         self._on_change()
 
-    def _as_known(self) -> Outcome:
-        return Outcome(
+    def _as_known(self) -> CommandOutcome:
+        return CommandOutcome(
             reason=self.reason,
             exit_code=self.exit_code if self.reason != "not_started" else None,
             at=time.time(),
@@ -285,15 +294,15 @@ class Running:
             escaped=self.escaped,
         )
 
-    def _left_behind(self) -> tuple[Process, ...]:
+    def _left_behind(self) -> tuple[ProcessInfo, ...]:
         """Looked for only if there is a sign of it: an open pipe, or somebody in the group."""
         if self.runner is None or not (self._pipes or _has_members(self.runner.pid)):
             return ()
         return self._family()
 
-    def _family(self) -> tuple[Process, ...]:
+    def _family(self) -> tuple[ProcessInfo, ...]:
         assert self.runner is not None
-        return family_of(self.asked, self.runner, Census(), knows_session=True)
+        return family_of(self.record, self.runner, Census(), knows_session=True)
 
     def release(self) -> None:
         if self._output is not None:
@@ -305,10 +314,10 @@ class Running:
         """Ended, nobody holds its output any more, and nothing that is known of it runs."""
         return self.outcome is not None and not self._pipes and self._left.is_over
 
-    def status(self) -> Status:
-        ceiling = self.asked.limits.output_bytes
-        return Status(
-            asked=self.asked,
+    def status(self) -> CommandStatus:
+        ceiling = self.record.limits.output_bytes
+        return CommandStatus(
+            record=self.record,
             state="running" if self.outcome is None else "ended",
             runner=self.runner,
             outcome=self.outcome,

@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.commands.command import Asked, CommandKey, Outcome, Runner, session_name
+from holdfast.commands.command import CommandKey, CommandOutcome, CommandRecord, Runner, session_name
 
-Record = TypeVar("Record", Asked, Runner, Outcome)
+Record = TypeVar("Record", CommandRecord, Runner, CommandOutcome)
 
 KEYS: Final = "keys"
 ASIDE: Final = "."
@@ -81,7 +81,7 @@ class CommandFolder:
         except OSError:
             return True
 
-    def create(self, asked: Asked) -> bool:
+    def create(self, record: CommandRecord) -> bool:
         """Take the key: False if somebody has it. A folder that is not empty can't be replaced by a rename, so that one
         of any number of contenders wins. A crash before the rename leaves no key, and the command has not been started;
         after it, a key without a runner, under which nothing was started and nothing will be."""
@@ -90,7 +90,7 @@ class CommandFolder:
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(mode=0o700)
-            write_whole(aside / "asked.json", msgspec.json.encode(asked), durable=True)
+            write_whole(aside / "asked.json", msgspec.json.encode(record), durable=True)
             os.rename(aside, self.path)
         except OSError:
             shutil.rmtree(aside, ignore_errors=True)
@@ -101,21 +101,21 @@ class CommandFolder:
         sync_directory(self.path.parent)
         return True
 
-    def asked(self) -> Asked | None:
-        return self._read("asked.json", Asked)
+    def record(self) -> CommandRecord | None:
+        return self._read("asked.json", CommandRecord)
 
     def runner(self) -> Runner | None:
         return self._read("runner.json", Runner)
 
-    def outcome(self) -> Outcome | None:
-        return self._read("outcome.json", Outcome)
+    def outcome(self) -> CommandOutcome | None:
+        return self._read("outcome.json", CommandOutcome)
 
     def write_runner(self, runner: Runner) -> None:
         """A crash before it: the command, which waits for us, ends unstarted. After it: it may have run. Power lost is
         no matter: a key of an earlier start of the machine is not taken for one that never ran."""
         write_whole(self.path / "runner.json", msgspec.json.encode(runner), durable=False)
 
-    def write_outcome(self, outcome: Outcome) -> None:
+    def write_outcome(self, outcome: CommandOutcome) -> None:
         """A crash before it loses the exit code, and the command counts as lost; after it, it is never asked again."""
         write_whole(self.path / "outcome.json", msgspec.json.encode(outcome), durable=True)
 

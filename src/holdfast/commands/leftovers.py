@@ -6,9 +6,9 @@ One of them is watched at a time, whatever their number; when none that was know
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.commands.command import Asked, Process, Runner
-from holdfast.commands.loop import READ, Loop, Timer
-from holdfast.commands.processes import Census, Notice, exit_notice, lives
+from holdfast.commands.command import CommandRecord, ProcessInfo, Runner
+from holdfast.commands.loop import READ, SupervisorLoop, Timer
+from holdfast.commands.processes import Census, Notice, exit_notice, is_running
 
 RETRY_SECONDS: Final = 0.5
 """When the system has no descriptor left to watch with."""
@@ -16,21 +16,23 @@ RETRY_SECONDS: Final = 0.5
 NOT_ENDED: Final = "it was killed, did not end, and runs on"
 
 
-def family_of(asked: Asked, runner: Runner, census: Census, *, knows_session: bool) -> tuple[Process, ...]:
+def family_of(record: CommandRecord, runner: Runner, census: Census, *, knows_session: bool) -> tuple[ProcessInfo, ...]:
     """All that lives of a command. Who only keeps up a sandbox, for as long as anything is left in it, does not
     count."""
-    family = census.family(runner, asked.mark, knows_session=knows_session)
-    return tuple(one.named() for one in family if not asked.wrapper or one.name != asked.wrapper)
+    family = census.family(runner, record.mark, knows_session=knows_session)
+    return tuple(one.named() for one in family if not record.wrapper or one.name != record.wrapper)
 
 
-class LeftBehind:
+class Leftovers:
     """`look` finds all of them that live now; `on_over` is called once there are none any more."""
 
-    def __init__(self, loop: Loop, *, look: Callable[[], tuple[Process, ...]], on_over: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: SupervisorLoop, *, look: Callable[[], tuple[ProcessInfo, ...]], on_over: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self._look = look
         self._on_over = on_over
-        self._living: tuple[Process, ...] = ()
+        self._living: tuple[ProcessInfo, ...] = ()
         self._notice: Notice | None = None
         self._retry: Timer | None = None
 
@@ -38,7 +40,7 @@ class LeftBehind:
     def is_over(self) -> bool:
         return not self._living
 
-    def watch(self, known: tuple[Process, ...]) -> None:
+    def watch(self, known: tuple[ProcessInfo, ...]) -> None:
         """From now on these, instead of those before. Whoever calls it sees for itself whether that is anybody."""
         self._stop()
         self._living = known
@@ -48,15 +50,15 @@ class LeftBehind:
 
     def _next(self) -> None:
         self._stop()
-        self._living = tuple(one for one in self._living if lives(one)) or self._look()
+        self._living = tuple(one for one in self._living if is_running(one)) or self._look()
         if not self._living:
             self._on_over()
             return
         first = self._living[0]
         self._notice = exit_notice(first.pid)
         if self._notice is None:
-            self._retry = self._loop.after(RETRY_SECONDS if lives(first) else 0, self._next)
-        elif lives(first):
+            self._retry = self._loop.after(RETRY_SECONDS if is_running(first) else 0, self._next)
+        elif is_running(first):
             self._loop.watch(self._notice.fileno(), READ, lambda _: self._next())
         else:
             # It ended just now, and its number may be another's.

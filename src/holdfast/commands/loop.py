@@ -39,7 +39,7 @@ class Timer:
             callback()
 
 
-class Loop:
+class SupervisorLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []

@@ -122,7 +122,7 @@ class OutputWriter:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class OutputChunk(msgspec.Struct, frozen=True):
     """Bytes from an offset on. An offset beyond the one that was asked for: what lay between is gone."""
 
     offset: int
@@ -158,7 +158,7 @@ class OutputReader:
         times = [path.stat().st_mtime for path in self._folder.glob("output*") if _number(path.name) is not None]
         return max(times, default=0.0)
 
-    def read(self, offset: int, length: int) -> Chunk:
+    def read(self, offset: int, length: int) -> OutputChunk:
         """At most `length` bytes from `offset` on, or from where they begin again. Nothing: there is nothing yet."""
         while True:
             cut = self._is_cut()
@@ -167,7 +167,7 @@ class OutputReader:
             if self._is_cut() == cut:
                 return chunk
 
-    def read_stream(self, stream: Stream, offset: int, length: int) -> Chunk:
+    def read_stream(self, stream: Stream, offset: int, length: int) -> OutputChunk:
         """As `read`, but of one stream alone, with offsets that count only what that stream wrote."""
         if stream == "both":
             return self.read(offset, length)
@@ -184,7 +184,7 @@ class OutputReader:
                 data += chunk.data
             if len(data) >= length:
                 break
-        return Chunk(start, bytes(data))
+        return OutputChunk(start, bytes(data))
 
     def stream_size(self, stream: Stream) -> int:
         wanted = STDOUT if stream == "stdout" else STDERR
@@ -204,12 +204,12 @@ class OutputReader:
             Run(min(start, size), end, stream) for (start, stream), end in zip(turns, ends, strict=True) if start < end
         ]
 
-    def _chunks(self, start: int, end: int) -> Iterator[Chunk]:
+    def _chunks(self, start: int, end: int) -> Iterator[OutputChunk]:
         while start < end:
             chunk = self.read(start, end - start)
             if not chunk.data or chunk.offset >= end:
                 return
-            yield Chunk(chunk.offset, chunk.data[: end - chunk.offset])
+            yield OutputChunk(chunk.offset, chunk.data[: end - chunk.offset])
             start = chunk.end
 
     def _is_cut(self) -> bool:
@@ -230,7 +230,7 @@ class OutputReader:
             found.append((start, min(length, self._half) if cut and not start else length, path))
         return sorted(found)
 
-    def _read_once(self, offset: int, length: int) -> Chunk:
+    def _read_once(self, offset: int, length: int) -> OutputChunk:
         data = bytearray()
         files = self._files()
         first = max(bisect_right([start for start, _, _ in files], offset) - 1, 0)
@@ -246,7 +246,7 @@ class OutputReader:
             data += _bytes(path, at - begin, min(length - len(data), begin + size - at))
             if len(data) >= length:
                 break
-        return Chunk(start, bytes(data))
+        return OutputChunk(start, bytes(data))
 
 
 def _number(name: str) -> int | None:

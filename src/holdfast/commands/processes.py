@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.commands.command import MARK, Process, Runner
+from holdfast.commands.command import MARK, ProcessInfo, Runner
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROC: Final = Path("/proc")
@@ -22,7 +22,7 @@ _HAS_PROC: Final = sys.platform == "linux"
 _PS: Final = "/bin/ps"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ProcessEntry(msgspec.Struct, frozen=True):
     """One process in a look at all of them."""
 
     pid: int
@@ -33,8 +33,8 @@ class Seen(msgspec.Struct, frozen=True):
     name: str
     has_ended: bool
 
-    def named(self) -> Process:
-        return Process(self.pid, self.started, self.name)
+    def named(self) -> ProcessInfo:
+        return ProcessInfo(self.pid, self.started, self.name)
 
 
 class Notice(Protocol):
@@ -68,14 +68,14 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def seen(pid: int) -> Seen | None:
+def process_entry(pid: int) -> ProcessEntry | None:
     """One process, or None if there is none of that number."""
     if _HAS_PROC:
         return _from_proc(pid)
     return next(iter(_from_ps("-p", str(pid))), None)
 
 
-def all_seen() -> list[Seen]:
+def all_processes() -> list[ProcessEntry]:
     if not _HAS_PROC:
         return _from_ps("-A")
     pids = [int(name) for name in os.listdir(_PROC) if name.isdecimal()]
@@ -86,13 +86,13 @@ def is_alive(runner: Runner) -> bool:
     """Whether this very process still runs: the same number at another time, or after a restart, is another."""
     if runner.boot != boot_id():
         return False
-    found = seen(runner.pid)
+    found = process_entry(runner.pid)
     return found is not None and found.started == runner.started and not found.has_ended
 
 
-def lives(one: Process) -> bool:
+def is_running(one: ProcessInfo) -> bool:
     """Whether this very process, seen since the machine started, still runs."""
-    found = seen(one.pid)
+    found = process_entry(one.pid)
     return found is not None and found.started == one.started and not found.has_ended
 
 
@@ -100,13 +100,13 @@ class Census:
     """One look at all processes that live."""
 
     def __init__(self) -> None:
-        self.living = {one.pid: one for one in all_seen() if not one.has_ended}
+        self.living = {one.pid: one for one in all_processes() if not one.has_ended}
         self._marks = {one.pid: _mark(one) for one in self.living.values()}
-        self._children: dict[int, list[Seen]] = {}
+        self._children: dict[int, list[ProcessEntry]] = {}
         for one in self.living.values():
             self._children.setdefault(one.parent, []).append(one)
 
-    def family(self, leader: Runner, mark: str, *, knows_session: bool) -> list[Seen]:
+    def family(self, leader: Runner, mark: str, *, knows_session: bool) -> list[ProcessEntry]:
         """Those that a command consists of: its session, its group, what carries its mark, and all that descends from
         these. Where there is no /proc, nobody is found who left the session and whose parent has ended. Without
         `knows_session` the session and group of that number may be another's by now, and do not count."""
@@ -114,7 +114,7 @@ class Census:
         # As long as anybody is in the session its number is given to nobody else; if somebody has it, they are gone.
         is_ours = knows_session and (holder is None or holder.started == leader.started)
         marks = (mark, mark_number(mark))
-        found: dict[int, Seen] = {}
+        found: dict[int, ProcessEntry] = {}
         unseen = [
             one
             for one in self.living.values()
@@ -142,7 +142,7 @@ def set_mark_number(mark: str) -> None:
             resource.setrlimit(resource.RLIMIT_RTTIME, (mark_number(mark), most))
 
 
-def _mark(one: Seen) -> str | int:
+def _mark(one: ProcessEntry) -> str | int:
     """What names the command that started it, by whatever detour; empty if none did, or if it is not to be known."""
     try:
         environment = (_PROC / str(one.pid) / "environ").read_bytes()
@@ -161,13 +161,13 @@ def _rttime(pid: int) -> int:
     return int(soft) if soft.isdecimal() else 0
 
 
-def send_signal(one: Process, number: signal.Signals) -> None:
+def send_signal(one: ProcessInfo, number: signal.Signals) -> None:
     """To this very process, never to one that has its number by now."""
     descriptor = -1
     try:
         if _HAS_PROC and hasattr(os, "pidfd_open"):
             descriptor = os.pidfd_open(one.pid)
-        found = seen(one.pid)
+        found = process_entry(one.pid)
         if found is None or found.started != one.started:
             return
         if descriptor >= 0:
@@ -195,7 +195,7 @@ def exit_notice(pid: int) -> "Notice | None":
         return None
 
 
-def _from_proc(pid: int) -> Seen | None:
+def _from_proc(pid: int) -> ProcessEntry | None:
     try:
         line = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
@@ -203,7 +203,7 @@ def _from_proc(pid: int) -> Seen | None:
     # The name stands in brackets, and may hold anything, brackets and spaces as well.
     before, _, after = line.rpartition(")")
     fields = after.split()
-    return Seen(
+    return ProcessEntry(
         pid=pid,
         parent=int(fields[1]),
         group=int(fields[2]),
@@ -214,7 +214,7 @@ def _from_proc(pid: int) -> Seen | None:
     )
 
 
-def _from_ps(*which: str) -> list[Seen]:
+def _from_ps(*which: str) -> list[ProcessEntry]:
     """`ps` gives no session by number everywhere: the group stands in for it."""
     columns = "pid=,ppid=,pgid=,stat=,lstart=,comm="
     asked = subprocess.run(
@@ -223,9 +223,9 @@ def _from_ps(*which: str) -> list[Seen]:
     return [_from_line(line.split(None, 9)) for line in asked.stdout.decode("utf-8", "replace").splitlines()]
 
 
-def _from_line(fields: list[str]) -> Seen:
+def _from_line(fields: list[str]) -> ProcessEntry:
     pid, parent, group = (int(field) for field in fields[:3])
-    return Seen(
+    return ProcessEntry(
         pid=pid,
         parent=parent,
         group=group,

@@ -21,9 +21,9 @@ import msgspec
 from holdfast.commands.address import SOCKET, address
 from holdfast.commands.execution import Inherited
 from holdfast.commands.folder import KEYS
-from holdfast.commands.loop import Loop
+from holdfast.commands.loop import SupervisorLoop
 from holdfast.commands.processes import become_subreaper
-from holdfast.commands.service import Service, Settings
+from holdfast.commands.service import SupervisorService, SupervisorSettings
 
 LOCK: Final = "supervisor.lock"
 LOG_BYTES: Final = 1_000_000
@@ -36,7 +36,7 @@ def main() -> int:
     # Not every event loop closes what a child should not have, and we, and all commands, would keep it open for long.
     os.closerange(3, max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096))
     root = Path(sys.argv[1])
-    settings = msgspec.json.decode(sys.argv[2], type=Settings) if len(sys.argv) > 2 else Settings()
+    settings = msgspec.json.decode(sys.argv[2], type=SupervisorSettings) if len(sys.argv) > 2 else SupervisorSettings()
     umask = os.umask(0o077)
     (root / KEYS).mkdir(mode=0o700, parents=True, exist_ok=True)
     root.chmod(0o700)
@@ -71,7 +71,7 @@ def _listens(root: Path) -> bool:
     return True
 
 
-def _launch(root: Path, lock: int, umask: int, settings: Settings) -> int:
+def _launch(root: Path, lock: int, umask: int, settings: SupervisorSettings) -> int:
     """The child shares the lock, and keeps it when we end."""
     told, telling = os.pipe()
     if os.fork():
@@ -91,14 +91,14 @@ def _launch(root: Path, lock: int, umask: int, settings: Settings) -> int:
         os._exit(0)
 
 
-def _serve(root: Path, lock: int, telling: int, umask: int, settings: Settings) -> None:
+def _serve(root: Path, lock: int, telling: int, umask: int, settings: SupervisorSettings) -> None:
     files = _raise_file_limit()
     become_subreaper()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    loop = Loop()
+    loop = SupervisorLoop()
     inherited = Inherited(umask=umask, files=files)
     ours = {LOCK: os.fstat(lock)}
-    service = Service(root, loop, inherited, settings, is_at_home=lambda: _is_at_home(root, ours))
+    service = SupervisorService(root, loop, inherited, settings, is_at_home=lambda: _is_at_home(root, ours))
     loop.on_signal(signal.SIGCHLD, service.reap)
     loop.on_signal(signal.SIGTERM, service.close_when_done)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

@@ -8,21 +8,30 @@ from typing import Self
 import msgspec
 
 from holdfast.commands.address import address
-from holdfast.commands.protocol import Answer, Cancel, MessageTooLong, Request, Verb, answers, framed, take_frames
+from holdfast.commands.protocol import (
+    CancelRequest,
+    MessageTooLong,
+    Request,
+    Response,
+    Verb,
+    framed,
+    responses,
+    take_frames,
+)
 
 CHUNK_BYTES = 65_536
 
 
-class LineCut(Exception):
+class SupervisorDisconnected(Exception):
     """The supervisor ended before it answered: whether it had heard is unknown."""
 
 
-class Line:
+class SupervisorClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self.is_open = True
         self._listening = asyncio.create_task(self._listen(), name="commands: listen to the supervisor")
 
@@ -31,11 +40,11 @@ class Line:
         """Raises `OSError` if nobody is there."""
         return cls(*await asyncio.open_unix_connection(address(root)))
 
-    async def ask(self, verb: Verb) -> Answer:
+    async def ask(self, verb: Verb) -> Response:
         if not self.is_open:
-            raise LineCut
+            raise SupervisorDisconnected
         number = next(self._numbers)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answered
         try:
             self._writer.write(framed(Request(number, verb)))
@@ -43,7 +52,7 @@ class Line:
         except asyncio.CancelledError:
             # Nobody waits any more; without a word the supervisor would keep it in mind until the command ends.
             if self.is_open:
-                self._writer.write(framed(Request(next(self._numbers), Cancel(number))))
+                self._writer.write(framed(Request(next(self._numbers), CancelRequest(number))))
             raise
         finally:
             del self._waiting[number]
@@ -54,7 +63,7 @@ class Line:
             while data := await self._reader.read(CHUNK_BYTES):
                 received += data
                 for frame in take_frames(received):
-                    answer = answers.decode(frame)
+                    answer = responses.decode(frame)
                     waiting = self._waiting.get(answer.id)
                     if waiting is not None and not waiting.done():
                         waiting.set_result(answer)
@@ -65,7 +74,7 @@ class Line:
             self._writer.close()
             for waiting in self._waiting.values():
                 if not waiting.done():
-                    waiting.set_exception(LineCut())
+                    waiting.set_exception(SupervisorDisconnected())
 
     async def close(self) -> None:
         self._listening.cancel()

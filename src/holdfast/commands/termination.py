@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.commands.command import Process, Runner
-from holdfast.commands.loop import Loop, Timer
+from holdfast.commands.command import ProcessInfo, Runner
+from holdfast.commands.loop import SupervisorLoop, Timer
 from holdfast.commands.processes import Census, send_signal
 
 KILLED_SECONDS: Final = 2.0
@@ -22,15 +22,15 @@ LONGEST_PAUSE_SECONDS: Final = 0.1
 Identity = tuple[int, str]
 """Pid and start: a name can change, and makes nobody another."""
 
-Done = Callable[[tuple[Process, ...], tuple[Process, ...]], None]
+Done = Callable[[tuple[ProcessInfo, ...], tuple[ProcessInfo, ...]], None]
 
 
-class Killings:
+class Terminations:
     """All that are under way. Looks at all processes again and again, for all at once, as long as there are any."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: SupervisorLoop) -> None:
         self._loop = loop
-        self._under_way: list[Killing] = []
+        self._under_way: list[Termination] = []
         self._next: Timer | None = None
         self._pause = SHORTEST_PAUSE_SECONDS
 
@@ -38,7 +38,7 @@ class Killings:
         self, runner: Runner, mark: str, *, grace_seconds: float, knows_session: bool, wrapper: str, done: Done
     ) -> None:
         """Tells `done`, later, who ended and who did not."""
-        self._under_way.append(Killing(runner, mark, grace_seconds, knows_session, wrapper, done))
+        self._under_way.append(Termination(runner, mark, grace_seconds, knows_session, wrapper, done))
         self._pause = SHORTEST_PAUSE_SECONDS
         self._look_in(0)
 
@@ -66,7 +66,7 @@ class Killings:
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
 
 
-class Killing:
+class Termination:
     """The end of one command."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Killing:
         self._knows_session = knows_session
         self._wrapper = wrapper
         self._done = done
-        self._found: dict[Identity, Process] = {}
+        self._found: dict[Identity, ProcessInfo] = {}
         self._asked = False
         self._asked_wrapper = False
         self._kills = 0
@@ -97,7 +97,7 @@ class Killing:
             self._ask(living)
         return False
 
-    def _ask(self, living: dict[Identity, Process]) -> None:
+    def _ask(self, living: dict[Identity, ProcessInfo]) -> None:
         """Who keeps up a sandbox ends by itself after those inside. If it went first, so would their exit code. But if
         there is nobody inside yet it is asked, and then whoever comes out of it all the same."""
         inside = {which: one for which, one in living.items() if not self._wrapper or one.name != self._wrapper}
@@ -112,14 +112,14 @@ class Killing:
         for number in (signal.SIGTERM, signal.SIGCONT):
             self._signal(asked, number, as_group=len(asked) == len(living))
 
-    def _living(self, census: Census) -> dict[Identity, Process]:
+    def _living(self, census: Census) -> dict[Identity, ProcessInfo]:
         """All of the family that lives, with those that belonged to it when we looked before."""
         members = census.family(self._runner, self.mark, knows_session=self._knows_session)
         # The latest name: a process that was forked is soon another program.
         self._found |= {(one.pid, one.started): one.named() for one in members}
         return {which: one for which, one in self._found.items() if _lives(which, census)}
 
-    def _signal(self, living: dict[Identity, Process], number: signal.Signals, *, as_group: bool = True) -> None:
+    def _signal(self, living: dict[Identity, ProcessInfo], number: signal.Signals, *, as_group: bool = True) -> None:
         """The group at once, so that nobody in it can fork out of the way; then one by one who left it, the eldest
         first: a shell must not take its children's end for the end of its work."""
         known = as_group and self._knows_session

@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.commands.command import CommandKey, KillReport, Status, Stream
+from holdfast.commands.command import CommandKey, CommandStatus, KillReport, Stream
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandsError
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.commands.redaction import Redaction
 from holdfast.events.ids import Key, Owner, TaskId
 from holdfast.live.live import Changed, Live
@@ -106,7 +106,7 @@ class TaskDesk:
 
     # What it wrote
 
-    async def read(self, row: TaskRow, offset: int, length: int, stream: Stream = "both") -> Chunk:
+    async def read(self, row: TaskRow, offset: int, length: int, stream: Stream = "both") -> OutputChunk:
         """Its bytes as they are, secrets included: for those who may see them. Raises `TaskUnreachable`."""
         self._reach(row)
         return await self._commands.read(command_key(row), offset, length, stream)
@@ -115,12 +115,12 @@ class TaskDesk:
         self._reach(row)
         return await self._commands.size(command_key(row), stream)
 
-    async def status(self, row: TaskRow) -> Status | None:
+    async def status(self, row: TaskRow) -> CommandStatus | None:
         """What the machine knows of it now."""
         self._reach(row)
         return await self._commands.status(command_key(row))
 
-    async def follow(self, row: TaskRow, offset: int = 0) -> AsyncIterator[Chunk]:
+    async def follow(self, row: TaskRow, offset: int = 0) -> AsyncIterator[OutputChunk]:
         """All of it from `offset` on, as it comes, until the task ends."""
         self._reach(row)
         async for chunk in self._commands.follow(command_key(row), offset):
@@ -208,14 +208,14 @@ class TaskDesk:
         await self.settle(row, report.status)
         return report
 
-    async def settle(self, row: TaskRow, status: Status) -> bool:
+    async def settle(self, row: TaskRow, status: CommandStatus) -> bool:
         """Note how a command ended, and tell its session: once, whoever does it and however often."""
         if status.outcome is None:
             return False
         now = await self._store.task(row.key, row.task_id)  # Who wants it killed may have changed meanwhile.
         if now is None or (now.foreground and now.kill_asked != "stop"):
             return False  # Deleted; or the result of its call tells it.
-        ending = ending_of(status.outcome, status.asked.limits.seconds)
+        ending = ending_of(status.outcome, status.record.limits.seconds)
         notice = notice_of(self.without_secrets(now), ending, await self.tail(now))
         if not await self._store.end_task(now, ending, notice, host=self.host):
             return False

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from holdfast.commands.command import Outcome, Process
+from holdfast.commands.command import CommandOutcome, ProcessInfo
 from holdfast.events.task import NoticeKind, TaskNotice, TaskStatus
 from holdfast.store.tasks import TaskEnding, TaskRow
 
@@ -10,7 +10,7 @@ MAX_COMMAND_CHARACTERS = 2_000
 """What a notice and a list show of a command."""
 
 
-def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
+def ending_of(outcome: CommandOutcome, limit_seconds: float) -> TaskEnding:
     """The true exit code where there is one; why, where it does not say."""
     status: TaskStatus = "completed" if outcome.exit_code == 0 else "failed"
     detail = ""
@@ -66,6 +66,6 @@ def shortened(command: str) -> str:
     return command if len(command) <= MAX_COMMAND_CHARACTERS else command[: MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
-def names_of(processes: Iterable[Process]) -> str:
+def names_of(processes: Iterable[ProcessInfo]) -> str:
     """Processes, for people and models to read."""
     return ", ".join(f"{process.name} (pid {process.pid})" for process in processes)

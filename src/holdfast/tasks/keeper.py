@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from holdfast.commands.command import Status
+from holdfast.commands.command import CommandStatus
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandRefused, CommandsError, NoSuchCommand
 from holdfast.events.ids import Key, TaskId
@@ -156,7 +156,7 @@ class TaskKeeper:
                 status = await self._commands.wait(command_key(row), patience)
         await self._desk.settle(row, status)
 
-    async def _now(self, row: TaskRow) -> Status:
+    async def _now(self, row: TaskRow) -> CommandStatus:
         found = await self._commands.status(command_key(row))
         return found or await self._commands.adopt(command_key(row))
 

@@ -5,7 +5,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from holdfast.commands.command import Outcome
+from holdfast.commands.command import CommandOutcome
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.events.request import PermissionAsk
 from holdfast.store.tasks import TaskEnding
 from holdfast.tasks.desk import command_key
@@ -19,7 +20,6 @@ from holdfast.tools.shell import (
     NOT_KEPT,
     UNKNOWN_OUTCOME,
     CallCommand,
-    NotStarted,
     Wanted,
     checked_command,
     ending_in,
@@ -99,7 +99,7 @@ async def _bash(arguments: Bash, context: ToolContext) -> ToolResult:
     )
     try:
         status = await command.carry_out(wanted)
-    except NotStarted as error:
+    except CommandNotStarted as error:
         return command.not_started(error)
     shell_id = command.row.alias or command.row.task_id
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
@@ -128,7 +128,7 @@ async def _flipped(command: CallCommand, shell_id: str, seconds: float) -> ToolR
     return ToolResult(content=said, went_on="flipped")
 
 
-def _told(text: str, outcome: Outcome, ending: TaskEnding, shell_id: str) -> str:
+def _told(text: str, outcome: CommandOutcome, ending: TaskEnding, shell_id: str) -> str:
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
         return wrong

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.commands.command import Outcome, Status
+from holdfast.commands.command import CommandOutcome, CommandStatus
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.events.request import PermissionAsk
 from holdfast.tasks.endings import names_of
 from holdfast.tasks.shell import Words
@@ -16,7 +17,6 @@ from holdfast.tools.shell import (
     DEFAULT_WAIT_SECONDS,
     NOT_KEPT,
     CallCommand,
-    NotStarted,
     Wanted,
     checked_command,
     ending_in,
@@ -110,7 +110,7 @@ async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     )
     try:
         status = await command.carry_out(wanted)
-    except NotStarted as error:
+    except CommandNotStarted as error:
         return command.not_started(error)
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
     if arguments.run_in_background and not never_ran:
@@ -120,7 +120,7 @@ async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     return await _ended(command, status, status.outcome)
 
 
-async def _ended(command: CallCommand, status: Status, outcome: Outcome) -> ToolResult:
+async def _ended(command: CallCommand, status: CommandStatus, outcome: CommandOutcome) -> ToolResult:
     ending = ending_in(status)
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
@@ -137,7 +137,7 @@ async def _ended(command: CallCommand, status: Status, outcome: Outcome) -> Tool
     return ToolResult(content=_json(told), success=not wrong, ending=ending)
 
 
-def _notes(command: CallCommand, status: Status, outcome: Outcome) -> list[str]:
+def _notes(command: CallCommand, status: CommandStatus, outcome: CommandOutcome) -> list[str]:
     notes = [NOT_KEPT] if is_gone(status) else []
     if outcome.left_behind:
         left = names_of(outcome.left_behind)
