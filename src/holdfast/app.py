@@ -59,7 +59,7 @@ from holdfast.store.store import Cursor, RequestRow, Row, Store
 from holdfast.store.survey import About, Role
 from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
-from holdfast.tasks.desk import Killed, TaskDesk
+from holdfast.tasks.desk import TaskDesk, TaskKillReport
 from holdfast.tasks.keeper import Care, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
@@ -621,7 +621,7 @@ class Session:
         """Its commands in the background, those that ended in the last day included."""
         return await self._tasks.of_session(self.key)
 
-    async def kill_task(self, task_id: str) -> Killed:
+    async def kill_task(self, task_id: str) -> TaskKillReport:
         return await self._tasks.kill(self.key, task_id)
 
     async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> OutputChunk:

@@ -28,7 +28,7 @@ from holdfast.store.store import Lease
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.desk import TaskDesk, command_key
 from holdfast.tasks.keeper import Care, TaskKeeper
-from holdfast.tasks.shell import Shell, Words
+from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.testing.store_conformance.tasks import commit, in_front
 from holdfast.testing.store_conformance.words import KEY
 
@@ -62,7 +62,7 @@ class Machine:
     def row(self, command: str, directory: Path, alias: str = "") -> TaskRow:
         # What a kill looks for is marked with its call: tests that run at the same time must not find each other's.
         call = ToolCallId(random_id())
-        words = Words(command=command, directory=str(directory), alias=alias)
+        words = ShellArguments(command=command, directory=str(directory), alias=alias)
         return self.shell.row(KEY, call, f"m:{call}", words, self.clock.now_ms())
 
     async def start(self, row: TaskRow, limits: Limits | None = None) -> None:

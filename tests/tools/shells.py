@@ -74,10 +74,10 @@ class Session:
         )
 
     def _row(self, tool: Tool, directory: Path | None, arguments: Any, call: ToolCallId) -> TaskRow | None:
-        if tool.words is None:
+        if tool.shell_arguments is None:
             return None
-        words = tool.words(arguments, directory)
-        return self.shell.row(self.key, call, f"message:{call}", words, SystemClock().now_ms())
+        shell_arguments = tool.shell_arguments(arguments, directory)
+        return self.shell.row(self.key, call, f"message:{call}", shell_arguments, SystemClock().now_ms())
 
     async def attempted(self, tool: Tool, directory: Path | None, call: ToolCallId, **arguments: Any) -> None:
         """An attempt that came no further than to its row."""

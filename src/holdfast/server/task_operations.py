@@ -13,7 +13,7 @@ from holdfast.live.live import Changed, Live
 from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.store.store import Refused, Store
 from holdfast.store.tasks import TaskRow
-from holdfast.tasks.desk import Killed, ShownStatus, TaskDesk
+from holdfast.tasks.desk import ShownStatus, TaskDesk, TaskKillReport
 from holdfast.tasks.endings import ending_of
 from holdfast.tasks.errors import TaskError, TaskNotFound
 
@@ -67,7 +67,7 @@ class TaskOperations:
             now, status=ending.status, exit_code=ending.exit_code, detail=ending.detail, ended_at=ending.ended_at
         )
 
-    async def kill(self, key: Key, task_id: str) -> Killed:
+    async def kill(self, key: Key, task_id: str) -> TaskKillReport:
         """End it, as a person who wants it ended: the model is told."""
         try:
             return await self.desk.kill(key, task_id, "person")

@@ -41,7 +41,7 @@ WaitReason = Literal["completed", "failed", "killed", "lost", "stalled", "idle",
 """`idle`: it is alive and quiet, as a server is once it is up."""
 
 
-class Killed(msgspec.Struct, frozen=True):
+class TaskKillReport(msgspec.Struct, frozen=True):
     """What a kill came to. The row is as it was left; the report says what ended and what escaped."""
 
     row: TaskRow
@@ -181,17 +181,17 @@ class TaskDesk:
 
     # Ending
 
-    async def kill(self, key: Key, name: str, by: Killer, *, grace_seconds: float = GRACE_SECONDS) -> Killed:
+    async def kill(self, key: Key, name: str, by: Killer, *, grace_seconds: float = GRACE_SECONDS) -> TaskKillReport:
         """End it and all that can be found of it. A crash after the wish is noted leaves it to be carried out by
         whoever looks after this machine's tasks; before, nothing was done. Of one that has ended, what it left behind
         is ended; `TaskNotRunning`: there is nothing of that."""
         row = await self.find(key, name)
         if row.status != "running":
-            return Killed(row, await self._kill_left_behind(row, name, grace_seconds))
+            return TaskKillReport(row, await self._kill_left_behind(row, name, grace_seconds))
         self._reach(row)
         await self._store.ask_kill(key, row.task_id, by)
         report = await self.carry_out(row, grace_seconds=grace_seconds)
-        return Killed(await self.find(key, row.task_id), report)
+        return TaskKillReport(await self.find(key, row.task_id), report)
 
     async def _kill_left_behind(self, row: TaskRow, name: str, grace_seconds: float) -> KillReport:
         """Nothing is noted: how it ended stays as it was. A crash before it leaves what ran, to be killed again."""

@@ -15,7 +15,7 @@ from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import TaskDesk, task_id_of
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
+class ShellArguments(msgspec.Struct, frozen=True, kw_only=True):
     """What a call wants to run, as its tool reads its arguments."""
 
     command: str
@@ -50,7 +50,7 @@ class Shell:
         self.look = look
         """Call it when a task was started or is to be killed: it is looked after at once."""
 
-    def row(self, key: Key, tool_call_id: ToolCallId, call_key: str, words: Words, now: int) -> TaskRow:
+    def row(self, key: Key, tool_call_id: ToolCallId, call_key: str, arguments: ShellArguments, now: int) -> TaskRow:
         """The row of a command that is about to be started. The same call has the same row, whoever makes it."""
         command_key = CommandKey(key.owner, key.session, call_key, 1)
         return TaskRow(
@@ -58,12 +58,12 @@ class Shell:
             task_id=task_id_of(command_key),
             tool_call_id=tool_call_id,
             call_key=call_key,
-            command=words.command,
-            description=words.description,
-            directory=words.directory,
+            command=arguments.command,
+            description=arguments.description,
+            directory=arguments.directory,
             host=self.desk.host,
             output_file=str(self.commands.session_folder(key.owner, key.session) / command_key.name / "output"),
-            alias=words.alias,
+            alias=arguments.alias,
             started_at=now,
         )
 

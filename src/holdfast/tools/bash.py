@@ -11,16 +11,16 @@ from holdfast.events.request import PermissionAsk
 from holdfast.store.tasks import TaskEnding
 from holdfast.tasks.desk import command_key
 from holdfast.tasks.endings import names_of, shortened
-from holdfast.tasks.shell import Words
+from holdfast.tasks.shell import ShellArguments
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import place_of
+from holdfast.tools.paths import resolve
 from holdfast.tools.shell import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,
     NOT_KEPT,
     UNKNOWN_OUTCOME,
     CallCommand,
-    Wanted,
+    ShellCall,
     checked_command,
     ending_in,
     is_gone,
@@ -80,8 +80,8 @@ def _asks(arguments: Bash, working_directory: Path | None) -> PermissionAsk:
     return shell_ask(checked_command(arguments.command), arguments.description)
 
 
-def _words(arguments: Bash, working_directory: Path | None) -> Words:
-    return Words(
+def _shell_arguments(arguments: Bash, working_directory: Path | None) -> ShellArguments:
+    return ShellArguments(
         command=arguments.command.strip(),
         description=label(arguments.description),
         directory=str(working_directory),
@@ -91,9 +91,9 @@ def _words(arguments: Bash, working_directory: Path | None) -> Words:
 
 async def _bash(arguments: Bash, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
-    wanted = Wanted(
+    wanted = ShellCall(
         command=checked_command(arguments.command),
-        directory=str(place_of(".", context.working_directory).found),
+        directory=str(resolve(".", context.working_directory).real),
         merged=True,
         wait_seconds=None if arguments.in_background else arguments.seconds(),
     )
@@ -178,7 +178,7 @@ bash: Final = Tool(
     asks=_asks,
     after_crash="repeat",
     waits_by_itself=True,
-    words=_words,
+    shell_arguments=_shell_arguments,
 )
 
 

@@ -64,7 +64,7 @@ ELSEWHERE: Final = (
 )
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ShellCall(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, and how long to wait for it."""
 
     command: str
@@ -116,7 +116,7 @@ class CallCommand:
         self._context = context
         self._is_out_of_sight = False
 
-    async def carry_out(self, wanted: Wanted) -> CommandStatus:
+    async def carry_out(self, wanted: ShellCall) -> CommandStatus:
         """Start it, unless that was done, and wait: until it ends, the time is over, or somebody wants it to go on in
         the background. A stop kills it. A process that only lets go leaves it to the next one, which may be watching.
         One that runs is not ended because its supervisor is slow to say how it does: it goes on in the background.
@@ -141,7 +141,7 @@ class CallCommand:
 
     # Its start
 
-    async def _begun(self, wanted: Wanted) -> CommandStatus:
+    async def _begun(self, wanted: ShellCall) -> CommandStatus:
         if self._context.attempt > 1 and (found := await self._found()) is not None:
             return found
         await self._check_room()
@@ -164,7 +164,7 @@ class CallCommand:
             raise ToolFailure(ELSEWHERE)
         return await self.commands.status(self.key)
 
-    def _spec(self, wanted: Wanted, root: WorkingDirectory, place: str) -> Spec:
+    def _spec(self, wanted: ShellCall, root: WorkingDirectory, place: str) -> Spec:
         is_limited = root.identity is not None and root.identity.limited
         hidden = self.shell.folders_of_owners if is_limited else ()
         return Spec(
@@ -205,7 +205,7 @@ class CallCommand:
 
     async def _show(self) -> None:
         """Show people the latest of what it writes, now and then. The rest is in the result."""
-        watched = Watched(self)
+        watched = LiveOutput(self)
         with contextlib.suppress(CommandsError):
             while True:
                 await self.commands.wait_for_output(self.key, watched.seen)
@@ -264,7 +264,7 @@ class CallCommand:
         return ToolResult(content=why, success=False, ending=ending, code=error.code)
 
 
-class Watched:
+class LiveOutput:
     """What people are shown of a command while it runs: the latest, and no part of a secret."""
 
     def __init__(self, command: CallCommand) -> None:
