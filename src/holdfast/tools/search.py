@@ -1,4 +1,4 @@
-"""The tools `grep` and `glob`. The search is a process of its own (`search_program`), which can be killed at any time."""
+"""The tools `grep` and `glob`. The search is a process of its own (`search_program`) that can be killed at any time."""
 
 import asyncio
 import json
