@@ -24,7 +24,7 @@ def main() -> int:
     trace = Path(sys.argv[1]) / "trace"
     pause, asked, readable, rested = (
         SupervisorLoop._pause,
-        SupervisorService._asked,
+        SupervisorService._on_request,
         CommandExecution._readable,
         CommandExecution._rested,
     )
@@ -51,7 +51,7 @@ def main() -> int:
 
     for kind, name, noting in (
         (SupervisorLoop, "_pause", noting_pause),
-        (SupervisorService, "_asked", noting_asked),
+        (SupervisorService, "_on_request", noting_asked),
         (CommandExecution, "_readable", noting_readable),
         (CommandExecution, "_rested", noting_rested),
     ):

@@ -131,9 +131,9 @@ async def test_one_that_is_stopped_is_an_error_and_goes_on_later(
     await started(commands, key, spec("echo on; exec sleep 100"))
     monkeypatch.setattr(commands_module, "ANSWER_SECONDS", 0.2)
     os.kill(supervisor_pid(root), signal.SIGSTOP)
-    with pytest.raises(SupervisorUnavailable, match="does not answer"):
+    with pytest.raises(SupervisorUnavailable, match="did not answer"):
         await commands.status(key)
-    with pytest.raises(SupervisorUnavailable, match="does not answer"):
+    with pytest.raises(SupervisorUnavailable, match="did not answer"):
         await commands.wait(key, 0.1)
     os.kill(supervisor_pid(root), signal.SIGCONT)
     monkeypatch.undo()

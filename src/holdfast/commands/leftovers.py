@@ -1,6 +1,7 @@
-"""What still runs of a command that has ended, watched until all of it has ended as well.
+"""Watches the leftover processes of an ended command until all of them have ended.
 
-One of them is watched at a time, whatever their number; when none that was known lives, others are looked for again.
+Only one process is watched at a time, whatever their number; when no known process is left, a new census looks for
+others.
 """
 
 from collections.abc import Callable
@@ -11,20 +12,21 @@ from holdfast.commands.loop import READ, SupervisorLoop, Timer
 from holdfast.commands.processes import Census, Notice, exit_notice, is_running
 
 RETRY_SECONDS: Final = 0.5
-"""When the system has no descriptor left to watch with."""
+"""Pause before another try when no descriptor is left to watch with."""
 
-NOT_ENDED: Final = "it was killed, did not end, and runs on"
+NOT_ENDED: Final = "it was killed but did not end, and still runs"
 
 
 def family_of(record: CommandRecord, runner: Runner, census: Census, *, knows_session: bool) -> tuple[ProcessInfo, ...]:
-    """All that lives of a command. Who only keeps up a sandbox, for as long as anything is left in it, does not
-    count."""
+    """Returns the live processes of a command. A wrapper that only keeps up a sandbox while something is left in it
+    does not count."""
     family = census.family(runner, record.mark, knows_session=knows_session)
     return tuple(one.named() for one in family if not record.wrapper or one.name != record.wrapper)
 
 
 class Leftovers:
-    """`look` finds all of them that live now; `on_over` is called once there are none any more."""
+    """Leftover processes of one command. `look` returns those that live now; `on_over` is called once there are
+    none."""
 
     def __init__(
         self, loop: SupervisorLoop, *, look: Callable[[], tuple[ProcessInfo, ...]], on_over: Callable[[], None]
@@ -41,11 +43,12 @@ class Leftovers:
         return not self._living
 
     def watch(self, known: tuple[ProcessInfo, ...]) -> None:
-        """From now on these, instead of those before. Whoever calls it sees for itself whether that is anybody."""
+        """Watches these processes instead of the previous ones. If `known` is empty, `on_over` is not called: the
+        caller can see that nothing is left."""
         self._stop()
         self._living = known
         if known:
-            # Not at once: `on_over` must not be called before we return.
+            # Deferred: `on_over` must not be called before this returns.
             self._retry = self._loop.after(0, self._next)
 
     def _next(self) -> None:
@@ -61,7 +64,7 @@ class Leftovers:
         elif is_running(first):
             self._loop.watch(self._notice.fileno(), READ, lambda _: self._next())
         else:
-            # It ended just now, and its number may be another's.
+            # It ended just now, and its pid may already belong to another process.
             self._retry = self._loop.after(0, self._next)
 
     def _stop(self) -> None:

@@ -1,6 +1,6 @@
-"""A command whose supervisor died: it may still run, but its output goes nowhere and its exit code to nobody.
+"""Commands whose supervisor died: they may still run, but their output and exit code can no longer be recorded.
 
-The next supervisor sees it end, and says that it was lost. What it left behind is looked after as well.
+The next supervisor watches them until they end, and records them as lost. It watches their leftovers as well.
 """
 
 import time
@@ -16,14 +16,14 @@ from holdfast.commands.processes import Census, Notice, boot_id, exit_notice, is
 
 RETRY_SECONDS: Final = 0.5
 
-GONE: Final = "the supervisor that watched it died; it ended unseen, and what it wrote since then is lost"
+GONE: Final = "its supervisor died; how it ended is unknown, and what it wrote after that is lost"
 REBOOTED: Final = "the machine was restarted while it ran, or it ran on another machine"
-COPIED: Final = "this folder is a copy of the one that it was started in; what became of it is known there"
-NEVER_RAN: Final = "whoever was about to start it died before it ran"
+COPIED: Final = "this folder is a copy of the one that it was started in; only the original knows how it ended"
+NEVER_RAN: Final = "the supervisor died before it could start it"
 
 
-def what_became(record: CommandRecord, runner: Runner | None, *, home: str) -> tuple[Reason, str]:
-    """Of a command without an outcome that does not run here."""
+def lost_outcome(record: CommandRecord, runner: Runner | None, *, home: str) -> tuple[Reason, str]:
+    """Returns reason and detail for a command that has no outcome and does not run here."""
     if record.boot != boot_id():
         return "lost", REBOOTED
     if record.home not in ("", home):
@@ -34,7 +34,7 @@ def what_became(record: CommandRecord, runner: Runner | None, *, home: str) -> t
 
 
 class OrphanedCommand:
-    """With an outcome: one that has ended, and left something behind that runs."""
+    """A command of an earlier supervisor. With an outcome: a command that has ended and left processes running."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class OrphanedCommand:
         self.runner: Runner | None = runner
         self.outcome = outcome
         self.knows_session = outcome is None
-        """From its end on we have had an eye on it, so that its number is nobody else's."""
+        """True if this supervisor has watched the session since before it ended, so that its number can't have been
+        reused."""
         self.reason: Reason = "lost"
         self.killed: tuple[ProcessInfo, ...] = ()
         self.escaped: tuple[ProcessInfo, ...] = ()
@@ -71,7 +72,7 @@ class OrphanedCommand:
         self._notice = exit_notice(runner.pid)
         if self._notice is not None:
             loop.watch(self._notice.fileno(), READ, lambda _: self.finish())
-        # It may have ended before we could be told.
+        # It may have ended before the watch was in place.
         loop.after(0, self.finish)
 
     def was_killed(self, killed: tuple[ProcessInfo, ...], escaped: tuple[ProcessInfo, ...]) -> None:

@@ -1,4 +1,5 @@
-"""The runtime's end of the socket: any number of requests at once, each answered when it is time."""
+"""The runtime's end of the supervisor's socket: any number of requests in flight, each response when its result is
+ready."""
 
 import asyncio
 from itertools import count
@@ -23,7 +24,7 @@ CHUNK_BYTES = 65_536
 
 
 class SupervisorDisconnected(Exception):
-    """The supervisor ended before it answered: whether it had heard is unknown."""
+    """The supervisor ended before it response: whether it received the request is unknown."""
 
 
 class SupervisorClient:
@@ -37,20 +38,20 @@ class SupervisorClient:
 
     @classmethod
     async def to(cls, root: Path) -> Self:
-        """Raises `OSError` if nobody is there."""
+        """Connects to the supervisor of a folder. Raises `OSError` if none listens."""
         return cls(*await asyncio.open_unix_connection(address(root)))
 
-    async def ask(self, verb: Verb) -> Response:
+    async def request(self, verb: Verb) -> Response:
         if not self.is_open:
             raise SupervisorDisconnected
         number = next(self._numbers)
-        answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answered
+        response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = response
         try:
             self._writer.write(framed(Request(number, verb)))
-            return await answered
+            return await response
         except asyncio.CancelledError:
-            # Nobody waits any more; without a word the supervisor would keep it in mind until the command ends.
+            # Without this message the supervisor would keep the waiter until the command ends.
             if self.is_open:
                 self._writer.write(framed(Request(next(self._numbers), CancelRequest(number))))
             raise
@@ -63,12 +64,12 @@ class SupervisorClient:
             while data := await self._reader.read(CHUNK_BYTES):
                 received += data
                 for frame in take_frames(received):
-                    answer = responses.decode(frame)
-                    waiting = self._waiting.get(answer.id)
+                    response = responses.decode(frame)
+                    waiting = self._waiting.get(response.id)
                     if waiting is not None and not waiting.done():
-                        waiting.set_result(answer)
+                        waiting.set_result(response)
         except (OSError, MessageTooLong, msgspec.DecodeError):
-            pass  # Either way it can't be spoken with any more.
+            pass  # In each case the connection is unusable.
         finally:
             self.is_open = False
             self._writer.close()
@@ -82,4 +83,4 @@ class SupervisorClient:
         try:
             await self._writer.wait_closed()
         except OSError:
-            pass  # The other side went first.
+            pass  # The supervisor closed it first.
