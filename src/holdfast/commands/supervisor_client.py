@@ -1,4 +1,4 @@
-"""The runtime's end of the supervisor's socket: any number of requests in flight, each response when its result is
+"""The runtime's end of the supervisor's socket: any number of requests in flight, each answered when its result is
 ready."""
 
 import asyncio
@@ -24,7 +24,7 @@ CHUNK_BYTES = 65_536
 
 
 class SupervisorDisconnected(Exception):
-    """The supervisor ended before it response: whether it received the request is unknown."""
+    """The supervisor ended before it answered: whether it received the request is unknown."""
 
 
 class SupervisorClient:
