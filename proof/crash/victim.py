@@ -46,7 +46,7 @@ from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Loaded, Store
 from holdfast.tasks.desk import TaskDesk
-from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import ToolContext
@@ -108,7 +108,7 @@ HASTY = Pace(
 QUICK_SUPERVISOR = SupervisorSettings(idle_seconds=2.0)
 """The runner ends it after the trial, if it has not ended by then."""
 
-CARE = Care(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_every_seconds=0.02)
+CARE = KeeperTimings(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_every_seconds=0.02)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

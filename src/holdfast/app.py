@@ -60,7 +60,7 @@ from holdfast.store.survey import About, Role
 from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import TaskDesk, TaskKillReport
-from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
@@ -384,7 +384,7 @@ class Runtime:
         )
 
     async def _keep_tasks(self, shell: Shell) -> None:
-        care = Care(
+        care = KeeperTimings(
             stall_after_seconds=self.config.stall_after_seconds,
             lost_after_seconds=self.config.task_lost_after_seconds,
             retention_seconds=self.config.task_retention_seconds,

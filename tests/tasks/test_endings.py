@@ -60,7 +60,7 @@ def test_every_reason_has_an_ending() -> None:
     ("ended", "words"),
     [
         (outcome("time", 143), "1800 seconds"),
-        (outcome("lost", None), "Nobody saw"),
+        (outcome("lost", None), "How it ended is unknown"),
         (outcome("lost", None, detail="the machine was restarted"), "the machine was restarted"),
         (outcome("not_started", None, detail="no such directory"), "no such directory"),
         (outcome("killed", 137, escaped=(LEFT,)), "sleep (pid 7)"),

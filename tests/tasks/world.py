@@ -27,7 +27,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Lease
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.desk import TaskDesk, command_key
-from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.testing.store_conformance.tasks import commit, in_front
 from holdfast.testing.store_conformance.words import KEY
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 30.0
 
 SETTINGS = SupervisorSettings(idle_seconds=5.0)
 
-QUICK = Care(look_every_seconds=0.02)
+QUICK = KeeperTimings(look_every_seconds=0.02)
 """Looks often; all that takes long in life takes as long as ever."""
 
 SECRET = "a secret that nobody may see"
@@ -56,7 +56,7 @@ class Machine:
         self.desk = TaskDesk(store, commands, self.live, clock, host=host, redaction=Redaction([SECRET]))
         self.shell = Shell(commands, self.desk, isolation=Unconfined(), limits=Limits())
 
-    def keeper(self, care: Care = QUICK) -> TaskKeeper:
+    def keeper(self, care: KeeperTimings = QUICK) -> TaskKeeper:
         return TaskKeeper(self.store, self.commands, self.desk, self.live, self.clock, care)
 
     def row(self, command: str, directory: Path, alias: str = "") -> TaskRow:

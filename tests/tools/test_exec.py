@@ -680,7 +680,7 @@ async def test_one_that_meets_its_ceiling_has_failed_and_says_why(
         found = await (await make()).outcome(exec_tool, home, command="echo begun; exec tail -f /dev/null")
     told = decoded(found.content)
     assert (found.success, told["stdout"]) == (False, "begun\n")
-    assert "longer than the 1 seconds" in told["error"]
+    assert "longer than its limit of 1 seconds" in told["error"]
     assert found.ending is not None
     assert found.ending.status == "failed"
 

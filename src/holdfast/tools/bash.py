@@ -30,7 +30,7 @@ from holdfast.tools.shell import (
     within,
 )
 from holdfast.tools.shell_permissions import shell_ask
-from holdfast.tools.task_tools import ending_of_row, killed, latest, note_if_gone, told_of_errors
+from holdfast.tools.task_tools import ending_of_row, killed, latest, note_if_gone, reporting_errors
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, tool
 from holdfast.tools.truncation import Room
 
@@ -191,7 +191,7 @@ Delay = Annotated[float, msgspec.Meta(description="Seconds to wait for its end, 
 async def _read_bash(shellId: ShellId, context: ToolContext, delay: Delay = DEFAULT_DELAY_SECONDS) -> str:  # noqa: N803
     """Read the end of what a command has written that runs in the background, and how it ended if it has."""
     shell = shell_of(context)
-    async with told_of_errors(shellId, "list_bash"):
+    async with reporting_errors(shellId, "list_bash"):
         row = await shell.desk.find(context.session, shellId)
         ending = ending_of_row(row)
         if ending is None:

@@ -60,7 +60,7 @@ async def _task_status(
     """Look at one task: how it stands, the end of what it has written so far, and its exit code once it has ended. With
     an offset: that part of what it wrote."""
     desk = shell_of(context).desk
-    async with told_of_errors(task_id):
+    async with reporting_errors(task_id):
         row = await _now(desk, context.session, task_id)
         told = _described(desk, row)
         if offset is None and length is None:
@@ -78,7 +78,7 @@ async def _wait_for_task(
     or lost; stalled (it seems to wait for an answer); idle (it is alive and quiet, as a server is once it is up); or
     timeout. The task goes on in any case."""
     desk = shell_of(context).desk
-    async with told_of_errors(task_id):
+    async with reporting_errors(task_id):
         row = await desk.find(context.session, task_id)
         reason: str = row.status
         if reason == "running":
@@ -108,7 +108,7 @@ async def _kill_task(task_id: TaskName, context: ToolContext) -> dict[str, Any]:
 async def killed(context: ToolContext, name: str, lists: str) -> tuple[TaskEnding, KillReport | None]:
     """How it ended, and what of it. No report: an earlier attempt at this call did it."""
     desk = shell_of(context).desk
-    async with told_of_errors(name, lists):
+    async with reporting_errors(name, lists):
         try:
             done = await desk.kill(context.session, name, "model")
         except TaskNotRunning as error:
@@ -121,7 +121,7 @@ async def killed(context: ToolContext, name: str, lists: str) -> tuple[TaskEndin
 
 
 @asynccontextmanager
-async def told_of_errors(name: str, lists: str = "list_tasks") -> AsyncIterator[None]:
+async def reporting_errors(name: str, lists: str = "list_tasks") -> AsyncIterator[None]:
     try:
         yield
     except TaskNotFound as error:
