@@ -14,9 +14,9 @@ from bench.place import Place
 from bench.processor import cpu_seconds_of
 from holdfast.commands.command import CommandKey, Limits, Spec
 from holdfast.commands.commands import Commands
-from holdfast.commands.processes import seen
-from holdfast.commands.running import command_line
-from holdfast.commands.service import Settings
+from holdfast.commands.execution import command_line
+from holdfast.commands.processes import process_entry
+from holdfast.commands.service import SupervisorSettings
 
 LONGEST_SECONDS = 120.0
 """If we die, the commands do not stay for long."""
@@ -29,7 +29,7 @@ LONG = Spec(command=f"exec sleep {LONGEST_SECONDS:.0f}", directory="/", limits=L
 
 async def measure(place: Place) -> dict[str, float]:
     root = place.folder / "commands"
-    async with Commands(root, settings=Settings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
         figures = {"command_foreground": await _foreground(commands, place.size.foreground_commands)}
         supervisor = int((root / "supervisor.lock").read_text())
         keys = [_key(f"background-{number}") for number in range(place.size.background_commands)]
@@ -88,7 +88,7 @@ async def _background(
 
 def _see_out(supervisor: int) -> None:
     """Whoever removes the folder must not find it at work there."""
-    while (found := seen(supervisor)) is not None and not found.has_ended:
+    while (found := process_entry(supervisor)) is not None and not found.has_ended:
         time.sleep(LOOK_SECONDS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.commands.command import Asked
+from holdfast.commands.command import CommandRecord
 from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
 from holdfast.events.ids import Key, Position
@@ -156,13 +156,13 @@ def _lines(work: Path) -> dict[str, int]:
     return {file.name: len(file.read_text().splitlines()) for file in work.iterdir()} if work.exists() else {}
 
 
-def _asked(folder: Path) -> list[Asked | None]:
-    return [found.asked() for found in folders(folder / "commands")]
+def _asked(folder: Path) -> list[CommandRecord | None]:
+    return [found.record() for found in folders(folder / "commands")]
 
 
 def running_commands(folder: Path) -> tuple[str, ...]:
     """What was asked for and still runs."""
-    found = [(one.asked(), one.runner()) for one in folders(folder / "commands")]
+    found = [(one.record(), one.runner()) for one in folders(folder / "commands")]
     return tuple(asked.command for asked, runner in found if asked and runner and is_alive(runner))
 
 

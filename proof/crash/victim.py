@@ -24,7 +24,7 @@ from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import Key, Owner
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
@@ -46,7 +46,7 @@ from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Loaded, Store
 from holdfast.tasks.desk import TaskDesk
-from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import ToolContext
@@ -105,10 +105,10 @@ HASTY = Pace(
 """For a process that another is to take over from although it lives."""
 
 
-QUICK_SUPERVISOR = Settings(idle_seconds=2.0)
+QUICK_SUPERVISOR = SupervisorSettings(idle_seconds=2.0)
 """The runner ends it after the trial, if it has not ended by then."""
 
-CARE = Care(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_every_seconds=0.02)
+CARE = KeeperTimings(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_every_seconds=0.02)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,7 +334,7 @@ async def _shell(
     clock = SystemClock()
     commands = Commands(part.folder / COMMANDS, settings=QUICK_SUPERVISOR)
     running.push_async_callback(commands.close)
-    desk = TaskDesk(store, commands, live, clock, host=await commands.place(), redaction=Redaction())
+    desk = TaskDesk(store, commands, live, clock, host=await commands.folder_id(), redaction=Redaction())
     care = msgspec.structs.replace(CARE, retention_seconds=part.scenario.retention_seconds)
     keeper = TaskKeeper(store, commands, desk, live, clock, care)
     await running.enter_async_context(keeper)

@@ -8,10 +8,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.commands.command import Asked, CommandKey, KillReport, Outcome, Reason, Spec, Status, Stream
+from holdfast.commands.command import (
+    CommandKey,
+    CommandOutcome,
+    CommandRecord,
+    CommandStatus,
+    KillReport,
+    Reason,
+    Spec,
+    Stream,
+)
 from holdfast.commands.commands import AlreadyThere, Started
 from holdfast.commands.errors import NoSuchCommand
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.tools.exec import exec_tool
 from proof.simulation.world import World
 
@@ -25,22 +34,24 @@ RUN = replace(exec_tool, asks=lambda arguments, directory: None)
 class Running:
     """A command that was started, or whose key was taken so that it never will be."""
 
-    def __init__(self, world: World, asked: Asked, seconds: float, exit_code: int) -> None:
+    def __init__(self, world: World, record: CommandRecord, seconds: float, exit_code: int) -> None:
         self._world = world
-        self._asked = asked
+        self._record = record
         self._started_at = world.loop.time()
         self.exit_code = exit_code
-        self.outcome: Outcome | None = None
+        self.outcome: CommandOutcome | None = None
         self._ended = asyncio.Event()
         world.later(seconds, self.end, "exited", exit_code)
 
     def end(self, reason: Reason, exit_code: int | None) -> None:
         if self.outcome is None:
-            self.outcome = Outcome(reason=reason, exit_code=exit_code, at=self._world.loop.time())
+            self.outcome = CommandOutcome(reason=reason, exit_code=exit_code, at=self._world.loop.time())
             self._ended.set()
 
-    def status(self) -> Status:
-        return Status(asked=self._asked, state="running" if self.outcome is None else "ended", outcome=self.outcome)
+    def status(self) -> CommandStatus:
+        return CommandStatus(
+            record=self._record, state="running" if self.outcome is None else "ended", outcome=self.outcome
+        )
 
     async def wait(self) -> None:
         await self._ended.wait()
@@ -63,21 +74,23 @@ class SimulatedCommands:
             return AlreadyThere(found.status())
         _, seconds, exit_code = spec.command.split()
         self._world.trace.add(self.node, f"starts {spec.command!r} of {key.session}, {key.tool_call}")
-        made = self.all[key] = Running(self._world, self._asked(key, spec.command), float(seconds), int(exit_code))
+        made = self.all[key] = Running(self._world, self._record(key, spec.command), float(seconds), int(exit_code))
         return Started(made.status())
 
-    def _asked(self, key: CommandKey, command: str) -> Asked:
+    def _record(self, key: CommandKey, command: str) -> CommandRecord:
         limits = Spec(command="", directory="").limits
-        return Asked(key=key, command=command, directory="", limits=limits, merged=False, at=WAITS_FROM_NOW, boot="")
+        return CommandRecord(
+            key=key, command=command, directory="", limits=limits, merged=False, at=WAITS_FROM_NOW, boot=""
+        )
 
-    async def adopt(self, key: CommandKey) -> Status:
+    async def adopt(self, key: CommandKey) -> CommandStatus:
         await asyncio.sleep(0.001)
         if key not in self.all:
-            taken = self.all[key] = Running(self._world, self._asked(key, ""), 0.0, 0)
+            taken = self.all[key] = Running(self._world, self._record(key, ""), 0.0, 0)
             taken.end("not_started", None)
         return self.all[key].status()
 
-    async def status(self, key: CommandKey) -> Status | None:
+    async def status(self, key: CommandKey) -> CommandStatus | None:
         await asyncio.sleep(0.001)
         found = self.all.get(key)
         return found.status() if found else None
@@ -87,7 +100,7 @@ class SimulatedCommands:
             raise NoSuchCommand(f"no command was started under {key}")
         return self.all[key]
 
-    async def wait(self, key: CommandKey, timeout: float | None = None) -> Status:
+    async def wait(self, key: CommandKey, timeout: float | None = None) -> CommandStatus:
         found = self._known(key)
         try:
             async with asyncio.timeout(timeout):
@@ -96,14 +109,14 @@ class SimulatedCommands:
             pass  # It goes on.
         return found.status()
 
-    async def wait_for_output(self, key: CommandKey, offset: int, timeout: float | None = None) -> Status:
+    async def wait_for_output(self, key: CommandKey, offset: int, timeout: float | None = None) -> CommandStatus:
         return await self.wait(key, timeout)
 
     async def size(self, key: CommandKey, stream: Stream = "both") -> int:
         return 0
 
-    async def read(self, key: CommandKey, offset: int, length: int, stream: Stream = "both") -> Chunk:
-        return Chunk(offset, b"")
+    async def read(self, key: CommandKey, offset: int, length: int, stream: Stream = "both") -> OutputChunk:
+        return OutputChunk(offset, b"")
 
     async def kill(self, key: CommandKey, grace_seconds: float = 5.0) -> KillReport:
         found = self._known(key)

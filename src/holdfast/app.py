@@ -22,9 +22,9 @@ from holdfast.commands.bubblewrap import Bubblewrap
 from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Isolation, NoCommands, Unconfined
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.commands.redaction import Redaction
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
@@ -59,8 +59,8 @@ from holdfast.store.store import Cursor, RequestRow, Row, Store
 from holdfast.store.survey import About, Role
 from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
-from holdfast.tasks.desk import Killed, TaskDesk
-from holdfast.tasks.keeper import Care, TaskKeeper
+from holdfast.tasks.desk import TaskDesk, TaskKillReport
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
@@ -362,11 +362,11 @@ class Runtime:
         config = self.config
         commands = Commands(
             await _commands_folder_of(config, store),
-            settings=Settings(retention_seconds=config.task_retention_seconds),
+            settings=SupervisorSettings(retention_seconds=config.task_retention_seconds),
             environment=self._environ,
         )
         self._commands = commands
-        desk = TaskDesk(store, commands, self._live, self._clock, host=await commands.place(), redaction=redaction)
+        desk = TaskDesk(store, commands, self._live, self._clock, host=await commands.folder_id(), redaction=redaction)
         self._tasks = TaskOperations(store, self._live, desk)
         return Shell(
             commands,
@@ -384,7 +384,7 @@ class Runtime:
         )
 
     async def _keep_tasks(self, shell: Shell) -> None:
-        care = Care(
+        care = KeeperTimings(
             stall_after_seconds=self.config.stall_after_seconds,
             lost_after_seconds=self.config.task_lost_after_seconds,
             retention_seconds=self.config.task_retention_seconds,
@@ -621,10 +621,10 @@ class Session:
         """Its commands in the background, those that ended in the last day included."""
         return await self._tasks.of_session(self.key)
 
-    async def kill_task(self, task_id: str) -> Killed:
+    async def kill_task(self, task_id: str) -> TaskKillReport:
         return await self._tasks.kill(self.key, task_id)
 
-    async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> Chunk:
+    async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> OutputChunk:
         """A part of what a task wrote, also while it runs."""
         return await self._tasks.read(self.key, task_id, offset, length)
 

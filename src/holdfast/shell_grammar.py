@@ -80,14 +80,14 @@ class SimpleCommand(msgspec.Struct, frozen=True):
         return " ".join(map(_quoted, self.words))
 
 
-class Script(msgspec.Struct, frozen=True):
+class ShellScript(msgspec.Struct, frozen=True):
     """Simple commands, and the operators between them: `&&`, `||`, `|`, and `;`, which a line end is too."""
 
     commands: tuple[SimpleCommand, ...]
     operators: tuple[str, ...]
 
 
-def parse(text: str) -> Script:
+def parse(text: str) -> ShellScript:
     """Raises `NotCertain`."""
     if len(text) > MAX_CHARACTERS or _ODD_CHARACTER.search(text):
         raise NotCertain
@@ -99,7 +99,7 @@ class _Parser:
         self._text = text
         self._at = 0
 
-    def script(self) -> Script:
+    def script(self) -> ShellScript:
         self._taken(_BLANKS_AND_LINE_ENDS)
         commands = [self._simple_command()]
         operators: list[str] = []
@@ -112,7 +112,7 @@ class _Parser:
             commands.append(self._simple_command())
         if not self._is_at_end():
             raise NotCertain
-        return Script(tuple(commands), tuple(operators))
+        return ShellScript(tuple(commands), tuple(operators))
 
     def _simple_command(self) -> SimpleCommand:
         words: list[str] = []

@@ -39,13 +39,13 @@ def arm(at: int) -> None:
 
 def main() -> int:
     at = int(sys.argv.pop())
-    forget = supervisor._forget_the_launcher
+    forget = supervisor._detach_from_launcher
 
     def begin(root: Path) -> None:
         forget(root)
         arm(at)
 
-    supervisor._forget_the_launcher = begin
+    supervisor._detach_from_launcher = begin
     return supervisor.main()
 
 

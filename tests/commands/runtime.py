@@ -11,12 +11,12 @@ import msgspec
 
 from holdfast.commands.command import CommandKey, Spec
 from holdfast.commands.commands import Commands, Started
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 
 
 async def main() -> None:
     wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=list[tuple[CommandKey, Spec]])
-    async with Commands(Path(sys.argv[1]), settings=Settings(idle_seconds=5.0)) as commands:
+    async with Commands(Path(sys.argv[1]), settings=SupervisorSettings(idle_seconds=5.0)) as commands:
 
         async def run(key: CommandKey, spec: Spec) -> None:
             answer = await commands.start(key, spec)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.commands.command import MARK, KillReport, Limits, Status
+from holdfast.commands.command import MARK, CommandStatus, KillReport, Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import NoSuchCommand
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from tests.commands.world import (
     PATIENCE_SECONDS,
     SETTINGS,
@@ -27,7 +27,7 @@ from tests.commands.world import (
 )
 
 
-def pid_of(status: Status) -> int:
+def pid_of(status: CommandStatus) -> int:
     assert status.runner is not None
     return status.runner.pid
 
@@ -63,9 +63,9 @@ async def test_a_kill_ends_nobody_who_has_the_same_key_in_another_folder(command
     await end_all(tmp_path / "other")
 
 
-def marked(status: Status) -> list[int]:
+def marked(status: CommandStatus) -> list[int]:
     """Who has its mark, of those that are its program already."""
-    wanted = f"{MARK}={status.asked.mark}".encode()
+    wanted = f"{MARK}={status.record.mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -229,7 +229,7 @@ async def test_a_folder_that_was_put_in_the_place_of_another_gets_a_supervisor_o
 
 async def test_an_idle_supervisor_whose_folder_is_gone_ends_when_it_is_let_go(tmp_path: Path) -> None:
     root = tmp_path / "commands"
-    async with Commands(root, settings=Settings(idle_seconds=1e6)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=1e6)) as commands:
         await commands.listed()
         pid = supervisor_pid(root)
         shutil.rmtree(root)

@@ -117,7 +117,7 @@ async def test_a_program_that_never_ends_is_no_sandbox(program: Path, monkeypatc
     put(program, "exec sleep 1000")
     found = await refusal(confining(program))
     assert found.code == "sandbox_forbidden"
-    assert "does not come to an end" in found.message
+    assert "did not end within" in found.message
 
 
 async def test_the_check_makes_the_sandbox_that_commands_will_have(program: Path, tmp_path: Path) -> None:

@@ -96,13 +96,13 @@ async def test_two_hundred_who_wait_make_the_supervisor_do_nothing(trace: Path, 
     for key in keys:
         await started(commands, key, spec("exec sleep 100"))
     waiting = [asyncio.create_task(commands.wait(key, 1000)) for key in keys for _ in range(10)]
-    await until(lambda: noted(trace, "asked").count(["asked", "Watch"]) == 200)
+    await until(lambda: noted(trace, "asked").count(["asked", "WatchRequest"]) == 200)
     await commands.listed()
     before = noted(trace, "turn", "asked")
     # Some time goes by, however much: one who waits is not answered, says so, and asks.
     assert (await commands.wait(keys[0], 0.5)).state == "running"
     since = noted(trace, "turn", "asked")[len(before) :]
-    assert [line[1] for line in since if line[0] == "asked"] == ["Watch", "Cancel", "Ask"]
+    assert [line[1] for line in since if line[0] == "asked"] == ["WatchRequest", "CancelRequest", "StatusRequest"]
     assert since.count(["turn"]) <= 4
     await asyncio.gather(*(commands.kill(key, 0) for key in keys))
     ends = [status.outcome for status in await asyncio.gather(*waiting)]
@@ -113,7 +113,7 @@ async def test_a_status_says_how_much_was_written_and_when_last(commands: Comman
     key = new_key()
     script = "until [ -e go ]; do sleep 0.01; done; echo gone; until [ -e on ]; do sleep 0.01; done"
     silent = await started(commands, key, spec(script, tmp_path))
-    assert (silent.output_bytes, silent.last_output_at) == (0, silent.asked.at)
+    assert (silent.output_bytes, silent.last_output_at) == (0, silent.record.at)
     (tmp_path / "go").touch()
     spoke = await commands.wait_for_output(key, 0, PATIENCE_SECONDS)
     assert spoke.output_bytes == 5
@@ -123,7 +123,7 @@ async def test_a_status_says_how_much_was_written_and_when_last(commands: Comman
     end = await outcome(commands, key)
     ended = await commands.status(key)
     assert ended is not None
-    assert end.at > ended.last_output_at >= silent.asked.at
+    assert end.at > ended.last_output_at >= silent.record.at
 
 
 @pytest.mark.slow

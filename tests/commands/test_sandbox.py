@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.app import Runtime
 from holdfast.commands import bubblewrap
-from holdfast.commands.command import KillReport, Limits, Outcome
+from holdfast.commands.command import CommandOutcome, KillReport, Limits
 from holdfast.commands.commands import Commands
 from holdfast.config import load
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
@@ -366,7 +366,7 @@ def all_dead(report: KillReport) -> bool:
     return report.escaped == () and not any(is_running(one.pid) for one in report.killed)
 
 
-def ended(report: KillReport) -> Outcome:
+def ended(report: KillReport) -> CommandOutcome:
     assert report.status.outcome is not None
     return report.status.outcome
 

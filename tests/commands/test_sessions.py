@@ -15,7 +15,7 @@ from holdfast.commands.address import address
 from holdfast.commands.command import CommandKey, session_name
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandRefused
-from holdfast.commands.protocol import Answer, answers
+from holdfast.commands.protocol import Response, responses
 from tests.commands.world import (
     REPOSITORY,
     SESSION,
@@ -195,9 +195,9 @@ async def test_what_only_a_later_version_can_ask_is_answered_and_the_line_stays(
     assert "foretell" in foretold.error
 
 
-def _answer(caller: socket.socket) -> Answer:
+def _answer(caller: socket.socket) -> Response:
     (length,) = struct.unpack(">I", _exactly(caller, 4))
-    return answers.decode(_exactly(caller, length))
+    return responses.decode(_exactly(caller, length))
 
 
 def _exactly(caller: socket.socket, count: int) -> bytes:

@@ -15,7 +15,7 @@ from holdfast.commands import commands as commands_module
 from holdfast.commands.address import address
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import SupervisorUnavailable
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from tests.commands.world import (
     SETTINGS,
     everything,
@@ -55,13 +55,13 @@ async def test_a_race_to_start_one_ends_with_one(root: Path) -> None:
 
 async def test_it_ends_by_itself_when_nothing_runs_and_nobody_is_connected(tmp_path: Path) -> None:
     root = tmp_path / "commands"
-    async with Commands(root, settings=Settings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
         key = new_key()
         await started(commands, key, spec("sleep 0.5; exit 3"))
     pid = supervisor_pid(root)
     await until(lambda: not is_running(pid))
     assert not (root / "socket").exists()
-    async with Commands(root, settings=Settings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
         assert (await outcome(commands, key)).exit_code == 3, "it stayed as long as the command ran"
         second = supervisor_pid(root)
         assert second != pid
@@ -94,7 +94,7 @@ async def test_one_that_is_told_to_end_and_has_nothing_to_do_ends_whoever_is_con
 async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
     root = tmp_path / ("long" * 30) / ("longer" * 20)
     assert len(address(root)) <= 103
-    async with Commands(root, settings=Settings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
         key, end = await ran(commands, spec("echo far away"))
         assert (end.exit_code, await everything(commands, key)) == (0, b"far away\n")
         # Somebody cleans up /tmp.
@@ -131,9 +131,9 @@ async def test_one_that_is_stopped_is_an_error_and_goes_on_later(
     await started(commands, key, spec("echo on; exec sleep 100"))
     monkeypatch.setattr(commands_module, "ANSWER_SECONDS", 0.2)
     os.kill(supervisor_pid(root), signal.SIGSTOP)
-    with pytest.raises(SupervisorUnavailable, match="does not answer"):
+    with pytest.raises(SupervisorUnavailable, match="did not answer"):
         await commands.status(key)
-    with pytest.raises(SupervisorUnavailable, match="does not answer"):
+    with pytest.raises(SupervisorUnavailable, match="did not answer"):
         await commands.wait(key, 0.1)
     os.kill(supervisor_pid(root), signal.SIGCONT)
     monkeypatch.undo()
@@ -157,7 +157,7 @@ def test_it_works_on_uvloop_and_inherits_no_descriptor(tmp_path: Path) -> None:
     os.set_inheritable(held, True)
 
     async def work() -> tuple[int | None, bytes]:
-        async with Commands(tmp_path / "commands", settings=Settings(idle_seconds=0.1)) as commands:
+        async with Commands(tmp_path / "commands", settings=SupervisorSettings(idle_seconds=0.1)) as commands:
             key = new_key()
             await commands.listed()
             os.close(held)

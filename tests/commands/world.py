@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-from holdfast.commands.command import CommandKey, Limits, Outcome, Spec, Status
+from holdfast.commands.command import CommandKey, CommandOutcome, CommandStatus, Limits, Spec
 from holdfast.commands.commands import AlreadyThere, Commands, Started
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
 PATIENCE_SECONDS = 20.0
 
-SETTINGS = Settings(idle_seconds=5.0)
+SETTINGS = SupervisorSettings(idle_seconds=5.0)
 
 SESSION = f"session-{secrets.token_hex(8)}"
 """Another for each process of tests, so that no two of them ever use the same key."""
@@ -33,25 +33,25 @@ def spec(command: str, directory: str | Path = "/", *, merged: bool = False, lim
     return Spec(command=command, directory=str(directory), merged=merged, limits=limits or Limits())
 
 
-async def started(commands: Commands, key: CommandKey, what: Spec) -> Status:
+async def started(commands: Commands, key: CommandKey, what: Spec) -> CommandStatus:
     answer = await commands.start(key, what)
     assert isinstance(answer, Started), answer
     return answer.status
 
 
-async def refused(commands: Commands, key: CommandKey, what: Spec) -> Status:
+async def refused(commands: Commands, key: CommandKey, what: Spec) -> CommandStatus:
     answer = await commands.start(key, what)
     assert isinstance(answer, AlreadyThere), answer
     return answer.status
 
 
-async def outcome(commands: Commands, key: CommandKey) -> Outcome:
+async def outcome(commands: Commands, key: CommandKey) -> CommandOutcome:
     status = await commands.wait(key, PATIENCE_SECONDS)
     assert status.outcome is not None, status
     return status.outcome
 
 
-async def ran(commands: Commands, what: Spec) -> tuple[CommandKey, Outcome]:
+async def ran(commands: Commands, what: Spec) -> tuple[CommandKey, CommandOutcome]:
     key = new_key()
     await started(commands, key, what)
     return key, await outcome(commands, key)

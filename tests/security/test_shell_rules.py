@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 
 from holdfast.events.request import PermissionAsk
 from holdfast.session.permissions import judge
-from holdfast.shell_grammar import NotCertain, Script, parse
+from holdfast.shell_grammar import NotCertain, ShellScript, parse
 from tests.security.bash_box import Ran, box, has_bash
 
 HERE: Final = Path(__file__).parent
@@ -81,7 +81,7 @@ def is_allowed(command: str, rules: list[str]) -> bool:
 # What the operators let bash start
 
 
-def started(script: Script, status: int) -> Iterator[int]:
+def started(script: ShellScript, status: int) -> Iterator[int]:
     """The places of the commands that are started if each of them ends with this status."""
     last, runs = 0, True
     for place in range(len(script.commands)):
@@ -287,7 +287,7 @@ COMMANDS: Final = some.one_of(
 )
 
 
-def can_be_compared(script: Script) -> bool:
+def can_be_compared(script: ShellScript) -> bool:
     """The stubs record every name without a slash; a redirection has to be one that works."""
     redirections = [redirection for found in script.commands for redirection in found.redirections]
     return (

@@ -28,7 +28,7 @@ async def main(database: Path, root: Path, *kill: str) -> None:
     clock = SystemClock()
     commands = Commands(root, settings=SETTINGS)
     store = await SqliteStore.open(database, node="here", clock=clock)
-    machine = Machine(store, commands, root, await commands.place(), clock)
+    machine = Machine(store, commands, root, await commands.folder_id(), clock)
     if kill:
         task, by = kill
         crash_points.install(die_after_the_wish)

@@ -4,13 +4,13 @@ from typing import get_args
 
 import pytest
 
-from holdfast.commands.command import Outcome, Process, Reason
+from holdfast.commands.command import CommandOutcome, ProcessInfo, Reason
 from holdfast.events.ids import Key, Owner, SessionId, TaskId, ToolCallId
 from holdfast.events.task import TaskStatus
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.tasks.endings import MAX_COMMAND_CHARACTERS, ending_of, notice_of, shortened, stall_notice_of
 
-LEFT = Process(pid=7, started="x", name="sleep")
+LEFT = ProcessInfo(pid=7, started="x", name="sleep")
 
 
 def row(*, foreground: bool = False, kill_asked: Killer | None = None, command: str = "make") -> TaskRow:
@@ -29,8 +29,8 @@ def row(*, foreground: bool = False, kill_asked: Killer | None = None, command: 
     )
 
 
-def outcome(reason: Reason = "exited", exit_code: int | None = 0, **more: object) -> Outcome:
-    return Outcome(reason=reason, exit_code=exit_code, at=4.5, **more)  # type: ignore[arg-type]
+def outcome(reason: Reason = "exited", exit_code: int | None = 0, **more: object) -> CommandOutcome:
+    return CommandOutcome(reason=reason, exit_code=exit_code, at=4.5, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def outcome(reason: Reason = "exited", exit_code: int | None = 0, **more: object
         (outcome("not_started", None), "failed"),
     ],
 )
-def test_the_status_says_how_it_ended_and_the_true_exit_code_is_kept(ended: Outcome, status: TaskStatus) -> None:
+def test_the_status_says_how_it_ended_and_the_true_exit_code_is_kept(ended: CommandOutcome, status: TaskStatus) -> None:
     found = ending_of(ended, 1800)
     assert (found.status, found.exit_code, found.ended_at) == (status, ended.exit_code, 4500)
 
@@ -60,7 +60,7 @@ def test_every_reason_has_an_ending() -> None:
     ("ended", "words"),
     [
         (outcome("time", 143), "1800 seconds"),
-        (outcome("lost", None), "Nobody saw"),
+        (outcome("lost", None), "How it ended is unknown"),
         (outcome("lost", None, detail="the machine was restarted"), "the machine was restarted"),
         (outcome("not_started", None, detail="no such directory"), "no such directory"),
         (outcome("killed", 137, escaped=(LEFT,)), "sleep (pid 7)"),
@@ -68,7 +68,7 @@ def test_every_reason_has_an_ending() -> None:
         (outcome(left_behind=(LEFT,)), "left something running: sleep (pid 7)"),
     ],
 )
-def test_why_is_said_where_the_exit_code_does_not_tell(ended: Outcome, words: str) -> None:
+def test_why_is_said_where_the_exit_code_does_not_tell(ended: CommandOutcome, words: str) -> None:
     assert words in ending_of(ended, 1800).detail
 
 
@@ -122,7 +122,7 @@ def test_a_clock_that_was_set_back_makes_no_negative_duration() -> None:
     told = notice_of(row(), TaskEnding(status="completed", ended_at=10), "")
     assert told is not None
     assert told.duration_ms == 0
-    assert ending_of(Outcome(reason="exited", exit_code=0, at=-5.0), 1).ended_at == 0
+    assert ending_of(CommandOutcome(reason="exited", exit_code=0, at=-5.0), 1).ended_at == 0
 
 
 def test_a_long_command_is_shown_by_its_beginning() -> None:

@@ -19,7 +19,7 @@ from holdfast.commands.errors import NoSuchCommand
 from holdfast.store.clock import SystemClock
 from holdfast.store.tasks import Killer, TaskChange, TaskRow
 from holdfast.tasks.desk import command_key
-from holdfast.tasks.keeper import Care
+from holdfast.tasks.keeper import KeeperTimings
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.tasks import commit, in_front
 from holdfast.testing.store_conformance.words import KEY, MANY, send
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = Path(str(holdfast.__file__)).parents[1]
 
 
-def care(**more: float) -> Care:
+def care(**more: float) -> KeeperTimings:
     return msgspec.structs.replace(QUICK, **more)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.tasks.prompts import LOOKED_AT_BYTES, looks_like_a_prompt
+from holdfast.tasks.prompts import PROMPT_TAIL_BYTES, looks_like_a_prompt
 
 QUESTIONS = [
     "user@host:~$ ",
@@ -90,7 +90,7 @@ def test_however_long_the_output_only_its_end_counts(tail: str) -> None:
     long = b"x" * 1_000_000
     assert looks_like_a_prompt(long + b"\n" + tail.encode())
     assert not looks_like_a_prompt(tail.encode() + b"\n" + long)
-    assert len(long) > LOOKED_AT_BYTES
+    assert len(long) > PROMPT_TAIL_BYTES
 
 
 @settings(max_examples=300, deadline=None)

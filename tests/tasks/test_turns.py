@@ -19,7 +19,7 @@ from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedMod
 from holdfast.store import crash_points
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import command_key
-from holdfast.tasks.shell import Words
+from holdfast.tasks.shell import ShellArguments
 from holdfast.tools.tool import AfterCrash, Tool, ToolContext, ToolResult
 from tests.faults.world import bodies_of, call, patience, runtime_on
 from tests.tasks.world import end_supervisor, gone, is_running, let_go, pipe, until
@@ -33,8 +33,8 @@ class Arguments(msgspec.Struct, kw_only=True):
     command: str = "cat go"
 
 
-def words(arguments: Arguments, directory: Path | None) -> Words:
-    return Words(command=arguments.command, directory=str(directory))
+def words(arguments: Arguments, directory: Path | None) -> ShellArguments:
+    return ShellArguments(command=arguments.command, directory=str(directory))
 
 
 class Stricter(Arguments, kw_only=True):
@@ -62,7 +62,7 @@ def tool_that(
         asks=lambda arguments, directory: None,
         after_crash=after_crash,
         waits_by_itself=True,
-        words=words,
+        shell_arguments=words,
     )
 
 
@@ -166,7 +166,7 @@ async def test_a_call_that_has_ended_is_not_asked_again_while_its_result_is_bein
 async def test_arguments_that_a_tool_can_not_read_a_command_from_are_the_models_error(
     database: Path, work: Path
 ) -> None:
-    def refuses(arguments: Arguments, directory: Path | None) -> Words:
+    def refuses(arguments: Arguments, directory: Path | None) -> ShellArguments:
         raise ValueError("no command in there")
 
     model = model_of(call("run"), Reply(text="I see."))
@@ -186,8 +186,10 @@ async def test_the_start_of_a_task_is_written_down_without_secrets(
     async def start(context: ToolContext) -> ToolResult:
         return ToolResult(content="It runs.", went_on="started")
 
-    def spoken(arguments: Arguments, directory: Path | None) -> Words:
-        return Words(command=": ghp_4711471147114711", description="ghp_4711471147114711", directory=str(directory))
+    def spoken(arguments: Arguments, directory: Path | None) -> ShellArguments:
+        return ShellArguments(
+            command=": ghp_4711471147114711", description="ghp_4711471147114711", directory=str(directory)
+        )
 
     monkeypatch.setenv("GH_TOKEN", "ghp_4711471147114711")
     model = model_of(call("run"), Reply(text="Done."))

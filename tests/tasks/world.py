@@ -17,7 +17,7 @@ from holdfast.commands.command import Limits, Spec
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import ToolCallId, random_id
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskNotice
@@ -27,17 +27,17 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Lease
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.desk import TaskDesk, command_key
-from holdfast.tasks.keeper import Care, TaskKeeper
-from holdfast.tasks.shell import Shell, Words
+from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
+from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.testing.store_conformance.tasks import commit, in_front
 from holdfast.testing.store_conformance.words import KEY
 
 PATIENCE_SECONDS = 30.0
 """How long a test waits for something that must come. No test that passes waits so long."""
 
-SETTINGS = Settings(idle_seconds=5.0)
+SETTINGS = SupervisorSettings(idle_seconds=5.0)
 
-QUICK = Care(look_every_seconds=0.02)
+QUICK = KeeperTimings(look_every_seconds=0.02)
 """Looks often; all that takes long in life takes as long as ever."""
 
 SECRET = "a secret that nobody may see"
@@ -56,13 +56,13 @@ class Machine:
         self.desk = TaskDesk(store, commands, self.live, clock, host=host, redaction=Redaction([SECRET]))
         self.shell = Shell(commands, self.desk, isolation=Unconfined(), limits=Limits())
 
-    def keeper(self, care: Care = QUICK) -> TaskKeeper:
+    def keeper(self, care: KeeperTimings = QUICK) -> TaskKeeper:
         return TaskKeeper(self.store, self.commands, self.desk, self.live, self.clock, care)
 
     def row(self, command: str, directory: Path, alias: str = "") -> TaskRow:
         # What a kill looks for is marked with its call: tests that run at the same time must not find each other's.
         call = ToolCallId(random_id())
-        words = Words(command=command, directory=str(directory), alias=alias)
+        words = ShellArguments(command=command, directory=str(directory), alias=alias)
         return self.shell.row(KEY, call, f"m:{call}", words, self.clock.now_ms())
 
     async def start(self, row: TaskRow, limits: Limits | None = None) -> None:
@@ -143,7 +143,7 @@ class Machines:
         root = self._folder / f"commands-{name}"
         commands = Commands(root, settings=SETTINGS)
         store = await SqliteStore.open(self.database, node=name, clock=clock)
-        machine = Machine(store, commands, root, await commands.place(), clock)
+        machine = Machine(store, commands, root, await commands.folder_id(), clock)
         self._opened.append(machine)
         return machine
 

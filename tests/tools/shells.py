@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from holdfast.commands.command import Limits, Status
+from holdfast.commands.command import CommandStatus, Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Isolation, Unconfined
 from holdfast.commands.redaction import Redaction
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import Key, Owner, SessionId, TaskId, ToolCallId, random_id
 from holdfast.live.local import LocalLive
 from holdfast.server.operations import Operations, SessionOptions
@@ -30,7 +30,7 @@ from tests.tools.using import outputs
 SECRET = 'a "secret" \\ value'
 """JSON writes it otherwise."""
 
-SETTINGS = Settings(idle_seconds=5.0)
+SETTINGS = SupervisorSettings(idle_seconds=5.0)
 
 
 class Session:
@@ -74,10 +74,10 @@ class Session:
         )
 
     def _row(self, tool: Tool, directory: Path | None, arguments: Any, call: ToolCallId) -> TaskRow | None:
-        if tool.words is None:
+        if tool.shell_arguments is None:
             return None
-        words = tool.words(arguments, directory)
-        return self.shell.row(self.key, call, f"message:{call}", words, SystemClock().now_ms())
+        shell_arguments = tool.shell_arguments(arguments, directory)
+        return self.shell.row(self.key, call, f"message:{call}", shell_arguments, SystemClock().now_ms())
 
     async def attempted(self, tool: Tool, directory: Path | None, call: ToolCallId, **arguments: Any) -> None:
         """An attempt that came no further than to its row."""
@@ -121,12 +121,12 @@ class Session:
     async def rows(self) -> tuple[TaskRow, ...]:
         return await self.store.tasks(self.key)
 
-    async def status(self, name: str) -> Status:
+    async def status(self, name: str) -> CommandStatus:
         found = await self.shell.desk.status(await self.row(name))
         assert found is not None
         return found
 
-    async def ended(self, name: str) -> Status:
+    async def ended(self, name: str) -> CommandStatus:
         """Wait until a command has ended."""
         async with patience():
             return await self.shell.commands.wait(command_key(await self.row(name)))
@@ -168,7 +168,7 @@ async def sessions_in(
     live, clock = LocalLive(), SystemClock()
     store = await SqliteStore.open(database, node="here")
     async with Commands(commands_folder, settings=SETTINGS) as commands:
-        desk = TaskDesk(store, commands, live, clock, host=await commands.place(), redaction=Redaction([SECRET]))
+        desk = TaskDesk(store, commands, live, clock, host=await commands.folder_id(), redaction=Redaction([SECRET]))
         shell = Shell(
             commands,
             desk,

@@ -237,8 +237,8 @@ async def test_fault_58_a_link_that_leads_outside_only_when_it_runs_is_refused_t
     (home / "to_docs").symlink_to(tmp_path)
     with pytest.raises(ToolFailure, match="work_dir must be inside the working directory"):
         await exec_tool.run(arguments, permitted)
-    assert exec_tool.words is not None
-    assert exec_tool.words(arguments, home).directory == str(home), "and its row can be written all the same"
+    assert exec_tool.shell_arguments is not None
+    assert exec_tool.shell_arguments(arguments, home).directory == str(home), "and its row can be written all the same"
     assert not (tmp_path / "ran").exists()
 
 
@@ -680,7 +680,7 @@ async def test_one_that_meets_its_ceiling_has_failed_and_says_why(
         found = await (await make()).outcome(exec_tool, home, command="echo begun; exec tail -f /dev/null")
     told = decoded(found.content)
     assert (found.success, told["stdout"]) == (False, "begun\n")
-    assert "longer than the 1 seconds" in told["error"]
+    assert "longer than its limit of 1 seconds" in told["error"]
     assert found.ending is not None
     assert found.ending.status == "failed"
 

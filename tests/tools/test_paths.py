@@ -11,11 +11,11 @@ from copilot.generated.session_events import PermissionRequestRead, PermissionRe
 
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import Place, opened, parent_of, place_of
+from holdfast.tools.file_edits import create, edit
+from holdfast.tools.paths import ResolvedPath, opened, parent_of, resolve
 from holdfast.tools.search import glob, grep
 from holdfast.tools.tool import Tool
-from holdfast.tools.viewing import view
-from holdfast.tools.writing import create, edit
+from holdfast.tools.view import view
 from tests.tools.using import asked, context, open_files, use
 
 pytestmark = pytest.mark.anyio
@@ -173,7 +173,7 @@ async def test_a_path_that_leads_elsewhere_by_now_is_not_what_was_permitted(home
 @pytest.mark.parametrize("path", ["docs/x", "docs/deep/x", "docs/deep"])
 def test_a_link_that_is_put_in_the_way_of_a_place_is_not_followed(home: Path, path: str) -> None:
     (home / "docs" / "deep").mkdir()
-    place = place_of(path, home)
+    place = resolve(path, home)
     (home / "docs" / "deep").rmdir()
     (home / "docs").rmdir()
     (home / "docs").symlink_to(home.parent)
@@ -186,7 +186,7 @@ def test_a_link_that_is_put_in_the_way_of_a_place_is_not_followed(home: Path, pa
 
 
 def test_a_last_step_that_became_a_link_is_not_followed(home: Path) -> None:
-    place = place_of("a.txt", home)
+    place = resolve("a.txt", home)
     (home / "a.txt").unlink()
     (home / "a.txt").symlink_to("../secret.txt")
     with pytest.raises(ToolFailure, match="not a file"), opened(place):
@@ -195,10 +195,10 @@ def test_a_last_step_that_became_a_link_is_not_followed(home: Path) -> None:
 
 def test_places_outside_and_the_root_itself_are_opened_too(home: Path) -> None:
     for path, holds in (("../secret.txt", b"hidden"), ("a.txt", b"one\ntwo\nthree\n")):
-        with opened(place_of(path, home)) as descriptor:
+        with opened(resolve(path, home)) as descriptor:
             assert os.read(descriptor, 100) == holds
     for path in (".", "/", ".."):
-        with opened(place_of(path, home)) as descriptor:
+        with opened(resolve(path, home)) as descriptor:
             assert os.path.samestat(os.fstat(descriptor), os.stat(home / path))
 
 
@@ -207,7 +207,7 @@ def test_nothing_stays_open(home: Path) -> None:
     before = open_files()
     for path in ("a.txt", ".", "missing", "a.txt/x", "missing/x", "pipe", "/dev/null"):
         try:
-            with opened(Place(path, home, home / path)):
+            with opened(ResolvedPath(path, home, home / path)):
                 pass
         except (OSError, ToolFailure):
             pass

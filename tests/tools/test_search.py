@@ -11,9 +11,9 @@ import pytest
 from holdfast import event_loop
 from holdfast.tools import search
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import opened, place_of
+from holdfast.tools.paths import opened, resolve
 from holdfast.tools.search import glob, grep
-from holdfast.tools.seeker import glob_regex
+from holdfast.tools.search_program import glob_regex
 from holdfast.tools.tool import Tool
 from tests.faults.world import comes_true
 from tests.tools.using import asked, is_alive, open_files, programs, use
@@ -286,7 +286,7 @@ async def test_braces_that_are_not_closed_are_refused(home: Path) -> None:
 
 async def test_what_is_put_in_the_place_of_a_directory_that_is_searched_does_not_matter(home: Path) -> None:
     (home / "docs" / "inside.txt").touch()
-    with opened(place_of("docs", home)) as root:
+    with opened(resolve("docs", home)) as root:
         (home / "docs").rename(home / "was_docs")
         (home / "docs").symlink_to(home.parent)
         asked_for = {"do": "glob", "pattern": "**", "limit": 9, "root": root, "base": "docs", "seconds": 9.0}

@@ -14,7 +14,7 @@ from holdfast.tools.shell_permissions import (
     WITH_SUBCOMMANDS,
     can_be_widened,
     shell_ask,
-    understand,
+    summarize,
 )
 
 
@@ -205,7 +205,7 @@ def test_lists_are_short_however_long_the_command_is() -> None:
 
 @given(command=some.text(alphabet="ab $(){}'\"`\\;&|<>\n#=*!1/-~", max_size=40))
 def test_whatever_is_asked_there_is_something_to_show(command: str) -> None:
-    found = understand(command)
+    found = summarize(command)
     assert found.commands
     if not found.understood:
         assert not found.can_be_approved_for_session
@@ -253,5 +253,5 @@ def test_a_plain_program_is_approved_with_other_arguments(identifier: str) -> No
 def test_reading_a_command_takes_no_time() -> None:
     started = time.process_time()
     for command in ("a;" * 2500, "'" * 4999, '"$a' * 1666, "\\\n" * 2500, "&" * 5000, "x " * 2500):
-        understand(command)
+        summarize(command)
     assert time.process_time() - started < 2

@@ -14,7 +14,7 @@ from holdfast.events.ids import ToolCallId
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskStatus
 from holdfast.store.tasks import TaskRow
-from holdfast.tasks.shell import Words
+from holdfast.tasks.shell import ShellArguments
 from holdfast.tools import task_tools
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.exec import exec_tool
@@ -63,7 +63,7 @@ async def test_what_was_waited_for_is_no_task(session: Session, home: Path) -> N
 
 
 def row_of(session: Session, number: int, status: TaskStatus) -> TaskRow:
-    words = Words(command="true", directory="/")
+    words = ShellArguments(command="true", directory="/")
     made = session.shell.row(session.key, ToolCallId(f"c{number}"), f"m:c{number}", words, number)
     return msgspec.structs.replace(made, status=status)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.events.message import Image
-from holdfast.tools import viewing
+from holdfast.tools import view as view_module
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.viewing import view
+from holdfast.tools.view import view
 from tests.tools.using import asked, outcome, use
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ async def test_a_name_that_is_no_text_at_all_is_listed(home: Path) -> None:
 
 
 async def test_of_many_names_the_first_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewing, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(view_module, "MAX_ENTRIES", 2)
     assert await use(view, home, path=".") == "a.txt\ndocs/\n(3 more; use glob to find one of them)"
 
 
@@ -115,7 +115,7 @@ async def test_a_picture_that_is_cut_off_never_reaches_a_provider(home: Path, da
 
 
 async def test_a_picture_that_is_too_large_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewing, "MAX_IMAGE_BYTES", len(PNG) - 1)
+    monkeypatch.setattr(view_module, "MAX_IMAGE_BYTES", len(PNG) - 1)
     (home / "large.png").write_bytes(PNG)
     with pytest.raises(ToolFailure, match=r"large\.png is a picture of more than"):
         await use(view, home, path="large.png")
@@ -155,7 +155,7 @@ async def test_a_pipe_a_socket_and_a_device_are_not_waited_for(home: Path, monke
 
 
 async def test_of_a_huge_file_a_part_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewing, "MAX_VIEW_BYTES", 50)
+    monkeypatch.setattr(view_module, "MAX_VIEW_BYTES", 50)
     (home / "huge").write_text("".join(f"line {number}\n" for number in range(1, 1001)))
     for part in ({}, {"view_range": [900, -1]}):
         with pytest.raises(ToolFailure, match=r"huge is larger than 50 bytes; ask for a part of it with view_range"):
@@ -166,7 +166,7 @@ async def test_of_a_huge_file_a_part_is_shown(home: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_line_without_an_end_does_not_fill_the_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewing, "MAX_VIEW_BYTES", 50)
+    monkeypatch.setattr(view_module, "MAX_VIEW_BYTES", 50)
     (home / "long").write_text("x" * 1000 + "\nsecond\n")
     assert await use(view, home, path="long", view_range=[2, 2]) == "2. second"
     assert "line 1 and those after it" in await use(view, home, path="long", view_range=[1, 2])

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.app import Runtime
 from holdfast.cli.story import Teller, within_time
 from holdfast.cli.terminal import WOKEN
-from holdfast.commands.command import Status
+from holdfast.commands.command import CommandStatus
 from holdfast.events.body import Body
 from holdfast.events.message import AssistantMessage, TextBlock
 from holdfast.events.task import TaskNotified, TaskStarted
@@ -106,7 +106,7 @@ class BuildTeller(Teller):
         self.say("text", f"It ended after {(notice.duration_ms / 1000):.1f} s, and nobody typed. The model says:")
         self.say("text", f"  {report.partition(chr(10))[0]}")
 
-    async def _task(self) -> tuple[TaskRow, Status]:
+    async def _task(self) -> tuple[TaskRow, CommandStatus]:
         async with self._runtime() as runtime:
             (row,) = await runtime.tasks.of_owner(runtime.owner)
             status = await runtime.tasks.desk.status(row)
@@ -114,7 +114,7 @@ class BuildTeller(Teller):
         assert status is not None
         return row, status
 
-    def _pid(self, status: Status) -> int:
+    def _pid(self, status: CommandStatus) -> int:
         self._hold(status.runner is not None, "the command was started")
         assert status.runner is not None
         return status.runner.pid

@@ -21,7 +21,7 @@ from holdfast.client.views import (
     Stopped,
     Task,
 )
-from holdfast.commands.command import Process
+from holdfast.commands.command import ProcessInfo
 from holdfast.commands.errors import CommandsError, NoSuchCommand
 from holdfast.events.ids import Key, MessageId, Position, RequestId, SessionId
 from holdfast.events.inbox import Answer, ItemState, Message
@@ -319,5 +319,5 @@ def _session_view(row: Row) -> SessionView:
     )
 
 
-def _processes(found: Iterable[Process]) -> tuple[ProcessView, ...]:
+def _processes(found: Iterable[ProcessInfo]) -> tuple[ProcessView, ...]:
     return tuple(ProcessView(pid=process.pid, name=process.name) for process in found)

@@ -1,4 +1,5 @@
-"""Shell commands that outlive the runtime: a supervisor process runs them and keeps output and outcome on disk.
+"""Shell commands that outlive the runtime: a supervisor process runs them and keeps their output and outcome on disk.
 
-`commands.py` is the runtime's side, `supervisor.py` the other; they share a folder, and talk over a socket in it.
+`commands.py` is the runtime's side and `supervisor.py` is the supervisor's. They share a folder and talk over a socket
+in it.
 """

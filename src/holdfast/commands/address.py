@@ -1,7 +1,7 @@
-"""Where the supervisor listens: a socket in its folder, reached by a short way if the path of that is too long.
+"""The path of the supervisor's socket, shortened through a link in /tmp if it is too long.
 
-The system takes about a hundred bytes for the path of a socket. Then a link in /tmp leads to the folder; the socket and
-everything else stay where they are, and the link is made anew by whoever misses it.
+The system takes about a hundred bytes for the path of a socket. For a longer path, a link in /tmp leads to the folder;
+the socket and all other files stay where they are, and any process that finds the link missing makes it again.
 """
 
 import hashlib
@@ -13,29 +13,32 @@ from typing import Final
 SOCKET: Final = "socket"
 
 _MAX_BYTES: Final = 100
-"""macOS takes 103, Linux 107."""
+"""The limit is 103 bytes on macOS and 107 on Linux."""
 
 
-class NoWayThere(OSError):
-    """The short way is somebody else's, or open to others."""
+class SocketPathUnusable(OSError):
+    """The link's folder belongs to another user or is open to others, or the link leads elsewhere."""
 
 
 def address(root: Path) -> str:
-    """The path to bind or to connect to."""
+    """Returns the path to bind or to connect to."""
     direct = str(root / SOCKET)
-    return direct if len(os.fsencode(direct)) <= _MAX_BYTES else str(_short_way(root) / SOCKET)
+    return direct if len(os.fsencode(direct)) <= _MAX_BYTES else str(_linked_folder(root) / SOCKET)
 
 
-def _short_way(root: Path) -> Path:
+def _linked_folder(root: Path) -> Path:
     ours = Path("/tmp") / f"holdfast-{os.getuid()}"
     ours.mkdir(mode=0o700, exist_ok=True)
-    found = ours.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise NoWayThere(f"{ours} must be a folder of this user that is closed to others")
+
+    status = ours.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise SocketPathUnusable(
+            f"{ours} must be a folder that belongs to this user and is closed to others (mode 0700)"
+        )
     link = ours / hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
     try:
         link.symlink_to(root)
     except FileExistsError:
         if os.readlink(link) != str(root):
-            raise NoWayThere(f"{link} must lead to {root}") from None
+            raise SocketPathUnusable(f"{link} must be a link to {root}; remove it, and it is made again") from None
     return link

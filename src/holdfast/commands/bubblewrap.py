@@ -1,7 +1,7 @@
-"""Commands in a sandbox of bubblewrap: they see the machine without its database, and write where they work.
+"""Runs commands in a bubblewrap sandbox: they see the machine without its database, and write only where they work.
 
-A folder is hidden with all that will ever be in it. Mounts are made from the root of the tree to its leaves, so that a
-working directory in a hidden folder is there, and a hidden folder in a working directory is not.
+Hiding a folder also hides everything that will ever be in it. Mounts are made from the root of the tree to its leaves,
+so a working directory inside a hidden folder is visible, and a hidden folder inside a working directory is not.
 """
 
 import asyncio
@@ -17,34 +17,35 @@ from holdfast.commands.errors import IsolationUnavailable
 CHECK_SECONDS: Final = 30.0
 
 ALONE: Final = ("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop", "ALL")
-"""Not `--die-with-parent`: it kills all that is inside as soon as the shell has ended, with what `>(tee file)` has not
-written yet. What a command leaves behind is found, and ended, as it is without a sandbox. Root loses all that it may do
-beyond others, or it could take the mounts away again."""
+"""`--die-with-parent` is left out: it kills everything inside as soon as the shell has ended, and loses what `>(tee
+file)` has not written yet. Leftover processes are found and ended as they are without a sandbox. Root loses all
+capabilities; otherwise it could unmount the sandbox's mounts."""
 
 BOUND: Final = 9
-"""The descriptor under which bubblewrap finds the folder that a command may write to."""
+"""The descriptor on which bubblewrap receives the folder that a command may write to."""
 
 HOLD_DIRECTORY: Final = ("/bin/sh", "-c", f'exec {BOUND}<. && exec "$0" "$@"')
-"""Opens the folder that it is started in, and becomes bubblewrap. The supervisor starts it in the folder that was
-checked: no link that is put in its place since is followed."""
+"""Opens the current directory and becomes bubblewrap. The supervisor starts it in the folder that was checked, so a
+link that replaces that folder later is not followed."""
 
 CHECKED: Final = "/etc"
-"""Bound in the sandbox that is made to see whether one can be: every machine has it."""
+"""The folder bound in the trial sandbox of `check`: every machine has it."""
 
 OWN: Final = ("/tmp", "/run")
-"""Empty inside, and forgotten with the command. Both hold sockets that lead out: of desktops, of container engines."""
+"""Empty inside the sandbox, and discarded with the command. Both hold sockets that lead out of the sandbox: those of
+desktops and of container engines."""
 
 OF_THE_SYSTEM: Final = ("/dev", "/proc")
-"""Made anew inside by bubblewrap itself."""
+"""Created inside the sandbox by bubblewrap itself."""
 
 OF_THE_KERNEL: Final = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
-"""Root may write to these without any further right, and rule the machine by it."""
+"""Root may write to these without a capability, and control the machine through them."""
 
 NOT_ALONE: Final = ("/", "/sys", *OWN, *OF_THE_SYSTEM)
-"""Nobody works in these themselves: what must not be reached is in them. Folders below are another matter."""
+"""Refused as working directories because they contain what commands must not reach. Folders below them are allowed."""
 
 PROGRAMS_IN_RUN: Final = "/run/current-system"
-"""Where NixOS has its programs."""
+"""The folder of programs on NixOS."""
 
 RESOLVER: Final = "/etc/resolv.conf"
 
@@ -56,9 +57,12 @@ Mounts = dict[Path, tuple[str, ...]]
 
 
 class Bubblewrap:
-    """The root is read-only, what is `hidden` is not there, the working directory and what is `writable` can be written
-    to. Name folders to hide: a file is hidden only as it is now, and what is not there yet not at all. The program is
-    looked for once, so that no command can put another one in its way."""
+    """Makes the root read-only, hides the `hidden` folders, and lets commands write to the working directory and to the
+    `writable` folders.
+
+    Pass folders to hide: a file is hidden only as it exists now, and a path that does not exist yet is not hidden at
+    all. The bwrap program is looked up once, so that no command can put another one earlier on the PATH.
+    """
 
     name = "bubblewrap"
     binds_directory = True
@@ -69,11 +73,11 @@ class Bubblewrap:
         self._network = network
         self._hidden = tuple(hidden)
         self._writable = tuple(writable)
-        found = shutil.which("bwrap", path=search_path)
-        self._program = os.path.abspath(found) if found else None
+        program = shutil.which("bwrap", path=search_path)
+        self._program = os.path.abspath(program) if program else None
 
     async def check(self) -> None:
-        """Makes a sandbox and runs a shell in it, because nothing else tells whether the system allows it."""
+        """Starts a sandbox and runs a shell in it: only that shows whether the system allows one."""
         code, said = await _run(*HOLD_DIRECTORY, *self._prefix(self._opened(), "/", None), "/bin/sh", "-c", ":")
         if code and "bind-fd" in said:
             raise _outdated()
@@ -81,7 +85,8 @@ class Bubblewrap:
             raise _not_allowed(said or f"exit code {code}")
 
     def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
-        # Both are to be real paths. They are not followed again: a link that took a place in them since is not meant.
+        # Both must be real paths. They are not resolved again: a link that has replaced part of them since was not
+        # meant.
         return (*HOLD_DIRECTORY, *self._prefix(self._opened(), directory, Path(root or directory), hidden))
 
     @property
@@ -113,7 +118,7 @@ class Bubblewrap:
         own = {_real(place) for place in OWN if os.path.isdir(place)}
         made_anew = own | {Path(place) for place in OF_THE_SYSTEM}
         hidden = {_real(place) for place in (*self._hidden, *more)} - made_anew
-        _refuse_what_contradicts(opened | {_real(place) for place in opened}, hidden)
+        _refuse_contradictions(opened | {_real(place) for place in opened}, hidden)
         mounts: Mounts = {place: ("--tmpfs", str(place)) for place in own}
         mounts |= {place: _as_it_is(place, read_only=True) for place in self._kept_of_run(own)}
         for place in hidden:
@@ -124,7 +129,7 @@ class Bubblewrap:
         for _, mount in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
             yield from mount
         for place in sorted(hidden & mounts.keys()):
-            # What is written there would be lost without a word.
+            # Writes to a hidden folder would be lost without an error.
             yield from ("--remount-ro", str(place))
 
     def _kept_of_run(self, own: set[Path]) -> Iterator[Path]:
@@ -146,13 +151,13 @@ def _hiding(place: Path, opened: set[Path], empty: set[Path]) -> Mounts:
                 "its own (--data-dir), or work in another directory.",
             )
         return {place: ("--ro-bind", os.devnull, str(place))}
-    # A mount can't be renamed: nobody puts another folder in the place of the hidden one, or of one around it.
+    # A mount point can't be renamed, so no command can replace the hidden folder, or a folder around it, with another.
     between = [one for one in place.parents if around is not None and one != around and one.is_relative_to(around)]
     return {one: _as_it_is(one) for one in between} | {place: ("--tmpfs", str(place))}
 
 
 def _nearest(place: Path, others: set[Path]) -> Path | None:
-    """The one that it lies in, and that lies in no other of them."""
+    """Returns the innermost folder of `others` that contains `place`, or None."""
     return next((one for one in place.parents if one in others), None)
 
 
@@ -164,7 +169,7 @@ def _real(place: str | Path) -> Path:
     return Path(os.path.realpath(place))
 
 
-def _refuse_what_contradicts(opened: set[Path], hidden: set[Path]) -> None:
+def _refuse_contradictions(opened: set[Path], hidden: set[Path]) -> None:
     for place in hidden & {Path(one) for one in ("/", "/sys")}:
         raise IsolationUnavailable(
             "sandbox_directory",
@@ -173,7 +178,7 @@ def _refuse_what_contradicts(opened: set[Path], hidden: set[Path]) -> None:
     for place in opened & hidden:
         raise IsolationUnavailable(
             "sandbox_directory",
-            f"Commands can't work in {place} in a sandbox: the database, or what belongs to it, is there. Keep it in a "
+            f"Commands can't work in {place} in a sandbox: the database or its files are there. Keep it in a "
             "folder of its own (--data-dir), or work in another directory.",
         )
     for place in opened & {_real(one) for one in NOT_ALONE}:
@@ -184,7 +189,7 @@ def _refuse_what_contradicts(opened: set[Path], hidden: set[Path]) -> None:
 
 
 async def _run(*line: str) -> tuple[int | None, str]:
-    """Its exit code, and what it complained of."""
+    """Returns the exit code and the end of stderr."""
     try:
         process = await asyncio.create_subprocess_exec(
             *line,
@@ -200,7 +205,7 @@ async def _run(*line: str) -> tuple[int | None, str]:
         async with asyncio.timeout(CHECK_SECONDS):
             _, said = await process.communicate()
     except TimeoutError:
-        raise _not_allowed("it does not come to an end") from None
+        raise _not_allowed(f"it did not end within {CHECK_SECONDS:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -208,7 +213,7 @@ async def _run(*line: str) -> tuple[int | None, str]:
     return process.returncode, said.decode("utf-8", "replace").strip()[-500:]
 
 
-# Why not
+# Reasons why a sandbox can't be made
 
 
 def _missing() -> IsolationUnavailable:
@@ -226,7 +231,7 @@ def _missing() -> IsolationUnavailable:
 def _outdated() -> IsolationUnavailable:
     return IsolationUnavailable(
         "sandbox_outdated",
-        "bubblewrap is too old: it has no --bind-fd, by which a command is given the very folder that was checked. "
+        "bubblewrap is too old: it lacks --bind-fd, which gives a command exactly the folder that was checked. "
         f"Install version 0.10 or later, or the security update of your distribution, {LEAVE_OUT}.",
     )
 
@@ -239,12 +244,12 @@ def _not_allowed(said: str) -> IsolationUnavailable:
 
 def _advice() -> str:
     if os.geteuid() and _system_says("kernel/apparmor_restrict_unprivileged_userns", "1"):
-        return "AppArmor keeps it from doing so: give bwrap a profile, as docs/sandbox.md shows"
+        return "AppArmor forbids it: give bwrap a profile, as docs/sandbox.md shows"
     if os.geteuid() and _system_says("kernel/unprivileged_userns_clone", "0"):
-        return "Namespaces are for root alone: set the sysctl kernel.unprivileged_userns_clone to 1"
+        return "Only root may make namespaces: set the sysctl kernel.unprivileged_userns_clone to 1"
     if _system_says("user/max_user_namespaces", "0"):
-        return "Namespaces are turned off: set the sysctl user.max_user_namespaces to 10000, say"
-    return "If this is a container, let it make namespaces, as docs/sandbox.md shows, or be content with the container"
+        return "Namespaces are turned off: set the sysctl user.max_user_namespaces to, say, 10000"
+    return "If this is a container, let it make namespaces, as docs/sandbox.md shows, or rely on the container alone"
 
 
 def _system_says(name: str, value: str) -> bool:

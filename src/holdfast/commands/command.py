@@ -1,4 +1,4 @@
-"""What a command is, in the words that both sides use: its key, what was asked, who runs it, how it ended."""
+"""The vocabulary shared by runtime and supervisor: a command's key, record, process and outcome."""
 
 import hashlib
 from typing import Final, Literal
@@ -6,24 +6,25 @@ from typing import Final, Literal
 import msgspec
 
 MARK: Final = "HOLDFAST_COMMAND"
-"""The variable that names a command to everything that it starts: who leaves its session is still found by it."""
+"""The environment variable that names a command in everything it starts. A process that leaves the command's session is
+still found by it."""
 
 Reason = Literal["exited", "killed", "time", "lost", "not_started"]
-"""`time`: the ceiling was met. `lost`: nobody saw its end. `not_started`: it never ran, and never will."""
+"""`time`: it reached its time limit. `lost`: no supervisor saw its end. `not_started`: it never ran, and never will."""
 
 State = Literal["running", "unwatched", "ended"]
-"""`unwatched`: it runs, but the supervisor that read its output died; its exit code can't be known any more."""
+"""`unwatched`: it runs, but the supervisor that read its output died; its exit code can no longer be known."""
 
 Stream = Literal["both", "stdout", "stderr"]
 
 
 def session_name(owner: str, session: str) -> str:
-    """Safe for a file name, whatever the parts are; no two sessions share one."""
+    """A file name for a session: safe for any owner and id, and shared by no two sessions."""
     return _hashed((owner, session))
 
 
 class CommandKey(msgspec.Struct, frozen=True, order=True):
-    """What a command starts under, at most once. The next attempt at the same call is another key."""
+    """Identifies a command; it is started at most once per key. The next attempt at the same call has another key."""
 
     owner: str
     session: str
@@ -32,49 +33,49 @@ class CommandKey(msgspec.Struct, frozen=True, order=True):
 
     @property
     def name(self) -> str:
-        """Safe for a file name, whatever the parts are; no two keys share one."""
+        """A file name for the key: safe for any parts, and shared by no two keys."""
         return _hashed(self)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The ceilings of a command. Zero: none, except for the output."""
+    """Limits of a command. Zero means unlimited, except for the output."""
 
     seconds: float = 1800.0
-    """For the command, and for what it leaves behind as far as that is known."""
+    """Applies to the command and to its known leftover processes."""
     output_bytes: int = 256 * 1024 * 1024
-    """Kept whole up to here; beyond it the beginning and the end are kept."""
+    """Output is kept whole up to here; beyond it, only the beginning and the end are kept."""
     memory_bytes: int = 0
-    """Address space of each process."""
+    """Address space limit of each process."""
     processes: int = 0
-    """Counted by the system for the whole user, and never against root."""
+    """The system counts processes per user, and never limits root."""
     file_bytes: int = 0
-    """The largest file that it may write."""
+    """The largest file that the command may write."""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run."""
+    """A command to run, with its directory, environment and limits."""
 
     command: str
     directory: str
     environment: dict[str, str] = {}
-    """In addition to the few that are allowed through. Never written to disk."""
+    """Variables added to the few that are let through. Never written to disk."""
     limits: Limits = Limits()
     merged: bool = False
-    """Both outputs in one pipe: their order is exact, but nobody can tell them apart."""
+    """Writes stdout and stderr to one pipe: their order is exact, but they can't be told apart."""
     inside: tuple[str, ...] = ()
-    """A program, with its arguments, that is given the shell to run: a sandbox, say."""
+    """A program and its arguments that run the shell, such as a sandbox."""
     wrapper: str = ""
-    """What that program becomes before it runs the shell, if it becomes another one."""
+    """The program that `inside` becomes before it runs the shell, if it becomes another one."""
     shell: str = ""
-    """Instead of bash, or sh where there is no bash."""
+    """The shell to use instead of bash, or of sh where there is no bash."""
 
     def __repr__(self) -> str:
-        """Without the values of variables: some are secrets, and errors and logs show what they are given."""
+        """Omits the values of variables: some are secrets, and errors and logs print this text."""
         return f"Spec(command={self.command!r}, directory={self.directory!r}, environment={sorted(self.environment)})"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, as it is written down: nothing that could be a secret beyond the command itself."""
+class CommandRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A command as recorded on disk. The command text is the only part that could hold a secret."""
 
     key: CommandKey
     command: str
@@ -84,78 +85,79 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     boot: str
     wrapper: str = ""
-    """The program that it runs inside of, as the system shows its name. It stays around only if it is a sandbox."""
+    """Name of the wrapper program as the system shows it. Only a sandbox keeps running beside the command."""
     token: str = ""
-    """Random, because the same key may be used in another folder. Empty in what an earlier version wrote."""
+    """Random, because another folder may use the same key. Empty in records of earlier versions."""
     home: str = ""
-    """Which folder of commands it was asked in, as `identity_of` has it: a copy of that is another. Empty likewise."""
+    """Identity of the commands folder (`identity_of`): a copy of the folder has another. Empty in records of earlier
+    versions."""
 
     @property
     def mark(self) -> str:
-        """What all that it starts carries with it."""
+        """The mark carried by every process of the command."""
         return self.token or self.key.name
 
 
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that is the command. Pids come again: only with its start and the machine's is one meant."""
+    """The process of a command. Pids are reused: only pid, start time and boot together identify a process."""
 
     pid: int
     started: str
     boot: str
 
 
-class Process(msgspec.Struct, frozen=True):
-    """A process that was seen, for people to read."""
+class ProcessInfo(msgspec.Struct, frozen=True):
+    """A process that was found, with a name for people to read."""
 
     pid: int
     started: str
     name: str
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. Written once."""
+class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. Written once and never changed."""
 
     reason: Reason
     exit_code: int | None = None
-    """128 and the signal's number if a signal ended it; None if nobody knows."""
+    """128 plus the signal's number if a signal ended it; None if unknown."""
     at: float
     output_bytes: int = 0
-    """What it wrote until then. What it left behind may write on."""
+    """Bytes written when it ended. Leftover processes may write more."""
     detail: str = ""
-    left_behind: tuple[Process, ...] = ()
-    """What still ran as the shell ended by itself."""
-    killed: tuple[Process, ...] = ()
-    escaped: tuple[Process, ...] = ()
-    """After a kill: what ended, and what is known to run on."""
+    left_behind: tuple[ProcessInfo, ...] = ()
+    """Processes that still ran when the shell exited by itself."""
+    killed: tuple[ProcessInfo, ...] = ()
+    escaped: tuple[ProcessInfo, ...] = ()
+    """After a kill: `killed` are the processes that ended, `escaped` those known to run on."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a command."""
+class CommandStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything known about a command."""
 
-    asked: Asked
+    record: CommandRecord = msgspec.field(name="asked")
     state: State
     runner: Runner | None = None
-    outcome: Outcome | None = None
+    outcome: CommandOutcome | None = None
     output_bytes: int = 0
     last_output_at: float = 0.0
     folder: str = ""
 
     @property
     def key(self) -> CommandKey:
-        return self.asked.key
+        return self.record.key
 
     @property
     def output_file(self) -> str:
-        """A plain file that grows as the command writes."""
+        """Path of a plain file that grows as the command writes."""
         return f"{self.folder}/output"
 
 
 class KillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kill did. `escaped` is empty if everything that could be found is dead."""
+    """The result of a kill. `escaped` is empty if every process that could be found is dead."""
 
-    status: Status
-    killed: tuple[Process, ...] = ()
-    escaped: tuple[Process, ...] = ()
+    status: CommandStatus
+    killed: tuple[ProcessInfo, ...] = ()
+    escaped: tuple[ProcessInfo, ...] = ()
 
 
 def _hashed(parts: object) -> str:

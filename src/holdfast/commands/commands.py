@@ -1,7 +1,7 @@
-"""Commands, as the runtime sees them: start, adopt, look, wait, read, follow, kill. Nothing is kept here that matters.
+"""The runtime's interface to commands: start, adopt, query, wait, read, follow, kill. It keeps no state that matters.
 
-All of it may be repeated after any crash: what counts is on disk, and the supervisor is started again by whoever misses
-it. Output is read from the disk; the supervisor only says when there is more of it.
+Every call may be repeated after any crash: the truth is on disk, and any process that finds no supervisor starts one.
+Output is read from disk; the supervisor only signals when there is more.
 """
 
 import asyncio
@@ -14,59 +14,60 @@ from typing import Final, Self
 
 import msgspec
 
-from holdfast.commands.address import NoWayThere
-from holdfast.commands.command import CommandKey, KillReport, Spec, Status, Stream
+from holdfast.commands.address import SocketPathUnusable
+from holdfast.commands.command import CommandKey, CommandStatus, KillReport, Spec, Stream
 from holdfast.commands.environment import allowed, for_supervisor
 from holdfast.commands.errors import CommandRefused, NoSuchCommand, SupervisorUnavailable
 from holdfast.commands.folder import CommandFolder, session_folder
-from holdfast.commands.line import Line, LineCut
-from holdfast.commands.output import Chunk, OutputReader, Run
-from holdfast.commands.place import place_of
+from holdfast.commands.folder_id import folder_id_of
+from holdfast.commands.output import OutputChunk, OutputReader, Run
 from holdfast.commands.protocol import (
-    Adopt,
-    Answer,
-    Ask,
-    Forget,
-    ForgetSession,
-    Kill,
-    ListAll,
-    Start,
+    AdoptRequest,
+    ForgetRequest,
+    ForgetSessionRequest,
+    KillRequest,
+    ListRequest,
+    Response,
+    StartRequest,
+    StatusRequest,
     Verb,
-    Watch,
+    WatchRequest,
 )
-from holdfast.commands.service import Settings
+from holdfast.commands.service import SupervisorSettings
+from holdfast.commands.supervisor_client import SupervisorClient, SupervisorDisconnected
 
 TRIES: Final = 4
-"""A supervisor may end, or be killed, between any two words."""
+"""A supervisor may exit, or be killed, between any two messages."""
 
 ANSWER_SECONDS = 30.0
-"""For what is answered at once. One that is stopped, or hangs on a disk, may do it later all the same: adopt."""
+"""Timeout for requests that are answered at once. A supervisor that is stopped, or hangs on a disk, may still carry the
+request out later: adopt the key to find out."""
 
 FOLLOW_BYTES: Final = 65_536
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The key was ours, and is used up: the command runs, or its status says why it could not be started."""
+    """The key was free and is now used up: the command runs, or its status says why it could not be started."""
 
-    status: Status
+    status: CommandStatus
 
 
 class AlreadyThere(msgspec.Struct, frozen=True):
-    """Somebody had taken the key. Nothing was started; this is what became of theirs."""
+    """The key was already taken. Nothing was started; `status` is that of the command which has the key."""
 
-    status: Status
+    status: CommandStatus
 
 
 class Commands:
     """All commands of one data directory. An async context manager; leaving it ends no command."""
 
     def __init__(
-        self, folder: Path, *, settings: Settings | None = None, environment: Mapping[str, str] | None = None
+        self, folder: Path, *, settings: SupervisorSettings | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._root = Path(os.path.abspath(folder))
-        self._settings = settings or Settings()
+        self._settings = settings or SupervisorSettings()
         self._environment = os.environ if environment is None else environment
-        self._line: Line | None = None
+        self._client: SupervisorClient | None = None
         self._connecting = asyncio.Lock()
         self._launching: asyncio.Task[None] | None = None
 
@@ -81,141 +82,147 @@ class Commands:
     async def close(self) -> None:
         if self._launching is not None:
             await asyncio.gather(self._launching, return_exceptions=True)
-        if self._line is not None:
-            await self._line.close()
-            self._line = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
 
-    async def place(self) -> str:
-        """The name of this folder of commands, given once at random: all that use the folder get the same. On disk when
-        it returns."""
-        return await asyncio.to_thread(place_of, self._root)
+    async def folder_id(self) -> str:
+        """Returns the random id of this commands folder, the same for every process that uses the folder. The id is on
+        disk when this returns."""
+        return await asyncio.to_thread(folder_id_of, self._root)
 
     def session_folder(self, owner: str, session: str) -> Path:
-        """Below it is all that the commands of a session wrote. It need not be there."""
+        """The folder that holds the output of all commands of a session. It need not exist."""
         return session_folder(self._root, owner, session)
 
     async def start(self, key: CommandKey, spec: Spec) -> Started | AlreadyThere:
-        """Run a command under a key that nobody has used. When it returns, the key is on disk. If the supervisor dies
-        while we ask, the key may be ours and yet be reported as taken: adopt it, as after a crash of our own."""
-        whole = msgspec.structs.replace(spec, environment=allowed(self._environment) | spec.environment)
-        answer = await self._ask(Start(key, whole))
-        status = _known(key, answer.status)
-        return Started(status) if answer.created else AlreadyThere(status)
+        """Runs a command under an unused key. When this returns, the key is on disk. If the supervisor dies during the
+        request, the key may be ours and yet be reported as taken: adopt it, as after a crash of this process."""
+        complete = msgspec.structs.replace(spec, environment=allowed(self._environment) | spec.environment)
+        response = await self._request(StartRequest(key, complete))
+        status = _known(key, response.status)
+        return Started(status) if response.created else AlreadyThere(status)
 
-    async def adopt(self, key: CommandKey) -> Status:
-        """What became of a command that somebody may have started. If nobody has, nobody can from now on: its reason is
-        `not_started`, and it may be started as the next attempt."""
-        return _known(key, (await self._ask(Adopt(key))).status)
+    async def adopt(self, key: CommandKey) -> CommandStatus:
+        """Returns the status of a command that may have been started. An unused key is used up by this, so that nothing
+        can start under it: its reason is `not_started`, and the next attempt may start the command."""
+        return _known(key, (await self._request(AdoptRequest(key))).status)
 
-    async def status(self, key: CommandKey) -> Status | None:
-        return (await self._ask(Ask(key))).status
+    async def status(self, key: CommandKey) -> CommandStatus | None:
+        return (await self._request(StatusRequest(key))).status
 
-    async def wait(self, key: CommandKey, timeout: float | None = None) -> Status:
-        """Its status once it has ended, or when the time is over: then it goes on."""
+    async def wait(self, key: CommandKey, timeout: float | None = None) -> CommandStatus:
+        """Returns the status once the command has ended, or at the timeout; the command then runs on."""
         try:
             async with asyncio.timeout(timeout):
-                return _known(key, (await self._ask(Watch(key))).status)
+                return _known(key, (await self._request(WatchRequest(key))).status)
         except TimeoutError:
             return _known(key, await self.status(key))
 
-    async def wait_for_output(self, key: CommandKey, offset: int, timeout: float | None = None) -> Status:
-        """Its status once there is output beyond `offset`, it has ended, or the time is over."""
+    async def wait_for_output(self, key: CommandKey, offset: int, timeout: float | None = None) -> CommandStatus:
+        """Returns the status once there is output beyond `offset`, the command has ended, or at the timeout."""
         try:
             async with asyncio.timeout(timeout):
-                return _known(key, (await self._ask(Watch(key, offset))).status)
+                return _known(key, (await self._request(WatchRequest(key, offset))).status)
         except TimeoutError:
             return _known(key, await self.status(key))
 
-    async def read(self, key: CommandKey, offset: int, length: int, stream: Stream = "both") -> Chunk:
-        """At most `length` bytes from `offset` on, also while it runs. If `chunk.offset` is larger than what was asked
-        for, the bytes between are gone. Of one stream alone, offsets count what that stream wrote."""
+    async def read(self, key: CommandKey, offset: int, length: int, stream: Stream = "both") -> OutputChunk:
+        """Returns at most `length` bytes from `offset` on, also while the command runs. If `chunk.offset` is larger
+        than `offset`, the bytes between are gone. For a single stream, offsets count the bytes of that stream."""
         return await asyncio.to_thread(lambda: self._reader(key).read_stream(stream, offset, length))
 
     async def size(self, key: CommandKey, stream: Stream = "both") -> int:
         return await asyncio.to_thread(lambda: self._reader(key).stream_size(stream))
 
     async def runs(self, key: CommandKey) -> list[Run]:
-        """Which bytes came from which stream."""
+        """Returns which bytes came from which stream."""
         return await asyncio.to_thread(lambda: self._reader(key).runs())
 
-    async def follow(self, key: CommandKey, offset: int = 0) -> AsyncIterator[Chunk]:
-        """All output from `offset` on, as it comes, until the command has ended and everything was read."""
+    async def follow(self, key: CommandKey, offset: int = 0) -> AsyncIterator[OutputChunk]:
+        """Yields all output from `offset` on as it comes, until the command has ended and everything was read."""
         reader = await asyncio.to_thread(self._reader, key)
         while True:
-            status = _known(key, (await self._ask(Watch(key, offset))).status)
+            status = _known(key, (await self._request(WatchRequest(key, offset))).status)
             end = status.outcome.output_bytes if status.outcome else status.output_bytes
             while offset < end:
                 chunk = await asyncio.to_thread(reader.read, offset, min(FOLLOW_BYTES, end - offset))
                 if not chunk.data:
-                    break  # It was removed under us.
+                    break  # The output was removed during the read.
                 yield chunk
                 offset = chunk.end
             if status.outcome is not None:
                 return
 
     async def kill(self, key: CommandKey, grace_seconds: float = 5.0) -> KillReport:
-        """Ask all of it to end, and after a grace kill it. Returns when that is done and looked at; what could be found
-        and did not end is in `escaped`. Of one that has ended: what it left behind."""
-        report = (await self._ask(Kill(key, grace_seconds))).report
+        """Sends SIGTERM to all processes of the command, and SIGKILL after the grace period. Returns when the result
+        has been checked; `escaped` lists the processes found that did not end. For a command that has ended, it kills
+        the leftovers."""
+        report = (await self._request(KillRequest(key, grace_seconds))).report
         if report is None:
             raise NoSuchCommand(f"no command was started under {key}")
         return report
 
     async def forget(self, key: CommandKey) -> None:
-        """Remove all that is known of a command that has ended. Its key is free again: nobody may come back for it."""
-        await self._ask(Forget(key))
+        """Removes every record of a command that has ended. This frees its key, so no process may come back for it."""
+        await self._request(ForgetRequest(key))
 
     async def forget_session(self, owner: str, session: str) -> None:
-        """Remove all that is known of those commands of a session that have ended, and free their keys. Kills nothing:
-        if others still run, `CommandRefused` names them, in its `keys` as well. May be repeated."""
-        await self._ask(ForgetSession(owner, session))
+        """Removes every record of the session's ended commands, and frees their keys. Kills nothing: if others still
+        run, `CommandRefused` names them, also in its `keys`. Safe to repeat."""
+        await self._request(ForgetSessionRequest(owner, session))
 
-    async def listed(self) -> list[Status]:
-        """Those that have not ended, or that left something behind that still runs or writes, as far as is known."""
-        return list((await self._ask(ListAll())).statuses)
+    async def listed(self) -> list[CommandStatus]:
+        """Returns the commands that have not ended, and those whose known leftovers still run or write."""
+        return list((await self._request(ListRequest())).statuses)
 
     def _reader(self, key: CommandKey) -> OutputReader:
         folder = CommandFolder.of(self._root, key)
-        asked = folder.asked()
-        if asked is None:
+        record = folder.record()
+        if record is None:
             raise NoSuchCommand(f"no command was started under {key}")
-        return OutputReader(folder.path, asked.limits.output_bytes)
+        return OutputReader(folder.path, record.limits.output_bytes)
 
-    async def _ask(self, verb: Verb) -> Answer:
-        """Every request may be repeated: a key is taken once, and everything else only looks or ends."""
+    async def _request(self, verb: Verb) -> Response:
+        """Sends a request and returns its response. Every request is safe to repeat: a key is taken once, and all
+        others only read or end something."""
         for _ in range(TRIES):
-            line = await self._connected()
+            client = await self._connected()
             try:
-                async with asyncio.timeout(None if isinstance(verb, Watch | Kill) else ANSWER_SECONDS):
-                    answer = await line.ask(verb)
-            except LineCut:
+                async with asyncio.timeout(None if isinstance(verb, WatchRequest | KillRequest) else ANSWER_SECONDS):
+                    response = await client.request(verb)
+            except SupervisorDisconnected:
                 continue
             except TimeoutError:
-                raise SupervisorUnavailable(f"the supervisor in {self._root} does not answer") from None
-            if answer.error:
-                raise CommandRefused(answer.error, answer.keys)
-            return answer
-        raise SupervisorUnavailable(f"the supervisor in {self._root} ended {TRIES} times while it was asked")
+                raise SupervisorUnavailable(
+                    f"the supervisor in {self._root} did not answer within {ANSWER_SECONDS:g} seconds"
+                ) from None
+            if response.error:
+                raise CommandRefused(response.error, response.keys)
+            return response
+        raise SupervisorUnavailable(
+            f"the supervisor in {self._root} ended {TRIES} times before it could answer; see supervisor.log there"
+        )
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> SupervisorClient:
         async with self._connecting:
-            if self._line is not None and self._line.is_open:
-                return self._line
+            if self._client is not None and self._client.is_open:
+                return self._client
             for _ in range(TRIES):
                 try:
-                    self._line = await Line.to(self._root)
-                    return self._line
-                except NoWayThere as error:
+                    self._client = await SupervisorClient.to(self._root)
+                    return self._client
+                except SocketPathUnusable as error:
                     raise SupervisorUnavailable(str(error)) from error
                 except OSError:
-                    # Who is cancelled here leaves it to its end, and the next one waits for the same.
+                    # A cancelled caller leaves the launch running, and the next caller waits for the same launch.
                     if self._launching is None or self._launching.done():
                         self._launching = asyncio.create_task(self._launch(), name="commands: launch the supervisor")
                     await asyncio.shield(self._launching)
-        raise SupervisorUnavailable(f"the supervisor in {self._root} can't be reached")
+        raise SupervisorUnavailable(f"the supervisor in {self._root} can't be reached; see supervisor.log there")
 
     async def _launch(self) -> None:
-        """Returns once somebody listens. Any number may do this at once."""
+        """Returns once a supervisor listens. Any number of processes may do this at once."""
         launcher = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-P", "-X", "utf8", "-m", "holdfast.commands.supervisor"),
@@ -227,12 +234,12 @@ class Commands:
             env=for_supervisor(self._environment),
             start_new_session=True,
         )
-        _, told = await launcher.communicate()
+        _, stderr = await launcher.communicate()
         if launcher.returncode:
-            raise SupervisorUnavailable(f"the supervisor can't be started: {told.decode('utf-8', 'replace')[-2000:]}")
+            raise SupervisorUnavailable(f"the supervisor can't be started: {stderr.decode('utf-8', 'replace')[-2000:]}")
 
 
-def _known(key: CommandKey, status: Status | None) -> Status:
+def _known(key: CommandKey, status: CommandStatus | None) -> CommandStatus:
     if status is None:
         raise NoSuchCommand(f"no command was started under {key}")
     return status

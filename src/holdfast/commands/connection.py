@@ -1,4 +1,5 @@
-"""Somebody who asks the supervisor, over a socket. Who does not read the answers is let go; nobody waits for them."""
+"""One client of the supervisor, over a socket. A client that does not read its responses is disconnected; the
+supervisor never waits for it."""
 
 import socket
 from collections.abc import Callable
@@ -6,36 +7,44 @@ from typing import Final
 
 import msgspec
 
-from holdfast.commands.loop import READ, WRITE, Loop
-from holdfast.commands.protocol import Answer, MessageTooLong, Request, framed, requests, take_frames, unknown_requests
+from holdfast.commands.loop import READ, WRITE, SupervisorLoop
+from holdfast.commands.protocol import (
+    MessageTooLong,
+    Request,
+    Response,
+    framed,
+    requests,
+    take_frames,
+    unknown_requests,
+)
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 65_536
 
 
-class Connection:
+class SupervisorConnection:
     def __init__(
         self,
-        loop: Loop,
+        loop: SupervisorLoop,
         peer: socket.socket,
         *,
-        asked: "Callable[[Connection, Request], None]",
-        closed: "Callable[[Connection], None]",
+        on_request: "Callable[[SupervisorConnection, Request], None]",
+        on_close: "Callable[[SupervisorConnection], None]",
     ) -> None:
         self._loop = loop
         self._peer = peer
-        self._asked = asked
-        self._closed = closed
+        self._on_request = on_request
+        self._on_close = on_close
         self._received = bytearray()
         self._unsent = bytearray()
         self._is_open = True
         peer.setblocking(False)
         loop.watch(peer.fileno(), READ, self._ready)
 
-    def send(self, answer: Answer) -> None:
+    def send(self, response: Response) -> None:
         if not self._is_open:
             return
-        self._unsent += framed(answer)
+        self._unsent += framed(response)
         self._send()
 
     def _ready(self, events: int) -> None:
@@ -76,18 +85,19 @@ class Connection:
             self.close()
 
     def _take(self, frame: bytes) -> None:
-        """Whoever asks for what only a later version can do is told so; the others on the line are none the wiser."""
+        """Answers a request that only a later version understands with an error. Other requests on the connection are
+        unaffected."""
         try:
             request = requests.decode(frame)
         except msgspec.ValidationError as error:
             number = unknown_requests.decode(frame).id
-            self.send(Answer(id=number, error=f"this supervisor can't be asked that: {error}"))
+            self.send(Response(id=number, error=f"this supervisor does not know this request: {error}"))
         else:
-            self._asked(self, request)
+            self._on_request(self, request)
 
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
             self._loop.ignore(self._peer.fileno())
             self._peer.close()
-            self._closed(self)
+            self._on_close(self)

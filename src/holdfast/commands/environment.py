@@ -1,6 +1,6 @@
-"""What commands, and the supervisor itself, find in their environment: a few harmless variables, and what is asked for.
+"""The environment of commands and of the supervisor: a few harmless variables, plus those requested for a command.
 
-The supervisor too, because a command may read the environment of any process of its user.
+The supervisor's is restricted too, because a command may read the environment of any process of its user.
 """
 
 import os
@@ -18,6 +18,7 @@ def allowed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_supervisor(environment: Mapping[str, str]) -> dict[str, str]:
-    """It must find the same packages as we do, however we found them."""
+    """Returns the supervisor's environment. The supervisor must find the same packages as this process does, however it
+    found them."""
     places = [os.path.abspath(place) for place in sys.path if place]
     return allowed(environment) | {"PYTHONPATH": os.pathsep.join(places)}

@@ -1,11 +1,10 @@
-"""The folder of one command, below that of its session: its records, each written whole or not at all.
+"""The folder of one command, below that of its session. Each of its records is written whole or not at all.
 
 keys/SESSION/KEY/
 
-asked.json     there from the first moment: the folder gets its name with this file in it
-runner.json    there before the command's first instruction: without it, it never ran
-output…        what it wrote (see output.py)
-outcome.json   there once it has ended
+asked.json     the record; the folder gets its name with this file already in it\nrunner.json    written before the
+command's first instruction: without it, the command never ran\noutput…        the command's output (see
+output.py)\noutcome.json   written once the command has ended
 """
 
 import contextlib
@@ -16,13 +15,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.commands.command import Asked, CommandKey, Outcome, Runner, session_name
+from holdfast.commands.command import CommandKey, CommandOutcome, CommandRecord, Runner, session_name
 
-Record = TypeVar("Record", Asked, Runner, Outcome)
+Stored = TypeVar("Stored", CommandRecord, Runner, CommandOutcome)
 
 KEYS: Final = "keys"
 ASIDE: Final = "."
-"""Names that begin so are not finished: a crash left them, and they mean nothing."""
+"""Prefix of unfinished files and folders: a crash left them, and they mean nothing."""
 
 
 def sync_directory(path: Path) -> None:
@@ -34,8 +33,8 @@ def sync_directory(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
-    """A crash before the rename leaves a file aside that nobody reads; after it, the whole record. `durable`: the same
-    holds if the machine loses its power."""
+    """Writes a file atomically. A crash before the rename leaves a temporary file that nothing reads; a crash after it
+    leaves the whole record. `durable`: the same holds after a power loss."""
     aside = path.with_name(ASIDE + path.name)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -53,9 +52,10 @@ def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """Tells a folder from a copy of it, and from one that was put in its place. It may be moved."""
-    found = os.stat(path)
-    return f"{found.st_dev}:{found.st_ino}"
+    """Returns device and inode, which tell a folder from a copy and from a replacement. A moved folder keeps its
+    identity."""
+    status = os.stat(path)
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def session_folder(root: Path, owner: str, session: str) -> Path:
@@ -73,7 +73,8 @@ class CommandFolder:
         return cls(session_folder(root, key.owner, key.session) / key.name)
 
     def is_still(self, identity: str) -> bool:
-        """False if it was removed, or is another one by now. One that can't be looked at may come back."""
+        """Returns False if the folder was removed or replaced. A folder that can't be read may come back, so it counts
+        as present."""
         try:
             return identity_of(self.path) == identity
         except (FileNotFoundError, NotADirectoryError):
@@ -81,16 +82,16 @@ class CommandFolder:
         except OSError:
             return True
 
-    def create(self, asked: Asked) -> bool:
-        """Take the key: False if somebody has it. A folder that is not empty can't be replaced by a rename, so that one
-        of any number of contenders wins. A crash before the rename leaves no key, and the command has not been started;
-        after it, a key without a runner, under which nothing was started and nothing will be."""
+    def create(self, record: CommandRecord) -> bool:
+        """Takes the key; returns False if it is taken. A rename can't replace a non-empty folder, so exactly one of any
+        number of contenders wins. A crash before the rename leaves no key, and nothing was started; a crash after it
+        leaves a key without a runner, under which nothing was started and nothing will be."""
         aside = self.path.with_name(f"{ASIDE}{self.path.name}.{os.getpid()}")
         _make_session_folder(self.path.parent)
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(mode=0o700)
-            write_whole(aside / "asked.json", msgspec.json.encode(asked), durable=True)
+            write_whole(aside / "asked.json", msgspec.json.encode(record), durable=True)
             os.rename(aside, self.path)
         except OSError:
             shutil.rmtree(aside, ignore_errors=True)
@@ -101,32 +102,34 @@ class CommandFolder:
         sync_directory(self.path.parent)
         return True
 
-    def asked(self) -> Asked | None:
-        return self._read("asked.json", Asked)
+    def record(self) -> CommandRecord | None:
+        return self._read("asked.json", CommandRecord)
 
     def runner(self) -> Runner | None:
         return self._read("runner.json", Runner)
 
-    def outcome(self) -> Outcome | None:
-        return self._read("outcome.json", Outcome)
+    def outcome(self) -> CommandOutcome | None:
+        return self._read("outcome.json", CommandOutcome)
 
     def write_runner(self, runner: Runner) -> None:
-        """A crash before it: the command, which waits for us, ends unstarted. After it: it may have run. Power lost is
-        no matter: a key of an earlier start of the machine is not taken for one that never ran."""
+        """Records the process. A crash before this: the command, which waits for the supervisor, ends unstarted. After
+        it: the command may have run. A power loss is harmless: a key from before a reboot is never taken for one that
+        did not run."""
         write_whole(self.path / "runner.json", msgspec.json.encode(runner), durable=False)
 
-    def write_outcome(self, outcome: Outcome) -> None:
-        """A crash before it loses the exit code, and the command counts as lost; after it, it is never asked again."""
+    def write_outcome(self, outcome: CommandOutcome) -> None:
+        """Records the outcome. A crash before this loses the exit code, and the command counts as lost; after it, the
+        outcome is final."""
         write_whole(self.path / "outcome.json", msgspec.json.encode(outcome), durable=True)
 
-    def _read(self, name: str, kind: type[Record]) -> Record | None:
+    def _read(self, name: str, kind: type[Stored]) -> Stored | None:
         try:
             return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def remove_output(self) -> None:
-        """What remains is how it ended: the key must not look unused to somebody who comes back late."""
+        """Removes the output and keeps the outcome: a late caller must not see the key as unused."""
         for file in self.path.glob("output*"):
             file.unlink(missing_ok=True)
 
@@ -136,8 +139,8 @@ class CommandFolder:
 
 
 def _make_session_folder(path: Path) -> None:
-    """A crash after it leaves an empty folder, which means nothing and which the next supervisor removes. One that is
-    there was synced: by us, or by the next supervisor at its start."""
+    """Creates a session's folder. A crash after this leaves an empty folder, which means nothing and which the next
+    supervisor removes. An existing folder was synced: by this process, or by the next supervisor when it started."""
     try:
         path.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -150,8 +153,8 @@ def _make_session_folder(path: Path) -> None:
 
 
 def _remove_whole(path: Path) -> None:
-    """A crash before the rename leaves all of it, after it nothing that counts: what lies aside is removed by the next
-    supervisor."""
+    """Removes a folder. A crash before the rename leaves all of it; after it, only a temporary folder that the next
+    supervisor removes."""
     gone = path.with_name(f"{ASIDE}{path.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     os.rename(path, gone)
@@ -164,7 +167,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def remove_session(path: Path) -> None:
-    """The folder of a session, with all that is in it: all or nothing, and gone for good when it returns."""
+    """Removes a session's folder with everything in it, all or nothing. The removal is durable when this returns."""
     with contextlib.suppress(FileNotFoundError):
         _remove_whole(path)
     sync_directory(path.parent)
@@ -179,8 +182,8 @@ def folders_of(session: Path) -> list[CommandFolder]:
 
 
 def _below(path: Path) -> list[Path]:
-    """What is finished in a folder. What is none, or can't be read, is not ours and as good as empty: before sessions
-    had folders, a command's own were here."""
+    """Returns the finished entries of a folder. A path that is no folder, or can't be read, counts as empty: before
+    sessions had folders, the folders of commands were here."""
     try:
         with os.scandir(path) as entries:
             return [Path(entry.path) for entry in entries if not entry.name.startswith(ASIDE)]
@@ -189,7 +192,8 @@ def _below(path: Path) -> list[Path]:
 
 
 def remove_unfinished(root: Path) -> None:
-    """What crashes left aside. Only the supervisor calls it, and only it creates: nobody is at work on these."""
+    """Removes what crashes left unfinished. Only the supervisor calls this, and only the supervisor creates folders, so
+    nothing is at work on them."""
     for session in (root / KEYS, *_below(root / KEYS)):
         for path in session.glob(ASIDE + "*"):
             shutil.rmtree(path, ignore_errors=True)

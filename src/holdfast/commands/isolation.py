@@ -1,4 +1,4 @@
-"""How commands are kept apart from the rest of the machine: the seam, and the way that keeps nothing apart."""
+"""How commands are confined: the interface, and the implementations that confine nothing or run nothing."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,28 +7,28 @@ from typing import Final, Protocol
 from holdfast.commands.errors import IsolationUnavailable
 
 REFUSED: Final = (
-    "This server runs no commands: it is for everybody who has a key, and has no sandbox. Whoever runs it can start it "
-    "with --sandbox, or with HOLDFAST_COMMANDS_WITHOUT_SANDBOX=allow, and then they may do all that its user can."
+    "This server runs no commands: everyone with a key can use it, and it has no sandbox. Its operator can start it "
+    "with --sandbox, or with HOLDFAST_COMMANDS_WITHOUT_SANDBOX=allow; commands then have all its user's rights."
 )
 
 
 class Isolation(Protocol):
-    """A way to confine commands. `check` comes first, once; then `inside` for each command."""
+    """Confines commands. `check` is called once, first; then `inside` for each command."""
 
     @property
     def name(self) -> str:
-        """What the setting calls it."""
+        """The name of this isolation in the settings."""
         ...
 
     @property
     def program(self) -> str:
-        """The program that keeps a command confined, as the system shows it while it runs; empty: none stays around."""
+        """The program that stays around a confined command, as the system shows it; empty if none stays."""
         ...
 
     @property
     def binds_directory(self) -> bool:
-        """Commands get the folder that their program is started in, whatever is found under its name by then: so it is
-        started in the root, and goes on from there to the directory."""
+        """Whether the wrapper binds the folder it is started in, whatever its path leads to by then. It is then started
+        in the root, and moves on to the directory from there."""
         ...
 
     async def check(self) -> None:
@@ -36,14 +36,14 @@ class Isolation(Protocol):
         ...
 
     def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
-        """The program, with its arguments, that is given the shell of one command to run. It works in the directory,
-        and may write there, or in all of `root` if that is given: the directory should lie in it. It sees nothing else
-        of what is `hidden`. Raises `IsolationUnavailable` if a command can't do that and be confined."""
+        """Returns the program and arguments that run one command's shell. The command works in `directory` and may
+        write there, or anywhere in `root` if that is given (`directory` should lie in it). It sees nothing else of
+        `hidden`. Raises `IsolationUnavailable` if the command can't be confined like that."""
         ...
 
 
 class Unconfined:
-    """Commands may do all that the user of the runtime may: read the database, and write to it."""
+    """Confines nothing: commands may do all that the runtime's user may, such as read and write the database."""
 
     name = "none"
     program = ""
@@ -57,7 +57,7 @@ class Unconfined:
 
 
 class NoCommands:
-    """Starts no command at all."""
+    """Refuses every command."""
 
     name = "none"
     program = ""

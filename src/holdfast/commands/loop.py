@@ -1,6 +1,6 @@
-"""The supervisor's loop: descriptors, timers and signals in one thread, which sleeps as long as nothing happens.
+"""The supervisor's event loop: descriptors, timers and signals in one thread, which sleeps while nothing happens.
 
-Plain selectors and not asyncio: the supervisor stays in memory for as long as anything runs.
+It uses plain selectors and not asyncio, to save memory: the supervisor stays loaded for as long as a command runs.
 """
 
 import heapq
@@ -21,7 +21,7 @@ WRITE: Final = selectors.EVENT_WRITE
 
 
 class Timer:
-    """Something to be done later, unless it is cancelled."""
+    """A callback to run later, unless it is cancelled."""
 
     def __init__(self, callback: Callback) -> None:
         self._callback: Callback | None = callback
@@ -39,7 +39,7 @@ class Timer:
             callback()
 
 
-class Loop:
+class SupervisorLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
@@ -52,7 +52,7 @@ class Loop:
         self.watch(self._signals, READ, lambda _: self._signalled())
 
     def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call back with the events that happened, as often as they do."""
+        """Calls back with the ready events, as often as they occur. Replaces an earlier callback of the descriptor."""
         if descriptor in self._selector.get_map():
             self._selector.modify(descriptor, events, callback)
         else:
@@ -68,13 +68,14 @@ class Loop:
         return timer
 
     def on_signal(self, number: signal.Signals, callback: Callback) -> None:
-        """A handler, and not "ignore": what we ignored, our commands would ignore as well."""
+        """Installs a handler. The signal must not be ignored instead: commands inherit ignored signals."""
         self._on_signal[number] = callback
         signal.signal(number, _noted)
         signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
 
     def forget_signals(self) -> None:
-        """In a child, before it becomes another program: a signal of its own must not wake us."""
+        """Resets signal handling in a child before it becomes another program: its signals must not wake the
+        supervisor."""
         signal.set_wakeup_fd(-1)
         for number in self._on_signal:
             signal.signal(number, signal.SIG_DFL)
@@ -85,7 +86,7 @@ class Loop:
     def run(self) -> None:
         while not self._stopping:
             for key, events in self._selector.select(self._pause()):
-                # An earlier one may have closed it; its number may already be another's.
+                # An earlier callback may have closed the descriptor, and its number may already be reused.
                 if self._selector.get_map().get(key.fd) is key:
                     self._guarded(partial(key.data, events))
             self._fire()
@@ -106,7 +107,7 @@ class Loop:
                 self._on_signal[number]()
 
     def _guarded(self, callback: Callable[[], Any]) -> None:
-        """One command's trouble is not the end of all the others."""
+        """Logs an exception instead of raising it: the failure of one command must not end the others."""
         try:
             callback()
         except Exception:
@@ -114,4 +115,4 @@ class Loop:
 
 
 def _noted(number: int, frame: object) -> None:
-    """What a signal means is done in the loop."""
+    """Does nothing: the loop handles the signal when the wake-up descriptor becomes readable."""

@@ -1,11 +1,11 @@
-"""What a command wrote, on disk, by byte offset. The supervisor appends; anybody may read at the same time.
+"""The output of a command, on disk, by byte offset. The supervisor appends; any process may read at the same time.
 
-    output          everything, as long as it is not more than the ceiling
-    output.N        what follows, from offset N on: an eighth of the ceiling each
-    output.cut      there when the middle is gone: then of `output` only the first half of the ceiling counts
+    output          everything, up to the limit
+    output.N        the output from offset N on, an eighth of the limit each
+    output.cut      exists once the middle is gone: then only the first half of the limit counts in `output`
     output.streams  where one stream takes over from the other: offset * 4 + stream, eight bytes each
 
-Offsets count what the command wrote, and stay true when the middle goes.
+Offsets count the bytes that the command wrote, and stay valid when the middle is dropped.
 """
 
 import os
@@ -22,19 +22,20 @@ from holdfast.commands.command import Stream
 STDOUT: Final = 0
 STDERR: Final = 1
 EITHER: Final = 2
-"""From here on nobody knows which: the streams took turns too often."""
+"""From here on the stream is unknown: the two alternated too often."""
 
 MAX_TURNS: Final = 1_000_000
-"""Eight bytes each. A command that alternates byte by byte would otherwise write more index than output."""
+"""Entries of the stream index, eight bytes each. Without a bound, a command that alternates byte by byte would write
+more index than output."""
 
 KEPT_PIECES: Final = 4
-"""Half of the ceiling at the beginning, half of it (four eighths) at the end."""
+"""Pieces kept at the end: half of the limit (four eighths). The other half is the beginning."""
 
 _TURN: Final = struct.Struct("<Q")
 
 
 class OutputWriter:
-    """Appends to the output of one command. Only the supervisor that started it has one."""
+    """Appends to the output of one command. Only the supervisor that started the command has one."""
 
     def __init__(self, folder: Path, ceiling: int) -> None:
         self.size = 0
@@ -48,7 +49,8 @@ class OutputWriter:
         self._turns = 0
 
     def append(self, data: bytes, stream: int) -> int:
-        """How many bytes were written: all, unless the disk is full in between. Raises `OSError` if it was none."""
+        """Returns how many bytes were written: fewer than all if the disk is full in between. Raises `OSError` if none
+        were."""
         self._note(stream)
         view = memoryview(data)
         try:
@@ -77,7 +79,8 @@ class OutputWriter:
             os.close(self._streams)
 
     def _note(self, stream: int) -> None:
-        """Before the bytes that it speaks of: a crash in between leaves a turn at the end, of no bytes."""
+        """Records a change of stream before its bytes are written: a crash in between leaves a last entry without
+        bytes."""
         if stream == self._stream or self._stream == EITHER:
             return
         self._turns += 1
@@ -89,7 +92,7 @@ class OutputWriter:
 
     def _next_piece(self) -> None:
         if len(self._pieces) == KEPT_PIECES:
-            self._drop_the_oldest()
+            self._drop_oldest()
         piece = self._folder / f"output.{self.size}"
         following = self._opened(piece)
         os.close(self._descriptor)
@@ -97,9 +100,9 @@ class OutputWriter:
         self._pieces.append(piece)
         self._room = self._ceiling // 8
 
-    def _drop_the_oldest(self) -> None:
-        """First what no reader may rely on any more is said, then it goes: a crash in between loses no byte that a
-        reader would still count on."""
+    def _drop_oldest(self) -> None:
+        """Marks the output as cut, then removes the oldest piece: a crash in between loses no byte that a reader still
+        expects."""
         cut = self._folder / "output.cut"
         if not cut.exists():
             os.close(self._opened(cut))
@@ -110,7 +113,7 @@ class OutputWriter:
         del self._pieces[0]
 
     def _mark(self, half: int) -> None:
-        """For whoever opens the plain file. Readers of ours know that it is not output."""
+        """Appends a note for people who open the plain file. `OutputReader` knows that it is not output."""
         with open(self._folder / "output", "ab") as file:
             file.write(
                 f"\n[holdfast: more than {self._ceiling} bytes were written. Only the first {half} are in this file; "
@@ -122,8 +125,8 @@ class OutputWriter:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """Bytes from an offset on. An offset beyond the one that was asked for: what lay between is gone."""
+class OutputChunk(msgspec.Struct, frozen=True):
+    """Bytes of the output from an offset on. If `offset` is larger than requested, the bytes between are gone."""
 
     offset: int
     data: bytes
@@ -134,7 +137,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Bytes that came from one stream, one after the other."""
+    """A range of consecutive bytes from one stream."""
 
     start: int
     end: int
@@ -142,7 +145,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class OutputReader:
-    """Reads the output of one command, also while it is written. Holds nothing open."""
+    """Reads the output of one command, also while it is written. Keeps no file open."""
 
     def __init__(self, folder: Path, ceiling: int) -> None:
         self._folder = folder
@@ -154,27 +157,28 @@ class OutputReader:
 
     @property
     def changed_at(self) -> float:
-        """When something was last written, by the wall clock; 0 if there is nothing."""
+        """Wall-clock time of the last write; 0 if there is no output."""
         times = [path.stat().st_mtime for path in self._folder.glob("output*") if _number(path.name) is not None]
         return max(times, default=0.0)
 
-    def read(self, offset: int, length: int) -> Chunk:
-        """At most `length` bytes from `offset` on, or from where they begin again. Nothing: there is nothing yet."""
+    def read(self, offset: int, length: int) -> OutputChunk:
+        """Returns at most `length` bytes from `offset` on, or from where the output resumes. Empty: nothing was written
+        there yet."""
         while True:
             cut = self._is_cut()
             chunk = self._read_once(max(offset, 0), max(length, 0))
-            # The middle may have gone while we read it, and a note for people have taken its place.
+            # The middle may have been dropped during the read, and replaced by the note for people.
             if self._is_cut() == cut:
                 return chunk
 
-    def read_stream(self, stream: Stream, offset: int, length: int) -> Chunk:
-        """As `read`, but of one stream alone, with offsets that count only what that stream wrote."""
+    def read_stream(self, stream: Stream, offset: int, length: int) -> OutputChunk:
+        """Like `read` for a single stream, with offsets that count only the bytes of that stream."""
         if stream == "both":
             return self.read(offset, length)
-        wanted = STDOUT if stream == "stdout" else STDERR
+        number = STDOUT if stream == "stdout" else STDERR
         passed, start, data = 0, offset, bytearray()
         for run in self.runs():
-            if run.stream not in (wanted, EITHER):
+            if run.stream not in (number, EITHER):
                 continue
             inside = max(offset - passed, 0)
             passed += run.end - run.start
@@ -184,14 +188,14 @@ class OutputReader:
                 data += chunk.data
             if len(data) >= length:
                 break
-        return Chunk(start, bytes(data))
+        return OutputChunk(start, bytes(data))
 
     def stream_size(self, stream: Stream) -> int:
-        wanted = STDOUT if stream == "stdout" else STDERR
-        return sum(run.end - run.start for run in self.runs() if stream == "both" or run.stream in (wanted, EITHER))
+        number = STDOUT if stream == "stdout" else STDERR
+        return sum(run.end - run.start for run in self.runs() if stream == "both" or run.stream in (number, EITHER))
 
     def runs(self) -> list[Run]:
-        """All of the output, in order, by the stream that it came from."""
+        """Returns the ranges of the output in order, each with its stream."""
         size = self.size
         try:
             index = (self._folder / "output.streams").read_bytes()
@@ -204,20 +208,20 @@ class OutputReader:
             Run(min(start, size), end, stream) for (start, stream), end in zip(turns, ends, strict=True) if start < end
         ]
 
-    def _chunks(self, start: int, end: int) -> Iterator[Chunk]:
+    def _chunks(self, start: int, end: int) -> Iterator[OutputChunk]:
         while start < end:
             chunk = self.read(start, end - start)
             if not chunk.data or chunk.offset >= end:
                 return
-            yield Chunk(chunk.offset, chunk.data[: end - chunk.offset])
+            yield OutputChunk(chunk.offset, chunk.data[: end - chunk.offset])
             start = chunk.end
 
     def _is_cut(self) -> bool:
         return (self._folder / "output.cut").exists()
 
     def _files(self) -> list[tuple[int, int, Path]]:
-        """Offset, length and place of each file, in order."""
-        found = []
+        """Returns offset, length and path of each output file, in order."""
+        files = []
         cut = self._is_cut()
         for path in self._folder.glob("output*"):
             start = _number(path.name)
@@ -226,11 +230,12 @@ class OutputReader:
             try:
                 length = path.stat().st_size
             except FileNotFoundError:
-                continue  # It was the oldest, and went.
-            found.append((start, min(length, self._half) if cut and not start else length, path))
-        return sorted(found)
+                continue  # The oldest piece, removed meanwhile.
 
-    def _read_once(self, offset: int, length: int) -> Chunk:
+            files.append((start, min(length, self._half) if cut and not start else length, path))
+        return sorted(files)
+
+    def _read_once(self, offset: int, length: int) -> OutputChunk:
         data = bytearray()
         files = self._files()
         first = max(bisect_right([start for start, _, _ in files], offset) - 1, 0)
@@ -246,11 +251,11 @@ class OutputReader:
             data += _bytes(path, at - begin, min(length - len(data), begin + size - at))
             if len(data) >= length:
                 break
-        return Chunk(start, bytes(data))
+        return OutputChunk(start, bytes(data))
 
 
 def _number(name: str) -> int | None:
-    """The offset that a file begins at, or None if there is no output in it."""
+    """Returns the offset at which a file begins, or None if the file holds no output."""
     if name == "output":
         return 0
     digits = name.removeprefix("output.")

@@ -1,7 +1,7 @@
-"""What the runtime and the supervisor say to each other: JSON, each message after its length in four bytes.
+"""The messages between runtime and supervisor: JSON, each preceded by its length in four bytes.
 
-Both sides ignore fields that they do not know and have defaults for those that are missing: after an upgrade a new
-runtime speaks with the supervisor that the old one left.
+Both sides ignore unknown fields and have defaults for missing ones: after an upgrade, a new runtime talks to the
+supervisor that the old one left running.
 """
 
 import struct
@@ -9,66 +9,76 @@ from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import CommandKey, KillReport, Spec, Status
+from holdfast.commands.command import CommandKey, CommandStatus, KillReport, Spec
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 _LENGTH: Final = struct.Struct(">I")
 
 
-class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Take the key and run the command. If the key is taken: what became of it."""
+class StartRequest(msgspec.Struct, frozen=True, tag="start"):
+    """Takes the key and runs the command. If the key is taken, returns its status."""
 
     key: CommandKey
     spec: Spec
 
 
-class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
-    """What became of the key. If it is free it is taken, so that nobody starts a command under it any more."""
+class AdoptRequest(msgspec.Struct, frozen=True, tag="adopt"):
+    """Returns the status of the key. A free key is taken, so that nothing can start a command under it later."""
 
     key: CommandKey
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
+class StatusRequest(msgspec.Struct, frozen=True, tag="ask"):
     key: CommandKey
 
 
-class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Answered when the output is longer than `offset`, if there is one, or when the command has ended."""
+class WatchRequest(msgspec.Struct, frozen=True, tag="watch"):
+    """Answered when the output is longer than `offset`, if given, or when the command has ended."""
 
     key: CommandKey
     offset: int | None = None
 
 
-class Kill(msgspec.Struct, frozen=True, tag="kill"):
+class KillRequest(msgspec.Struct, frozen=True, tag="kill"):
     key: CommandKey
     grace_seconds: float
 
 
-class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """Remove all that is known of a command that has ended."""
+class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
+    """Removes every record of a command that has ended."""
 
     key: CommandKey
 
 
-class ForgetSession(msgspec.Struct, frozen=True, tag="forget_session"):
-    """Remove all that is known of those commands of a session that have ended; an error names the others."""
+class ForgetSessionRequest(msgspec.Struct, frozen=True, tag="forget_session"):
+    """Removes every record of a session's ended commands; an error names the others."""
 
     owner: str
     session: str
 
 
-class ListAll(msgspec.Struct, frozen=True, tag="list"):
+class ListRequest(msgspec.Struct, frozen=True, tag="list"):
     pass
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Nobody waits for the answer to that request any more. Has no answer itself."""
+class CancelRequest(msgspec.Struct, frozen=True, tag="cancel"):
+    """Withdraws a request that no caller waits for any more. Has no response itself."""
 
     request: int
 
 
-Verb = Start | Adopt | Ask | Watch | Kill | Forget | ForgetSession | ListAll | Cancel
+Verb = (
+    StartRequest
+    | AdoptRequest
+    | StatusRequest
+    | WatchRequest
+    | KillRequest
+    | ForgetRequest
+    | ForgetSessionRequest
+    | ListRequest
+    | CancelRequest
+)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -76,42 +86,42 @@ class Request(msgspec.Struct, frozen=True):
     verb: Verb
 
 
-class Unknown(msgspec.Struct, frozen=True):
-    """As much of a request as can be understood of one that a later version asks: enough to say so."""
+class UnknownRequest(msgspec.Struct, frozen=True):
+    """The part of a later version's request that any version understands: enough to answer it with an error."""
 
     id: int
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`created`: the request took the key. Without an error and without a status: there is no such command."""
+class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a request. `created`: the request took the key. No error and no status: no such command exists."""
 
     id: int
-    status: Status | None = None
+    status: CommandStatus | None = None
     created: bool = False
-    statuses: tuple[Status, ...] = ()
+    statuses: tuple[CommandStatus, ...] = ()
     report: KillReport | None = None
     error: str = ""
     keys: tuple[CommandKey, ...] = ()
-    """Whom the error is about."""
+    """The commands that the error is about."""
 
 
 _encoder = msgspec.json.Encoder()
 requests: Final = msgspec.json.Decoder(Request)
-unknown_requests: Final = msgspec.json.Decoder(Unknown)
-answers: Final = msgspec.json.Decoder(Answer)
+unknown_requests: Final = msgspec.json.Decoder(UnknownRequest)
+responses: Final = msgspec.json.Decoder(Response)
 
 
 class MessageTooLong(Exception):
-    """Nobody who speaks this protocol sends that."""
+    """The peer does not speak this protocol: no valid message is that long."""
 
 
-def framed(message: Request | Answer) -> bytes:
+def framed(message: Request | Response) -> bytes:
     data = _encoder.encode(message)
     return _LENGTH.pack(len(data)) + data
 
 
 def take_frames(buffer: bytearray) -> list[bytes]:
-    """Take the whole messages out of the beginning of what was received."""
+    """Removes the complete messages from the front of the buffer and returns them."""
     taken = []
     while len(buffer) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(buffer)

@@ -1,8 +1,8 @@
-"""Known secrets, replaced wherever what a command wrote is shown.
+"""Replaces known secrets wherever the output of a command is shown.
 
-Clients bring secrets of their own, so there may be many, and a text is long: the time that looking takes must hardly
-depend on how many there are. Every secret has four overlapping pieces of five characters at its end, one of which
-stands at a multiple of four wherever the secret stands; only secrets with a piece in the text are looked for.
+Clients bring secrets of their own, so there may be many, and texts are long: the time to search must hardly depend on
+the number of secrets. Every secret has four overlapping pieces of five characters at its end, and wherever the secret
+stands in a text, one of them begins at a multiple of four; only secrets with such a piece in the text are searched for.
 """
 
 import heapq
@@ -13,10 +13,10 @@ from typing import Final
 REDACTED: Final = "[redacted]"
 
 MOST: Final = 1_000
-"""More would take too long to look for where somebody made them alike."""
+"""The bound on secrets: more would take too long to search for if a client made them alike."""
 
 SHORTEST: Final = 8
-"""Anything shorter stands in ordinary text too often."""
+"""Shorter values occur in ordinary text too often."""
 
 
 PIECE: Final = 5
@@ -24,7 +24,7 @@ STRIDE: Final = SHORTEST - PIECE + 1
 
 
 class Redaction:
-    """Knows the values that must not be shown. Its own text never shows them either."""
+    """The set of values that must not be shown. Its repr does not show them either."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: dict[str, None] = {}
@@ -37,7 +37,7 @@ class Redaction:
         return "Redaction()"
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """More of them. Of very many the oldest are forgotten."""
+        """Adds secrets. Beyond `MOST`, the oldest are forgotten."""
         new = [secret for secret in secrets if len(secret) >= SHORTEST and secret not in self._secrets]
         if not new:
             return
@@ -60,22 +60,24 @@ class Redaction:
 
     @property
     def margin_bytes(self) -> int:
-        """So much is to be read beside a part of an output: then no secret reaches into the part unseen."""
+        """How many bytes to read on each side of a part of an output, so that no secret can reach into the part
+        undetected."""
         return 4 * max(0, self.longest - 1)
 
     def text(self, text: str) -> str:
         return self.part(text, 0, len(text)) if self._secrets else text
 
     def end(self, text: str) -> str:
-        """The same for a text whose beginning was cut off: as much as could be the rest of a secret goes, too."""
+        """Redacts a text whose beginning was cut off. Also drops as much of its start as could be the rest of a
+        secret."""
         return self.text(text)[max(0, self.longest - 1) :]
 
     def part(self, text: str, start: int, end: int) -> str:
-        """The same for what stands between two places of a longer text. A secret that reaches over one of them is named
-        where it begins, and no letter of it is shown on either side."""
+        """Redacts the part of a text between two offsets. A secret that crosses an edge is replaced where it begins,
+        and no character of it is shown on either side."""
         shown: list[str] = []
         at = start
-        for first, behind in self._found(text):
+        for first, behind in self._matches(text):
             if first >= end:
                 break
             if first >= start:
@@ -84,24 +86,25 @@ class Redaction:
         return "".join(shown) + text[at:end]
 
     def settled(self, text: str) -> int:
-        """How much of a text that goes on is certain: what stands behind it could be the beginning of a secret."""
+        """Returns how many characters of an unfinished text are final: those after could be the beginning of a
+        secret."""
         last = max(0, len(text) - self.longest + 1)
         sure = next((at for at in range(last, len(text)) if self._begins(text, at)), len(text))
-        # A secret that is whole is one, though its end may look like the beginning of the next.
-        return next((behind for first, behind in self._found(text) if first < sure < behind), sure)
+        # A complete secret counts, even if its end looks like the beginning of another.
+        return next((behind for first, behind in self._matches(text) if first < sure < behind), sure)
 
     def _begins(self, text: str, at: int) -> bool:
-        """Whether all that follows is the beginning of a secret; its first letters mostly tell that it is not."""
+        """Whether the rest of the text is the beginning of a secret. Its first characters mostly rule that out."""
         return self._is_beginning(text[at : at + SHORTEST - 1]) and self._is_beginning(text[at:])
 
     def _is_beginning(self, text: str) -> bool:
         place = bisect_right(self._sorted, text)
         return place < len(self._sorted) and self._sorted[place].startswith(text)
 
-    def _found(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where secrets stand: the leftmost first, and of those that begin there the longest."""
-        there = [(text.find(secret), -len(secret), secret) for secret in self._candidates(text)]
-        heap = [found for found in there if found[0] >= 0]
+    def _matches(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yields start and end of each secret: the leftmost first, and of those that begin together the longest."""
+        first_hits = [(text.find(secret), -len(secret), secret) for secret in self._candidates(text)]
+        heap = [hit for hit in first_hits if hit[0] >= 0]
         heapq.heapify(heap)
         at = 0
         while heap:
@@ -116,7 +119,7 @@ class Redaction:
                 heapq.heapreplace(heap, (following, -len(secret), secret))
 
     def _candidates(self, text: str) -> Iterable[str]:
-        """Secrets that may be in the text."""
+        """Returns the secrets that may be in the text."""
         known = self._pieces
         pieces = {piece for at in range(0, len(text), STRIDE) if (piece := text[at : at + PIECE]) in known}
         return dict.fromkeys(secret for piece in pieces for secret in known[piece])
@@ -128,10 +131,11 @@ def _pieces(secret: str) -> list[str]:
 
 
 class RedactedStream:
-    """A text that comes in pieces: what could be the beginning of a secret is held back until more of it is there."""
+    """Redacts a text that arrives in pieces. A possible beginning of a secret is held back until more has arrived."""
 
     def __init__(self, redaction: Redaction, *, is_cut: bool = False) -> None:
-        """`is_cut`: its beginning is not there, so that the first letters could be the rest of a secret. They go."""
+        """`is_cut`: the beginning of the text is missing, so its first characters could be the rest of a secret; they
+        are dropped."""
         self._redaction = redaction
         self._held = ""
         self._dropping = max(0, redaction.longest - 1) if is_cut else 0
@@ -140,14 +144,14 @@ class RedactedStream:
         return "RedactedStream()"
 
     def next(self, text: str) -> str:
-        """What may be shown now."""
+        """Adds a piece and returns the text that may be shown now."""
         text = self._held + text
         sure = self._redaction.settled(text)
         self._held = text[sure:]
         return self._shown(text[:sure])
 
     def end(self) -> str:
-        """The rest: nothing more will come."""
+        """Returns the rest, once no more text will come."""
         text, self._held = self._held, ""
         return self._shown(text)
 

@@ -1,4 +1,4 @@
-"""The supervisor at work: its commands, those who ask for them, and when it has nothing left to do."""
+"""The supervisor's work: its commands, its clients' requests, and when it has nothing left to do."""
 
 import os
 import socket
@@ -12,8 +12,20 @@ from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import Asked, CommandKey, KillReport, Limits, Outcome, Process, Reason, Runner, Status
-from holdfast.commands.connection import Connection
+from holdfast.commands.command import (
+    CommandKey,
+    CommandOutcome,
+    CommandRecord,
+    CommandStatus,
+    KillReport,
+    Limits,
+    ProcessInfo,
+    Reason,
+    Runner,
+)
+from holdfast.commands.connection import SupervisorConnection
+from holdfast.commands.errors import CommandNotStarted
+from holdfast.commands.execution import CommandExecution, Inherited
 from holdfast.commands.folder import (
     CommandFolder,
     folders,
@@ -23,58 +35,64 @@ from holdfast.commands.folder import (
     remove_unfinished,
     session_folder,
 )
-from holdfast.commands.killing import Killings
-from holdfast.commands.left_behind import family_of
-from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.leftovers import family_of
+from holdfast.commands.loop import READ, SupervisorLoop, Timer
+from holdfast.commands.orphans import OrphanedCommand, lost_outcome
 from holdfast.commands.output import OutputReader
-from holdfast.commands.processes import Census, boot_id, is_alive, lives, shown_name
+from holdfast.commands.processes import Census, boot_id, is_alive, is_running, shown_name
 from holdfast.commands.protocol import (
-    Adopt,
-    Answer,
-    Ask,
-    Cancel,
-    Forget,
-    ForgetSession,
-    Kill,
-    ListAll,
+    AdoptRequest,
+    CancelRequest,
+    ForgetRequest,
+    ForgetSessionRequest,
+    KillRequest,
+    ListRequest,
     Request,
-    Start,
-    Watch,
+    Response,
+    StartRequest,
+    StatusRequest,
+    WatchRequest,
 )
-from holdfast.commands.running import Inherited, NotStarted, Running
-from holdfast.commands.unwatched import Unwatched, what_became
+from holdfast.commands.termination import Terminations
 
 CEILING_GRACE_SECONDS: Final = 5.0
 SWEEP_SECONDS: Final = 3600.0
 FULL_PAUSE_SECONDS: Final = 0.2
-"""When no more descriptors can be had for those who connect."""
+"""Pause before accepting again when no descriptor is left for new connections."""
 
 OPEN_FILES: Final = "/proc/"
-"""Where the system shows the open files of processes."""
+"""The directory in which the system shows the open files of processes."""
 
 MEMORY_SECONDS: Final = 30 * 86_400.0
-"""How long a key that was used can be told from one that was not, after its output has gone."""
+"""How long a used key can be told from an unused one after its output was removed."""
 
-Command = Running | Unwatched
+Command = CommandExecution | OrphanedCommand
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 30.0
     retention_seconds: float = 86_400.0
-    """From the end of a command to the removal of its output."""
+    """Seconds from a command's end to the removal of its output."""
 
 
 class Waiter(msgspec.Struct):
-    connection: Connection
+    connection: SupervisorConnection
     request: int
     offset: int | None
 
 
-class Service:
-    """`is_at_home`: whether the folder that we serve is still there, and is still the one that others find."""
+class SupervisorService:
+    """Serves one commands folder. `is_at_home` tells whether that folder still exists and is still the one that clients
+    find."""
 
     def __init__(
-        self, root: Path, loop: Loop, inherited: Inherited, settings: Settings, *, is_at_home: Callable[[], bool]
+        self,
+        root: Path,
+        loop: SupervisorLoop,
+        inherited: Inherited,
+        settings: SupervisorSettings,
+        *,
+        is_at_home: Callable[[], bool],
     ) -> None:
         self._root = root
         self._home = identity_of(root)
@@ -83,20 +101,21 @@ class Service:
         self._inherited = inherited
         self._settings = settings
         self._commands: dict[str, Command] = {}
-        self._by_pid: dict[int, Running] = {}
+        self._by_pid: dict[int, CommandExecution] = {}
         self._ceilings: dict[str, Timer] = {}
         self._waiters: dict[str, list[Waiter]] = {}
-        self._killings = Killings(loop)
-        self._killed: dict[str, list[tuple[Connection, int]]] = {}
-        """Those that are being killed, and who wants to know."""
-        self._connections: set[Connection] = set()
+        self._killings = Terminations(loop)
+        self._killed: dict[str, list[tuple[SupervisorConnection, int]]] = {}
+        """Commands being killed, and the clients that wait for the report."""
+        self._connections: set[SupervisorConnection] = set()
         self._idle: Timer | None = None
         self._closing = False
 
     # Life
 
     def recover(self) -> None:
-        """What earlier supervisors left: outcomes for those that ended unseen, an eye on those that run."""
+        """Takes over from earlier supervisors: writes outcomes for commands that ended unseen, and watches those that
+        run."""
         remove_unfinished(self._root)
         census = cache(Census)
         for folder in folders(self._root):
@@ -111,14 +130,14 @@ class Service:
         self._settle()
 
     def close_when_done(self) -> None:
-        """Asked to end, by the system most likely: as soon as nothing runs, whoever is connected. To end before would
-        lose exit codes, and leave behind what nobody looks after."""
+        """Handles SIGTERM: ends as soon as no command runs, even with clients connected. Ending earlier would lose exit
+        codes and leave processes unwatched."""
         self._closing = True
         self._settle()
 
     def _settle(self) -> None:
-        """End after a while without commands and without anybody who could start one. At once if our folder is gone:
-        nobody can find us any more."""
+        """Stops the loop after an idle period without commands and clients; at once if the folder is gone, since no
+        client can find this supervisor any more."""
         is_free = not self._commands and not self._killed
         if is_free and (self._closing or not self._is_at_home()):
             self._loop.stop()
@@ -130,7 +149,7 @@ class Service:
             self._idle = self._loop.after(self._settings.idle_seconds, self._loop.stop)
 
     def reap(self) -> None:
-        """All children that ended: commands, and orphans of theirs that came to us."""
+        """Reaps all children that ended: commands, and their orphans, which became children of this process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -142,7 +161,7 @@ class Service:
             if (command := self._by_pid.pop(pid, None)) is not None:
                 command.exited(code if code >= 0 else 128 - code)
 
-    # Who asks
+    # Clients
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -150,66 +169,68 @@ class Service:
         except BlockingIOError:
             return
         except OSError:
-            # Out of descriptors. Whoever waits at the door is let in when some are free.
+            # Out of descriptors. Pending connections are accepted when some are free.
             self._loop.ignore(listener.fileno())
             self._loop.after(FULL_PAUSE_SECONDS, lambda: self.listen(listener))
             return
-        self._connections.add(Connection(self._loop, peer, asked=self._asked, closed=self._left))
+        self._connections.add(
+            SupervisorConnection(self._loop, peer, on_request=self._on_request, on_close=self._on_disconnect)
+        )
         self._settle()
 
-    def _left(self, connection: Connection) -> None:
+    def _on_disconnect(self, connection: SupervisorConnection) -> None:
         self._connections.discard(connection)
         for name in list(self._waiters):
             self._keep_waiters(name, lambda waiter: waiter.connection is not connection)
         self._settle()
 
-    def _asked(self, connection: Connection, request: Request) -> None:
-        if isinstance(request.verb, Start | Adopt) and not self._is_at_home():
-            # Whoever looks for us anew finds the one who serves what is there now.
+    def _on_request(self, connection: SupervisorConnection, request: Request) -> None:
+        if isinstance(request.verb, StartRequest | AdoptRequest) and not self._is_at_home():
+            # The client reconnects and finds the supervisor that serves the folder now.
             connection.close()
             return
         try:
-            answer = self._answer(connection, request)
+            response = self._respond(connection, request)
         except OSError as error:
-            answer = Answer(id=request.id, error=str(error))
+            response = Response(id=request.id, error=str(error))
         except Exception as error:
-            # Our bug. Whoever asked must not wait for ever.
+            # A bug of ours. The client must not wait for ever.
             traceback.print_exc()
-            answer = Answer(id=request.id, error=f"the supervisor failed: {type(error).__name__}")
-        if answer is not None:
-            connection.send(answer)
+            response = Response(id=request.id, error=f"the supervisor failed: {type(error).__name__}")
+        if response is not None:
+            connection.send(response)
 
-    def _answer(self, connection: Connection, request: Request) -> Answer | None:
-        """None: later, or never."""
+    def _respond(self, connection: SupervisorConnection, request: Request) -> Response | None:
+        """Returns the response, or None if it comes later or never."""
         match request.verb:
-            case Start():
+            case StartRequest():
                 return self._start(request.id, request.verb)
-            case Adopt(key):
+            case AdoptRequest(key):
                 return self._adopt(request.id, key)
-            case Ask(key):
-                return Answer(id=request.id, status=self._status(key))
-            case Watch(key, offset):
+            case StatusRequest(key):
+                return Response(id=request.id, status=self._status(key))
+            case WatchRequest(key, offset):
                 return self._watch(connection, request.id, key, offset)
-            case Kill(key, grace_seconds):
+            case KillRequest(key, grace_seconds):
                 return self._kill(connection, request.id, key, grace_seconds)
-            case Forget(key):
+            case ForgetRequest(key):
                 return self._forget(request.id, key)
-            case ForgetSession(owner, session):
+            case ForgetSessionRequest(owner, session):
                 return self._forget_session(request.id, owner, session)
-            case ListAll():
-                return Answer(id=request.id, statuses=tuple(one.status() for one in self._commands.values()))
-            case Cancel(cancelled):
+            case ListRequest():
+                return Response(id=request.id, statuses=tuple(one.status() for one in self._commands.values()))
+            case CancelRequest(cancelled):
                 for name in list(self._waiters):
                     self._keep_waiters(
                         name, lambda waiter: (waiter.connection, waiter.request) != (connection, cancelled)
                     )
                 return None
 
-    # What is asked
+    # Requests
 
-    def _start(self, request: int, verb: Start) -> Answer:
+    def _start(self, request: int, verb: StartRequest) -> Response:
         if (status := self._status(verb.key)) is not None:
-            return Answer(id=request, status=status)
+            return Response(id=request, status=status)
         held = _held(verb.spec.directory)
         if held is None:
             return self._start_in(verb.spec.directory, request, verb)
@@ -218,10 +239,10 @@ class Service:
         finally:
             os.close(held)
 
-    def _start_in(self, directory: str, request: int, verb: Start) -> Answer:
+    def _start_in(self, directory: str, request: int, verb: StartRequest) -> Response:
         spec = verb.spec
         folder = CommandFolder.of(self._root, verb.key)
-        asked = Asked(
+        record = CommandRecord(
             key=verb.key,
             command=spec.command,
             directory=spec.directory,
@@ -233,27 +254,27 @@ class Service:
             token=os.urandom(20).hex(),
             home=self._home,
         )
-        if not folder.create(asked):
-            return Answer(id=request, status=self._status(verb.key))
+        if not folder.create(record):
+            return Response(id=request, status=self._status(verb.key))
         name = verb.key.name
-        command = Running(self._loop, folder, asked, on_change=lambda: self._changed(name))
+        command = CommandExecution(self._loop, folder, record, on_change=lambda: self._changed(name))
         self._commands[name] = command
         try:
             command.start(msgspec.structs.replace(spec, directory=directory), self._inherited)
-        except NotStarted as error:
+        except CommandNotStarted as error:
             command.not_started(str(error))
         else:
             assert command.runner is not None
             self._by_pid[command.runner.pid] = command
             self._set_ceiling(command)
         self._settle()
-        return Answer(id=request, status=command.status(), created=True)
+        return Response(id=request, status=command.status(), created=True)
 
-    def _adopt(self, request: int, key: CommandKey) -> Answer:
+    def _adopt(self, request: int, key: CommandKey) -> Response:
         if (status := self._status(key)) is not None:
-            return Answer(id=request, status=status)
+            return Response(id=request, status=status)
         folder = CommandFolder.of(self._root, key)
-        asked = Asked(
+        record = CommandRecord(
             key=key,
             command="",
             directory="",
@@ -264,16 +285,16 @@ class Service:
             home=self._home,
         )
         # A crash in between leaves a key without a runner, which means the same.
-        folder.create(asked)
-        folder.write_outcome(Outcome(reason="not_started", at=asked.at, detail="nobody had started it"))
-        return Answer(id=request, status=self._status(key), created=True)
+        folder.create(record)
+        folder.write_outcome(CommandOutcome(reason="not_started", at=record.at, detail="no attempt had started it"))
+        return Response(id=request, status=self._status(key), created=True)
 
-    def _status(self, key: CommandKey) -> Status | None:
+    def _status(self, key: CommandKey) -> CommandStatus | None:
         if (command := self._commands.get(key.name)) is not None:
             return command.status()
         folder = CommandFolder.of(self._root, key)
-        asked = folder.asked()
-        if asked is None:
+        record = folder.record()
+        if record is None:
             return None
         outcome = folder.outcome()
         if outcome is None:
@@ -281,64 +302,73 @@ class Service:
             if (command := self._commands.get(key.name)) is not None:
                 return command.status()
             outcome = folder.outcome()
-        output = OutputReader(folder.path, asked.limits.output_bytes)
-        return Status(
-            asked=asked,
+        output = OutputReader(folder.path, record.limits.output_bytes)
+        return CommandStatus(
+            record=record,
             state="ended",
             runner=folder.runner(),
             outcome=outcome,
             output_bytes=output.size,
-            last_output_at=output.changed_at or asked.at,
+            last_output_at=output.changed_at or record.at,
             folder=str(folder.path),
         )
 
-    def _watch(self, connection: Connection, request: int, key: CommandKey, offset: int | None) -> Answer | None:
+    def _watch(
+        self, connection: SupervisorConnection, request: int, key: CommandKey, offset: int | None
+    ) -> Response | None:
         status = self._status(key)
         if status is None or status.outcome is not None or _has_more(status, offset):
-            return Answer(id=request, status=status)
+            return Response(id=request, status=status)
         self._waiters.setdefault(key.name, []).append(Waiter(connection, request, offset))
         return None
 
-    def _kill(self, connection: Connection, request: int, key: CommandKey, grace_seconds: float) -> Answer | None:
+    def _kill(
+        self, connection: SupervisorConnection, request: int, key: CommandKey, grace_seconds: float
+    ) -> Response | None:
         status = self._status(key)
-        if status is None or status.runner is None or not self._is_of_here(status.asked, status.runner):
-            return Answer(id=request, report=KillReport(status=status) if status else None)
+        if status is None or status.runner is None or not self._is_local(status.record, status.runner):
+            return Response(id=request, report=KillReport(status=status) if status else None)
         self._end(status, "killed", grace_seconds)
         self._killed[key.name].append((connection, request))
         return None
 
-    def _forget(self, request: int, key: CommandKey) -> Answer:
-        """A crash before it leaves all, after it nothing: then the key is as if it had never been used."""
+    def _forget(self, request: int, key: CommandKey) -> Response:
+        """Removes a command. A crash before the removal leaves everything, after it nothing: the key then counts as
+        never used."""
         status = self._status(key)
         if status is None:
-            return Answer(id=request)
+            return Response(id=request)
         if status.outcome is None or key.name in self._commands or key.name in self._killed:
-            error = "it still runs, or what it left behind does"
-            return Answer(id=request, status=status, error=error, keys=(key,))
+            error = "it still runs, or processes that it left behind do; kill it first"
+            return Response(id=request, status=status, error=error, keys=(key,))
         CommandFolder.of(self._root, key).remove()
-        return Answer(id=request, status=status)
+        return Response(id=request, status=status)
 
-    def _forget_session(self, request: int, owner: str, session: str) -> Answer:
-        """All at once if nothing runs, else one by one. A crash in between leaves some: it may be repeated. An outcome
-        that is missing is not written first: a full disk keeps nobody from making room."""
+    def _forget_session(self, request: int, owner: str, session: str) -> Response:
+        """Removes a session's commands at once if none runs, else one by one. A crash in between leaves some: repeating
+        is safe. A missing outcome is not written first, so that a full disk does not prevent making room."""
         path = session_folder(self._root, owner, session)
-        found = folders_of(path)
+        session_folders = folders_of(path)
         busy = self._commands.keys() | self._killed.keys()
-        running = [folder for folder in found if folder.path.name in busy]
+        running = [folder for folder in session_folders if folder.path.name in busy]
         if not running:
             remove_session(path)
-            return Answer(id=request)
-        for folder in found:
+            return Response(id=request)
+        for folder in session_folders:
             if folder not in running:
                 folder.remove()
-        keys = tuple(sorted(asked.key for folder in running if (asked := folder.asked()) is not None))
+        keys = tuple(sorted(record.key for folder in running if (record := folder.record()) is not None))
         named = ", ".join(f"{key.tool_call} (attempt {key.attempt})" for key in keys)
-        return Answer(id=request, error=f"these still run, or what they left behind does: {named}", keys=keys)
+        return Response(
+            id=request,
+            error=f"these still run, or processes that they left behind do; kill them first: {named}",
+            keys=keys,
+        )
 
-    # What happens
+    # Changes
 
     def _changed(self, name: str) -> None:
-        """There is more output, or an outcome."""
+        """Called when a command has more output or an outcome."""
         command = self._commands.get(name)
         waiting = self._waiters.get(name, [])
         if command is not None and any(command.outcome is not None or waiter.offset is not None for waiter in waiting):
@@ -346,7 +376,7 @@ class Service:
             due = [waiter for waiter in waiting if status.outcome is not None or _has_more(status, waiter.offset)]
             self._keep_waiters(name, lambda waiter: waiter not in due)
             for waiter in due:
-                waiter.connection.send(Answer(id=waiter.request, status=status))
+                waiter.connection.send(Response(id=waiter.request, status=status))
         self._drop_if_over(name)
 
     def _drop_if_over(self, name: str) -> None:
@@ -357,57 +387,57 @@ class Service:
                 ceiling.cancel()
             self._settle()
 
-    def _keep_waiters(self, name: str, wanted: Callable[[Waiter], bool]) -> None:
-        kept = [waiter for waiter in self._waiters.get(name, []) if wanted(waiter)]
+    def _keep_waiters(self, name: str, is_kept: Callable[[Waiter], bool]) -> None:
+        kept = [waiter for waiter in self._waiters.get(name, []) if is_kept(waiter)]
         if kept:
             self._waiters[name] = kept
         else:
             self._waiters.pop(name, None)
 
     def _set_ceiling(self, command: Command) -> None:
-        seconds = command.asked.limits.seconds
+        seconds = command.record.limits.seconds
         if seconds > 0:
-            left = max(0.0, seconds - (time.time() - command.asked.at))
-            self._ceilings[command.asked.key.name] = self._loop.after(left, lambda: self._met_ceiling(command))
+            left = max(0.0, seconds - (time.time() - command.record.at))
+            self._ceilings[command.record.key.name] = self._loop.after(left, lambda: self._met_ceiling(command))
 
     def _met_ceiling(self, command: Command) -> None:
         if not command.is_over:
             self._end(command.status(), "time", CEILING_GRACE_SECONDS)
 
-    def _end(self, status: Status, reason: Reason, grace_seconds: float) -> None:
-        """Kill all of it, and tell everybody who asked for that when it is done. One kill at a time: a second one can
-        only shorten the grace."""
+    def _end(self, status: CommandStatus, reason: Reason, grace_seconds: float) -> None:
+        """Kills all processes of a command and reports to every client that requested it. Only one kill runs at a time:
+        a second request can only shorten the grace period."""
         name = status.key.name
         if name in self._killed:
-            self._killings.hasten(status.asked.mark, grace_seconds)
+            self._killings.hasten(status.record.mark, grace_seconds)
             return
         assert status.runner is not None
         self._killed[name] = []
         command = self._commands.get(name)
         if command is not None and command.outcome is None:
             command.holds_outcome = True
-            # One that has ended by itself, and is only not written down yet, was not killed.
+            # A command that has exited by itself, and whose outcome is only not written yet, was not killed.
             if command.exit_code is None:
                 command.reason = reason
         self._killings.begin(
             status.runner,
-            status.asked.mark,
+            status.record.mark,
             grace_seconds=grace_seconds,
             knows_session=command is not None and command.knows_session,
-            wrapper=status.asked.wrapper,
+            wrapper=status.record.wrapper,
             done=lambda killed, escaped: self._ended(status, killed, escaped),
         )
 
-    def _ended(self, before: Status, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+    def _ended(self, before: CommandStatus, killed: tuple[ProcessInfo, ...], escaped: tuple[ProcessInfo, ...]) -> None:
         self.reap()
         name = before.key.name
         if (command := self._commands.get(name)) is not None:
             command.was_killed(killed, escaped)
-        # Of one that had ended before, somebody may have removed the folder since.
+        # The folder of a command that had ended before may have been removed since.
         status = self._status(before.key) or before
         report = KillReport(status=status, killed=killed, escaped=escaped)
         for connection, request in self._killed.pop(name):
-            connection.send(Answer(id=request, report=report))
+            connection.send(Response(id=request, report=report))
         self._drop_if_over(name)
         self._settle()
 
@@ -415,35 +445,40 @@ class Service:
         outcome = folder.outcome()
         if outcome is not None and not (outcome.left_behind or outcome.escaped):
             return
-        asked, runner = folder.asked(), folder.runner()
-        if asked is None:
+        record, runner = folder.record(), folder.runner()
+        if record is None:
             return
-        here = runner if runner is not None and self._is_of_here(asked, runner) else None
-        if outcome is None and here is not None and is_alive(here):
-            self._look_after(folder, asked, here, None)
+
+        local_runner = runner if runner is not None and self._is_local(record, runner) else None
+        if outcome is None and local_runner is not None and is_alive(local_runner):
+            self._look_after(folder, record, local_runner, None)
             return
         if outcome is None:
-            reason, detail = what_became(asked, runner, home=self._home)
-            left = family_of(asked, here, census(), knows_session=False) if here else ()
-            size = OutputReader(folder.path, asked.limits.output_bytes).size
-            outcome = Outcome(reason=reason, at=time.time(), output_bytes=size, detail=detail, left_behind=left)
+            reason, detail = lost_outcome(record, runner, home=self._home)
+            left = family_of(record, local_runner, census(), knows_session=False) if local_runner else ()
+            size = OutputReader(folder.path, record.limits.output_bytes).size
+            outcome = CommandOutcome(reason=reason, at=time.time(), output_bytes=size, detail=detail, left_behind=left)
             folder.write_outcome(outcome)
-        if here is not None and any(lives(one) for one in (*outcome.left_behind, *outcome.escaped)):
-            self._look_after(folder, asked, here, outcome)
+        if local_runner is not None and any(is_running(one) for one in (*outcome.left_behind, *outcome.escaped)):
+            self._look_after(folder, record, local_runner, outcome)
 
-    def _look_after(self, folder: CommandFolder, asked: Asked, runner: Runner, outcome: Outcome | None) -> None:
-        name = asked.key.name
-        command = Unwatched(self._loop, folder, asked, runner, outcome=outcome, on_change=lambda: self._changed(name))
+    def _look_after(
+        self, folder: CommandFolder, record: CommandRecord, runner: Runner, outcome: CommandOutcome | None
+    ) -> None:
+        name = record.key.name
+        command = OrphanedCommand(
+            self._loop, folder, record, runner, outcome=outcome, on_change=lambda: self._changed(name)
+        )
         self._commands[name] = command
         self._set_ceiling(command)
 
-    def _is_of_here(self, asked: Asked, runner: Runner) -> bool:
-        """Else the processes of these numbers are none of ours: the machine was started again, or the folder is a copy
-        of the one that they were started in."""
-        return runner.boot == boot_id() and asked.home in ("", self._home)
+    def _is_local(self, record: CommandRecord, runner: Runner) -> bool:
+        """Whether the recorded pids mean processes of this boot and folder. If not, the machine was rebooted, or the
+        folder is a copy of the one they were started in."""
+        return runner.boot == boot_id() and record.home in ("", self._home)
 
     def _sweep(self) -> None:
-        """Remove the output of those that ended long ago, and those that ended very long ago altogether."""
+        """Removes the output of commands that ended long ago, and all records of those that ended very long ago."""
         now = time.time()
         for folder in folders(self._root):
             try:
@@ -461,15 +496,17 @@ class Service:
         self._settle()
 
 
-def _has_more(status: Status, offset: int | None) -> bool:
+def _has_more(status: CommandStatus, offset: int | None) -> bool:
     return offset is not None and status.output_bytes > offset
 
 
 def _held(directory: str) -> int | None:
-    """The folder, open here, if its name is that of a file which the asking process has open; None: it is a path.
+    """Opens the folder if its name is an open file of the requesting process (`/proc/PID/fd/N`); returns None for a
+    plain path.
 
-    Raises `OSError` if that process has died since. Then nothing is started, and the key stays free: the process that
-    goes on with the session asks again, with a name of its own."""
+    Raises `OSError` if that process has died. Then nothing is started, and the key stays free: the process that takes
+    over the session asks again under a name of its own.
+    """
     if not directory.startswith(OPEN_FILES):
         return None
     return os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)

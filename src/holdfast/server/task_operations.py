@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from holdfast.commands.errors import CommandsError
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.events.ids import Key, Owner, TaskId
 from holdfast.events.inbox import InboxItem, ToBackground
 from holdfast.live.live import Changed, Live
 from holdfast.server.errors import Conflict, NotFound, OperationError
 from holdfast.store.store import Refused, Store
 from holdfast.store.tasks import TaskRow
-from holdfast.tasks.desk import Killed, ShownStatus, TaskDesk
+from holdfast.tasks.desk import ShownStatus, TaskDesk, TaskKillReport
 from holdfast.tasks.endings import ending_of
 from holdfast.tasks.errors import TaskError, TaskNotFound
 
@@ -62,12 +62,12 @@ class TaskOperations:
         if now.status != "running":
             return now
         # Its turn waits for it: whoever runs that next writes down how it ended, with the result of the call.
-        ending = ending_of(status.outcome, status.asked.limits.seconds)
+        ending = ending_of(status.outcome, status.record.limits.seconds)
         return msgspec.structs.replace(
             now, status=ending.status, exit_code=ending.exit_code, detail=ending.detail, ended_at=ending.ended_at
         )
 
-    async def kill(self, key: Key, task_id: str) -> Killed:
+    async def kill(self, key: Key, task_id: str) -> TaskKillReport:
         """End it, as a person who wants it ended: the model is told."""
         try:
             return await self.desk.kill(key, task_id, "person")
@@ -76,7 +76,7 @@ class TaskOperations:
         except CommandsError as error:
             raise Conflict("task_not_killed", f"The task could not be killed yet, but will be: {error}") from error
 
-    async def read(self, key: Key, task_id: str, offset: int, length: int) -> Chunk:
+    async def read(self, key: Key, task_id: str, offset: int, length: int) -> OutputChunk:
         """At most `length` bytes of what it wrote, from `offset` on."""
         try:
             row = await self.desk.find(key, task_id)
@@ -95,7 +95,7 @@ class TaskOperations:
         except CommandsError as error:
             raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
 
-    async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncGenerator[Chunk, None]:
+    async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncGenerator[OutputChunk, None]:
         """What it wrote and writes, until it ends."""
         try:
             row = await self.desk.find(key, task_id)

@@ -14,7 +14,7 @@ from glob import escape
 from typing import Final, Literal
 
 from holdfast.events.request import PermissionAsk
-from holdfast.shell_grammar import NotCertain, Script, parse
+from holdfast.shell_grammar import NotCertain, ShellScript, parse
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -159,7 +159,7 @@ def _is_covered(command: str, patterns: list[str], exact: set[str]) -> bool:
     return command in exact and any(fnmatchcase(f"{command} ", pattern) for pattern in patterns)
 
 
-def _covers_chain(pattern: str, script: Script) -> bool:
+def _covers_chain(pattern: str, script: ShellScript) -> bool:
     """Whether a pattern that itself joins commands, such as `make | tee *`, covers the whole chain."""
     parts = _OPERATOR.split(pattern)
     operators = tuple(";" if operator == "\n" else operator for operator in parts[1::2])

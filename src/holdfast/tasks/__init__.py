@@ -1,1 +1,1 @@
-"""Commands as sessions have them: tasks with durable rows, watched to their end, and the news of it."""
+"""Commands as tasks of sessions: durable rows, watched until the command ends, and the news of its end."""

@@ -1,7 +1,6 @@
-"""What tools, people and clients may do with a session's tasks: list, look, read, wait, kill.
+"""Operations on a session's tasks for tools, people and clients: list, inspect, read, wait, kill.
 
-What is known of a task stands in its row, which every machine can read; what it writes, and the power to end it, are
-with the machine that it runs on.
+A task's row is readable on every machine; its output, and the power to kill it, are on the machine where it runs.
 """
 
 import asyncio
@@ -10,10 +9,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.commands.command import CommandKey, KillReport, Status, Stream
+from holdfast.commands.command import CommandKey, CommandStatus, KillReport, Stream
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandsError
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.commands.redaction import Redaction
 from holdfast.events.ids import Key, Owner, TaskId
 from holdfast.live.live import Changed, Live
@@ -27,29 +26,29 @@ from holdfast.tasks.prompts import looks_like_a_prompt
 TAIL_BYTES: Final = 4096
 
 GRACE_SECONDS: Final = 5.0
-"""Between asking a command to end and ending it."""
+"""Time between SIGTERM and SIGKILL."""
 
 LOOK_SECONDS: Final = 0.05
-"""Between two looks at a row that somebody else is about to change."""
+"""Poll interval for a row that another process is about to change."""
 
 HOST_SILENT_MS: Final = 120_000
-"""A machine that said nothing for so long does not look after its tasks."""
+"""A machine without a heartbeat for this long does not watch its tasks."""
 
 ShownStatus = Literal["running", "stalled", "unreachable", "completed", "failed", "killed", "lost"]
 
 WaitReason = Literal["completed", "failed", "killed", "lost", "stalled", "idle", "timeout"]
-"""`idle`: it is alive and quiet, as a server is once it is up."""
+"""`idle`: it runs and writes nothing, as a server does once it is up."""
 
 
-class Killed(msgspec.Struct, frozen=True):
-    """What a kill came to. The row is as it was left; the report says what ended and what escaped."""
+class TaskKillReport(msgspec.Struct, frozen=True):
+    """The result of killing a task: its row afterwards, and the report of which processes ended and which escaped."""
 
     row: TaskRow
     report: KillReport
 
 
 class TaskDesk:
-    """One per runtime. `host` is the identity of its folder of commands."""
+    """The operations on tasks, one object per runtime. `host` is the id of its commands folder."""
 
     def __init__(
         self, store: Store, commands: Commands, live: Live, clock: Clock, *, host: str, redaction: Redaction
@@ -61,32 +60,32 @@ class TaskDesk:
         self._live = live
         self._clock = clock
 
-    # Looking
+    # Queries
 
     async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
-        """Those in the background, in the order of their start."""
+        """Returns the session's background tasks, in the order of their start."""
         return tuple(row for row in await self._store.tasks(key) if not row.foreground)
 
     async def commands(self, key: Key) -> tuple[TaskRow, ...]:
-        """Those, and what the turn waits for."""
+        """Returns the background tasks and the command that the turn waits for."""
         rows = await self._store.tasks(key)
         return tuple(row for row in rows if not row.foreground or row.status == "running")
 
     async def running(self, key: Key) -> tuple[TaskRow, ...]:
-        """All that run, in the background or not."""
+        """Returns all running commands, in the background or not."""
         return await self._store.running_tasks(key)
 
     async def all_tasks(self, owner: Owner) -> tuple[TaskRow, ...]:
-        """Those of all sessions of an owner, without what finished in the foreground."""
+        """Returns the tasks of all sessions of an owner, without commands that finished in the foreground."""
         rows = await self._store.owner_tasks(owner)
         return tuple(row for row in rows if not row.foreground or row.status == "running")
 
     async def find(self, key: Key, name: str) -> TaskRow:
-        """By its id, or by the name that the model gave it: of several, one that runs, in the background rather than in
-        front, and then the latest. Raises `TaskNotFound`."""
-        found = await self._store.task(key, TaskId(name))
-        if found is not None:
-            return found
+        """Finds a task by its id, or by the name that the model gave it. Of several with that name, a running one wins,
+        then one in the background, then the latest. Raises `TaskNotFound`."""
+        row = await self._store.task(key, TaskId(name))
+        if row is not None:
+            return row
         named = [row for row in await self._store.tasks(key) if name and row.alias == name]
         if not named:
             raise TaskNotFound(name)
@@ -100,14 +99,14 @@ class TaskDesk:
         return "stalled" if row.stalled else "running"
 
     def without_secrets(self, row: TaskRow) -> TaskRow:
-        """As it may be shown: a command, or what it is said to do, may hold a secret."""
+        """Returns the row with known secrets redacted: the command and its description may contain some."""
         clean = self.redaction.text
         return msgspec.structs.replace(row, command=clean(row.command), description=clean(row.description))
 
-    # What it wrote
+    # Output
 
-    async def read(self, row: TaskRow, offset: int, length: int, stream: Stream = "both") -> Chunk:
-        """Its bytes as they are, secrets included: for those who may see them. Raises `TaskUnreachable`."""
+    async def read(self, row: TaskRow, offset: int, length: int, stream: Stream = "both") -> OutputChunk:
+        """Returns raw bytes, secrets included: only for callers that may see them. Raises `TaskUnreachable`."""
         self._reach(row)
         return await self._commands.read(command_key(row), offset, length, stream)
 
@@ -115,27 +114,27 @@ class TaskDesk:
         self._reach(row)
         return await self._commands.size(command_key(row), stream)
 
-    async def status(self, row: TaskRow) -> Status | None:
-        """What the machine knows of it now."""
+    async def status(self, row: TaskRow) -> CommandStatus | None:
+        """Returns the command's current status on this machine."""
         self._reach(row)
         return await self._commands.status(command_key(row))
 
-    async def follow(self, row: TaskRow, offset: int = 0) -> AsyncIterator[Chunk]:
-        """All of it from `offset` on, as it comes, until the task ends."""
+    async def follow(self, row: TaskRow, offset: int = 0) -> AsyncIterator[OutputChunk]:
+        """Yields the output from `offset` on, as it comes, until the task ends."""
         self._reach(row)
         async for chunk in self._commands.follow(command_key(row), offset):
             yield chunk
 
     async def tail(self, row: TaskRow, length: int = TAIL_BYTES) -> str:
-        """The last of what it wrote, without known secrets, at most so many bytes; nothing where that is not here any
-        more."""
-        wanted = 2 * length + 4 * self.redaction.longest  # What takes the place of a secret may be shorter.
-        data = await self.last_bytes(row, wanted)
-        shown = self.redaction.text if len(data) < wanted else self.redaction.end
+        """Returns the end of the output without known secrets, at most `length` bytes; empty if the output is not on
+        this machine or no longer kept."""
+        read_bytes = 2 * length + 4 * self.redaction.longest  # The text that replaces a secret may be shorter.
+        data = await self.last_bytes(row, read_bytes)
+        shown = self.redaction.text if len(data) < read_bytes else self.redaction.end
         return shown(data.decode("utf-8", "replace")).encode()[-length:].decode("utf-8", "ignore")
 
     async def last_bytes(self, row: TaskRow, length: int = TAIL_BYTES) -> bytes:
-        """As they are, secrets included."""
+        """Returns the last raw bytes, secrets included."""
         if row.host != self.host:
             return b""
         try:
@@ -147,7 +146,8 @@ class TaskDesk:
     # Waiting
 
     async def wait(self, row: TaskRow, seconds: float, idle_seconds: float) -> tuple[WaitReason, TaskRow]:
-        """Until it ends, seems stuck, is quiet for a while, or the time is over. It goes on all the same."""
+        """Waits until the task ends, seems stuck, writes nothing for a while, or the time is over. The task runs on in
+        any case."""
         if row.status != "running":
             return row.status, row
         self._reach(row)
@@ -167,11 +167,12 @@ class TaskDesk:
             if asyncio.get_running_loop().time() >= deadline:
                 return "timeout", now
             patience = idle_seconds - max(0.0, quiet_for)
-            if quiet_for < 0:  # Its turn waits for it as well, and has not written down yet how it ended.
+            if quiet_for < 0:  # The turn waits for this command too, and has not recorded its end yet.
                 await self._clock.sleep(LOOK_SECONDS)
 
     async def _wait_for_news(self, row: TaskRow, seconds: float) -> float:
-        """Wait for its end, but no longer than this; then for how many seconds it has been quiet, or -1 if it ended."""
+        """Waits for the end, at most `seconds`. Returns for how many seconds the task has been quiet, or -1 if it
+        ended."""
         status = await self._commands.wait(command_key(row), max(0.0, seconds))
         if status.outcome is not None:
             await self.settle(row, status)
@@ -179,22 +180,23 @@ class TaskDesk:
         quiet_since = max(status.last_output_at, row.started_at / 1000)
         return self._clock.now_ms() / 1000 - quiet_since
 
-    # Ending
+    # Kills
 
-    async def kill(self, key: Key, name: str, by: Killer, *, grace_seconds: float = GRACE_SECONDS) -> Killed:
-        """End it and all that can be found of it. A crash after the wish is noted leaves it to be carried out by
-        whoever looks after this machine's tasks; before, nothing was done. Of one that has ended, what it left behind
-        is ended; `TaskNotRunning`: there is nothing of that."""
+    async def kill(self, key: Key, name: str, by: Killer, *, grace_seconds: float = GRACE_SECONDS) -> TaskKillReport:
+        """Kills a task and every process that can be found of it. A crash after the kill is noted leaves it to the
+        machine's task keeper; before that, nothing was done. For a task that has ended, kills its leftover processes;
+        raises `TaskNotRunning` if there are none."""
         row = await self.find(key, name)
         if row.status != "running":
-            return Killed(row, await self._kill_left_behind(row, name, grace_seconds))
+            return TaskKillReport(row, await self._kill_left_behind(row, name, grace_seconds))
         self._reach(row)
         await self._store.ask_kill(key, row.task_id, by)
         report = await self.carry_out(row, grace_seconds=grace_seconds)
-        return Killed(await self.find(key, row.task_id), report)
+        return TaskKillReport(await self.find(key, row.task_id), report)
 
     async def _kill_left_behind(self, row: TaskRow, name: str, grace_seconds: float) -> KillReport:
-        """Nothing is noted: how it ended stays as it was. A crash before it leaves what ran, to be killed again."""
+        """Kills leftover processes. The recorded outcome stays as it was. A crash before this leaves them running, to
+        be killed again."""
         status = await self.status(row) if row.host == self.host else None
         outcome = status.outcome if status is not None else None
         if outcome is not None and (outcome.left_behind or outcome.escaped):
@@ -208,14 +210,14 @@ class TaskDesk:
         await self.settle(row, report.status)
         return report
 
-    async def settle(self, row: TaskRow, status: Status) -> bool:
-        """Note how a command ended, and tell its session: once, whoever does it and however often."""
+    async def settle(self, row: TaskRow, status: CommandStatus) -> bool:
+        """Records how a command ended and tells its session: once, whichever process does it and however often."""
         if status.outcome is None:
             return False
-        now = await self._store.task(row.key, row.task_id)  # Who wants it killed may have changed meanwhile.
+        now = await self._store.task(row.key, row.task_id)  # The kill request may have changed meanwhile.
         if now is None or (now.foreground and now.kill_asked != "stop"):
-            return False  # Deleted; or the result of its call tells it.
-        ending = ending_of(status.outcome, status.asked.limits.seconds)
+            return False  # Deleted; or the result of its tool call reports the end.
+        ending = ending_of(status.outcome, status.record.limits.seconds)
         notice = notice_of(self.without_secrets(now), ending, await self.tail(now))
         if not await self._store.end_task(now, ending, notice, host=self.host):
             return False
@@ -232,5 +234,5 @@ def command_key(row: TaskRow) -> CommandKey:
 
 
 def task_id_of(key: CommandKey) -> TaskId:
-    """The same for every attempt at the same call, and for no other: ids never come again."""
+    """The id of a command's task: the same for every attempt at a call, and never reused by another call."""
     return TaskId(f"t{key.name[:12]}")

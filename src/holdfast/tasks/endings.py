@@ -1,17 +1,18 @@
-"""From how a command ended to what its task's row says and what the model is told. Pure."""
+"""Turns the outcome of a command into the ending in its task's row and into the notice for the model. Pure."""
 
 from collections.abc import Iterable
 
-from holdfast.commands.command import Outcome, Process
+from holdfast.commands.command import CommandOutcome, ProcessInfo
 from holdfast.events.task import NoticeKind, TaskNotice, TaskStatus
 from holdfast.store.tasks import TaskEnding, TaskRow
 
 MAX_COMMAND_CHARACTERS = 2_000
-"""What a notice and a list show of a command."""
+"""The part of a command that a notice or a list shows."""
 
 
-def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
-    """The true exit code where there is one; why, where it does not say."""
+def ending_of(outcome: CommandOutcome, limit_seconds: float) -> TaskEnding:
+    """Returns the ending with the true exit code where it is known, and a reason where the code does not explain the
+    end."""
     status: TaskStatus = "completed" if outcome.exit_code == 0 else "failed"
     detail = ""
     match outcome.reason:
@@ -22,9 +23,9 @@ def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
         case "killed":
             status = "killed"
         case "time":
-            status, detail = "failed", f"It ran for longer than the {limit_seconds:g} seconds that it was given."
+            status, detail = "failed", f"It ran for longer than its limit of {limit_seconds:g} seconds."
         case "lost":
-            status, detail = "lost", outcome.detail or "Nobody saw how it ended: its supervisor, or the machine, died."
+            status, detail = "lost", outcome.detail or "How it ended is unknown: its supervisor, or the machine, died."
         case "not_started":
             status, detail = "failed", f"It could not be started: {outcome.detail}"
     if outcome.escaped:
@@ -35,7 +36,7 @@ def ending_of(outcome: Outcome, limit_seconds: float) -> TaskEnding:
 
 
 def notice_of(row: TaskRow, ending: TaskEnding, tail: str) -> TaskNotice | None:
-    """The news of an end; None where a call's own result tells it, or nobody is left to be told."""
+    """Returns the news of an end; None if the result of the call reports it, or if no session is left to tell."""
     if row.foreground or row.kill_asked in ("stop", "deletion") or ending.status == "running":
         return None
     silent = row.kill_asked == "model" and ending.status == "killed"
@@ -66,6 +67,6 @@ def shortened(command: str) -> str:
     return command if len(command) <= MAX_COMMAND_CHARACTERS else command[: MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
-def names_of(processes: Iterable[Process]) -> str:
-    """Processes, for people and models to read."""
+def names_of(processes: Iterable[ProcessInfo]) -> str:
+    """Lists processes by name and pid, for people and models to read."""
     return ", ".join(f"{process.name} (pid {process.pid})" for process in processes)

@@ -1,14 +1,14 @@
-"""What can be wrong about a task that somebody names.
+"""Errors about a task that a caller names.
 
 TaskError
-├── TaskNotFound      the caller is wrong: no such task in this session, or it is long over
+├── TaskNotFound      the caller is wrong: no such task in this session, or it ended long ago
 ├── TaskNotRunning    the caller is late: it has ended; the message says how
-└── TaskUnreachable   the world: it belongs to another machine, which alone can see it
+└── TaskUnreachable   the world: it belongs to another machine, and only that machine can reach it
 """
 
 
 class TaskError(Exception):
-    """Anything that `TaskDesk` raises. The code is stable; the message says what to do."""
+    """The errors that `TaskDesk` raises. The code is stable; the message says what to do."""
 
     code = "task_error"
 

@@ -1,7 +1,8 @@
-"""Looks after the tasks of this machine: watches each to its end, notices those that are stuck, carries out kills.
+"""Watches this machine's tasks until they end, detects stalls, and carries out kills.
 
-It remembers nothing that matters. After a crash the next one reads the rows and watches what they name: what ended
-meanwhile is told then, once. Any number of processes may keep the same tasks: the store lets the first one tell.
+The keeper holds no state that matters. After a crash the next one reads the rows and watches what they name; ends that
+happened meanwhile are reported then, once. Any number of processes may keep the same tasks: the store accepts only the
+first report.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from holdfast.commands.command import Status
+from holdfast.commands.command import CommandStatus
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandRefused, CommandsError, NoSuchCommand
 from holdfast.events.ids import Key, TaskId
@@ -28,38 +29,44 @@ from holdfast.tasks.prompts import looks_like_a_prompt
 log = logging.getLogger(__name__)
 
 
-class Care(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a keeper does what it does by itself, and how long it waits."""
+class KeeperTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Intervals and timeouts of a task keeper."""
 
     look_every_seconds: float = 1.0
     stall_after_seconds: float = 45.0
-    """Without new output, and with something that looks like a question at its end."""
-    say_every_seconds: float = 30.0
-    """How often this machine says that it looks after its tasks."""
+    """Time without new output after which a last line that looks like a prompt counts as a stall."""
+    heartbeat_every_seconds: float = 30.0
+    """Interval of this machine's heartbeat, which shows that it watches its tasks."""
     lost_after_seconds: float = 3600.0
-    """A machine that said nothing for so long: its tasks are given up as lost."""
+    """The tasks of a machine without a heartbeat for this long are given up as lost."""
     retention_seconds: float = 86_400.0
-    """How long a task that has ended is remembered."""
+    """How long an ended task is remembered."""
     sweep_every_seconds: float = 600.0
 
 
 class TaskKeeper:
-    """An async context manager; leaving it ends no task."""
+    """Watches the tasks of one machine. An async context manager; leaving it ends no task."""
 
     def __init__(
-        self, store: Store, commands: Commands, desk: TaskDesk, live: Live, clock: Clock, care: Care | None = None
+        self,
+        store: Store,
+        commands: Commands,
+        desk: TaskDesk,
+        live: Live,
+        clock: Clock,
+        care: KeeperTimings | None = None,
     ) -> None:
         self._store = store
         self._commands = commands
         self._desk = desk
         self._live = live
         self._clock = clock
-        self._care = care or Care()
+        self._care = care or KeeperTimings()
         self._watching: dict[tuple[Key, TaskId], asyncio.Task[None]] = {}
         self._killing: set[tuple[Key, TaskId]] = set()
-        self._wanted = asyncio.Event()
+        self._woken = asyncio.Event()
         self._duty: asyncio.Task[None] | None = None
-        self._said_at = float("-inf")
+        self._heartbeat_at = float("-inf")
         self._swept_at = float("-inf")
 
     async def __aenter__(self) -> Self:
@@ -78,12 +85,12 @@ class TaskKeeper:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def look(self) -> None:
-        """Something changed: look now rather than in a second."""
-        self._wanted.set()
+        """Wakes the keeper after a change, instead of at the next poll."""
+        self._woken.set()
 
     async def _keep(self) -> None:
         while True:
-            self._wanted.clear()
+            self._woken.clear()
             try:
                 await self._look()
             except StoreError as error:
@@ -92,7 +99,7 @@ class TaskKeeper:
                 log.exception("could not look after tasks")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._care.look_every_seconds):
-                    await self._wanted.wait()
+                    await self._woken.wait()
 
     async def _look(self) -> None:
         rows = await self._store.host_tasks(self._desk.host)
@@ -102,10 +109,10 @@ class TaskKeeper:
             if watched is None:
                 self._start(row)
             elif row.kill_asked is not None and name not in self._killing:
-                watched.cancel()  # It only watches; the next look kills.
+                watched.cancel()  # The watcher does not kill; the next poll starts one that does.
         now = self._clock.monotonic()
-        if now - self._said_at >= self._care.say_every_seconds:
-            self._said_at = now
+        if now - self._heartbeat_at >= self._care.heartbeat_every_seconds:
+            self._heartbeat_at = now
             await self._store.see_host(self._desk.host)
         if now - self._swept_at >= self._care.sweep_every_seconds:
             self._swept_at = now
@@ -124,7 +131,7 @@ class TaskKeeper:
         self._killing.discard(name)
 
     async def _care_for(self, row: TaskRow) -> None:
-        """Whatever goes wrong is tried again at a later look."""
+        """Kills or watches one task. After an error, a later poll tries again."""
         try:
             if row.kill_asked is not None:
                 await self._kill(row)
@@ -141,7 +148,7 @@ class TaskKeeper:
 
     async def _watch(self, row: TaskRow) -> None:
         is_stalled, patience = row.stalled, self._care.stall_after_seconds
-        status = await self._now(row)
+        status = await self._current_status(row)
         while status.outcome is None:
             quiet = self._clock.now_ms() / 1000 - max(status.last_output_at, row.started_at / 1000)
             if quiet < self._care.stall_after_seconds:
@@ -156,12 +163,13 @@ class TaskKeeper:
                 status = await self._commands.wait(command_key(row), patience)
         await self._desk.settle(row, status)
 
-    async def _now(self, row: TaskRow) -> Status:
-        found = await self._commands.status(command_key(row))
-        return found or await self._commands.adopt(command_key(row))
+    async def _current_status(self, row: TaskRow) -> CommandStatus:
+        status = await self._commands.status(command_key(row))
+        return status or await self._commands.adopt(command_key(row))
 
     async def _seems_stuck(self, row: TaskRow) -> bool:
-        """It waits for an answer, as it seems: that is said once, however often it happens."""
+        """Marks the task as stalled if its last line looks like a prompt. The notice is sent once, however often this
+        happens."""
         if not looks_like_a_prompt(await self._desk.last_bytes(row)):
             return False
         tail = await self._desk.tail(row)
@@ -174,10 +182,10 @@ class TaskKeeper:
         self._live.publish(row.key, Changed())
         return True
 
-    # Killing
+    # Kills
 
     async def _kill(self, row: TaskRow) -> None:
-        """Carry out what somebody wished and perhaps did not live to do."""
+        """Carries out a kill that a process requested, and possibly died before doing."""
         was_started = True
         if row.status == "running":
             try:
@@ -186,18 +194,20 @@ class TaskKeeper:
                 was_started = False
                 await self._desk.settle(row, await self._commands.adopt(command_key(row)))
         if row.kill_asked == "deletion":
-            if was_started:  # Else the key stays taken: whoever is about to start it, and is late, must not.
+            if (
+                was_started
+            ):  # Otherwise the key stays taken: a process that is late to start the command must not be able to.
                 await self._forget(row)
             await self._store.drop_task(row.key, row.task_id)
 
     async def _forget(self, row: TaskRow) -> None:
         try:
             await self._commands.forget(command_key(row))
-        except CommandRefused:  # What it left behind runs on.
+        except CommandRefused:  # Its leftover processes still run.
             await self._commands.kill(command_key(row))
             await self._commands.forget(command_key(row))
 
-    # What nobody else does
+    # Housekeeping
 
     async def _sweep(self) -> None:
         await self._store.drop_old_tasks(ended_seconds=self._care.retention_seconds)
@@ -205,11 +215,11 @@ class TaskKeeper:
             await self._give_up(row)
 
     async def _give_up(self, row: TaskRow) -> None:
-        """Its machine may come back and correct it."""
+        """Records a task of a silent machine as lost. If the machine comes back, it corrects that."""
         if row.kill_asked == "deletion":
             await self._store.drop_task(row.key, row.task_id)
             return
-        detail = "The machine that it ran on has not been heard of since."
+        detail = "The machine that it ran on has stopped sending heartbeats."
         ending = TaskEnding(status="lost", detail=detail, ended_at=self._clock.now_ms())
         notice = notice_of(self._desk.without_secrets(row), ending, "")
         if await self._store.end_task(row, ending, notice, host=self._desk.host):

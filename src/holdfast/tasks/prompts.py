@@ -1,9 +1,9 @@
-"""Whether the end of an output looks as if the command waits for somebody to type."""
+"""Detects output that ends like a prompt, as if the command waits for input."""
 
 import re
 from typing import Final
 
-LOOKED_AT_BYTES: Final = 512
+PROMPT_TAIL_BYTES: Final = 512
 
 _PROMPT: Final = re.compile(
     r"(?:[$>#]"
@@ -21,6 +21,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def looks_like_a_prompt(tail: bytes) -> bool:
-    """Only the last line counts: a question that was answered stands above it."""
-    text = _COLOURS.sub("", tail[-LOOKED_AT_BYTES:].decode("utf-8", "replace")).rstrip()
+    """Whether the last line looks like a prompt. Earlier lines do not count: a question above the last line was
+    answered."""
+    text = _COLOURS.sub("", tail[-PROMPT_TAIL_BYTES:].decode("utf-8", "replace")).rstrip()
     return bool(_PROMPT.search(text.rpartition("\n")[2]))

@@ -1,4 +1,4 @@
-"""All that tools need to run commands: the engine, the desk, the ceilings, and how commands are confined."""
+"""Everything that tools need to run commands: the commands, the desk, the limits and the isolation."""
 
 import glob
 import os
@@ -15,8 +15,8 @@ from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import TaskDesk, task_id_of
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call wants to run, as its tool reads its arguments."""
+class ShellArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run, as a tool reads it from its arguments."""
 
     command: str
     description: str = ""
@@ -25,7 +25,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shell:
-    """One per runtime."""
+    """The means to run commands, one object per runtime."""
 
     def __init__(
         self,
@@ -43,34 +43,37 @@ class Shell:
         self.isolation = isolation
         self.limits = limits
         self.environment = dict(environment or {})
-        """Variables that commands get beside the few that are always let through."""
+        """Variables that commands get in addition to the few that are always let through."""
         self.folders_of_owners = tuple(folders_of_owners)
-        """What holds the folders of several owners: a command of one sees nothing of the others there."""
+        """Folders that contain the folders of several owners: a command of one owner sees nothing of the others
+        there."""
         self._real_parent: str | None = None
         self.look = look
-        """Call it when a task was started or is to be killed: it is looked after at once."""
+        """Wakes the task keeper after a task was started or a kill requested."""
 
-    def row(self, key: Key, tool_call_id: ToolCallId, call_key: str, words: Words, now: int) -> TaskRow:
-        """The row of a command that is about to be started. The same call has the same row, whoever makes it."""
+    def row(self, key: Key, tool_call_id: ToolCallId, call_key: str, arguments: ShellArguments, now: int) -> TaskRow:
+        """Returns the row of a command that is about to start. The same call always has the same row, whichever process
+        makes it."""
         command_key = CommandKey(key.owner, key.session, call_key, 1)
         return TaskRow(
             key=key,
             task_id=task_id_of(command_key),
             tool_call_id=tool_call_id,
             call_key=call_key,
-            command=words.command,
-            description=words.description,
-            directory=words.directory,
+            command=arguments.command,
+            description=arguments.description,
+            directory=arguments.directory,
             host=self.desk.host,
             output_file=str(self.commands.session_folder(key.owner, key.session) / command_key.name / "output"),
-            alias=words.alias,
+            alias=arguments.alias,
             started_at=now,
         )
 
     def readable(self, key: Key) -> str:
-        """The permission rule under which a session may read what its own commands wrote."""
+        """The permission rule under which a session may read the output of its own commands."""
         folder = self.commands.session_folder(key.owner, key.session)
-        # Links above it are followed, as those who ask do; one that a command put in its place is not.
+        # Links above the session's folder are resolved, as in the paths that tools ask for; a link that a command puts
+        # in its place is not.
         if self._real_parent is None:
             self._real_parent = os.path.realpath(folder.parent)
         return f"read({glob.escape(os.path.join(self._real_parent, folder.name))}/*)"

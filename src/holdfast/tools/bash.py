@@ -5,22 +5,22 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from holdfast.commands.command import Outcome
+from holdfast.commands.command import CommandOutcome
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.events.request import PermissionAsk
 from holdfast.store.tasks import TaskEnding
 from holdfast.tasks.desk import command_key
 from holdfast.tasks.endings import names_of, shortened
-from holdfast.tasks.shell import Words
+from holdfast.tasks.shell import ShellArguments
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import place_of
+from holdfast.tools.paths import resolve
 from holdfast.tools.shell import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,
     NOT_KEPT,
     UNKNOWN_OUTCOME,
     CallCommand,
-    NotStarted,
-    Wanted,
+    ShellCall,
     checked_command,
     ending_in,
     is_gone,
@@ -30,7 +30,7 @@ from holdfast.tools.shell import (
     within,
 )
 from holdfast.tools.shell_permissions import shell_ask
-from holdfast.tools.task_tools import ending_of_row, killed, latest, note_if_gone, told_of_errors
+from holdfast.tools.task_tools import ending_of_row, killed, latest, note_if_gone, reporting_errors
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, tool
 from holdfast.tools.truncation import Room
 
@@ -80,8 +80,8 @@ def _asks(arguments: Bash, working_directory: Path | None) -> PermissionAsk:
     return shell_ask(checked_command(arguments.command), arguments.description)
 
 
-def _words(arguments: Bash, working_directory: Path | None) -> Words:
-    return Words(
+def _shell_arguments(arguments: Bash, working_directory: Path | None) -> ShellArguments:
+    return ShellArguments(
         command=arguments.command.strip(),
         description=label(arguments.description),
         directory=str(working_directory),
@@ -91,15 +91,15 @@ def _words(arguments: Bash, working_directory: Path | None) -> Words:
 
 async def _bash(arguments: Bash, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
-    wanted = Wanted(
+    wanted = ShellCall(
         command=checked_command(arguments.command),
-        directory=str(place_of(".", context.working_directory).found),
+        directory=str(resolve(".", context.working_directory).real),
         merged=True,
         wait_seconds=None if arguments.in_background else arguments.seconds(),
     )
     try:
         status = await command.carry_out(wanted)
-    except NotStarted as error:
+    except CommandNotStarted as error:
         return command.not_started(error)
     shell_id = command.row.alias or command.row.task_id
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
@@ -128,7 +128,7 @@ async def _flipped(command: CallCommand, shell_id: str, seconds: float) -> ToolR
     return ToolResult(content=said, went_on="flipped")
 
 
-def _told(text: str, outcome: Outcome, ending: TaskEnding, shell_id: str) -> str:
+def _told(text: str, outcome: CommandOutcome, ending: TaskEnding, shell_id: str) -> str:
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
         return wrong
@@ -178,7 +178,7 @@ bash: Final = Tool(
     asks=_asks,
     after_crash="repeat",
     waits_by_itself=True,
-    words=_words,
+    shell_arguments=_shell_arguments,
 )
 
 
@@ -191,7 +191,7 @@ Delay = Annotated[float, msgspec.Meta(description="Seconds to wait for its end, 
 async def _read_bash(shellId: ShellId, context: ToolContext, delay: Delay = DEFAULT_DELAY_SECONDS) -> str:  # noqa: N803
     """Read the end of what a command has written that runs in the background, and how it ended if it has."""
     shell = shell_of(context)
-    async with told_of_errors(shellId, "list_bash"):
+    async with reporting_errors(shellId, "list_bash"):
         row = await shell.desk.find(context.session, shellId)
         ending = ending_of_row(row)
         if ending is None:

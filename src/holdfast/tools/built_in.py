@@ -7,11 +7,11 @@ import msgspec
 from holdfast.tools.bash import bash, list_bash, read_bash, stop_bash
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.exec import exec_tool
+from holdfast.tools.file_edits import create, edit
 from holdfast.tools.search import glob, grep
 from holdfast.tools.task_tools import kill_task, list_tasks, task_status, wait_for_task
 from holdfast.tools.tool import Tool, ToolContext, tool
-from holdfast.tools.viewing import view
-from holdfast.tools.writing import create, edit
+from holdfast.tools.view import view
 
 
 @tool(permission="allow", after_crash="repeat", read_only=True)

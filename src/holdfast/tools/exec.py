@@ -6,18 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.commands.command import Outcome, Status
+from holdfast.commands.command import CommandOutcome, CommandStatus
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.events.request import PermissionAsk
 from holdfast.tasks.endings import names_of
-from holdfast.tasks.shell import Words
+from holdfast.tasks.shell import ShellArguments
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import Place, place_of
+from holdfast.tools.paths import ResolvedPath, resolve
 from holdfast.tools.shell import (
     DEFAULT_WAIT_SECONDS,
     NOT_KEPT,
     CallCommand,
-    NotStarted,
-    Wanted,
+    ShellCall,
     checked_command,
     ending_in,
     is_gone,
@@ -26,7 +26,7 @@ from holdfast.tools.shell import (
     within,
 )
 from holdfast.tools.shell_permissions import shell_ask
-from holdfast.tools.sleeping import BLOCKED_SECONDS, long_sleep
+from holdfast.tools.sleep_detection import BLOCKED_SECONDS, long_sleep
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.tools.truncation import STREAM
 
@@ -45,7 +45,7 @@ class Exec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _asks(arguments: Exec, working_directory: Path | None) -> PermissionAsk:
-    place = _place(arguments, working_directory)
+    target = _directory(arguments, working_directory)
     command = checked_command(arguments.command)
     slept = None if arguments.run_in_background else long_sleep(command)
     if slept is not None:
@@ -55,62 +55,62 @@ def _asks(arguments: Exec, working_directory: Path | None) -> PermissionAsk:
             f"{BLOCKED_SECONDS:g} seconds."
         )
     ask = shell_ask(command, arguments.description)
-    if place.found == place.root:
+    if target.real == target.root:
         return ask
-    paths = [str(place.found), *ask.details["possiblePaths"]]
-    told = {"intention": f"{ask.details['intention']} (in {place.subject})", "possiblePaths": paths}
-    return msgspec.structs.replace(ask, subject=_subject(command, place), details={**ask.details, **told})
+    paths = [str(target.real), *ask.details["possiblePaths"]]
+    told = {"intention": f"{ask.details['intention']} (in {target.subject})", "possiblePaths": paths}
+    return msgspec.structs.replace(ask, subject=_subject(command, target), details={**ask.details, **told})
 
 
-def _subject(command: str, place: Place) -> str:
+def _subject(command: str, target: ResolvedPath) -> str:
     """What rules are matched with: what is approved in one directory is not approved in all. No command ends with a
     space, and no directory as it stands here has a parenthesis: so no other command in another place looks like it."""
-    if place.found == place.root:
+    if target.real == target.root:
         return command
-    directory = re.sub(r"[\s()%]", lambda found: f"%{ord(found[0]):02X}", place.subject)
+    directory = re.sub(r"[\s()%]", lambda found: f"%{ord(found[0]):02X}", target.subject)
     return f"{command} (in {directory}) "
 
 
-def _place(arguments: Exec, working_directory: Path | None) -> Place:
+def _directory(arguments: Exec, working_directory: Path | None) -> ResolvedPath:
     if working_directory is None:
         raise ToolFailure("This session has no working directory, so it can't run commands")
-    place = place_of(arguments.work_dir or ".", working_directory)
-    if not place.inside:
+    target = resolve(arguments.work_dir or ".", working_directory)
+    if not target.inside:
         raise ToolFailure(
-            f"work_dir must be inside the working directory, {place.root}; {place.given} leads to {place.found}"
+            f"work_dir must be inside the working directory, {target.root}; {target.requested} leads to {target.real}"
         )
-    return place
+    return target
 
 
-def _permitted_place(arguments: Exec, context: ToolContext) -> Place:
+def _permitted_directory(arguments: Exec, context: ToolContext) -> ResolvedPath:
     """Followed once more as it runs. A link that leads elsewhere by now leads to what nobody has permitted."""
-    place = _place(arguments, context.working_directory)
+    target = _directory(arguments, context.working_directory)
     permitted = context.permitted
-    if permitted is not None and permitted.subject != _subject(checked_command(arguments.command), place):
-        raise ToolFailure(f"{place.given} leads elsewhere than it did when this was permitted; nothing was done")
-    return place
+    if permitted is not None and permitted.subject != _subject(checked_command(arguments.command), target):
+        raise ToolFailure(f"{target.requested} leads elsewhere than it did when this was permitted; nothing was done")
+    return target
 
 
-def _words(arguments: Exec, working_directory: Path | None) -> Words:
+def _shell_arguments(arguments: Exec, working_directory: Path | None) -> ShellArguments:
     """Never refuses: what is wrong was said when permission was asked, or is said when it runs."""
     try:
-        directory = str(_place(arguments, working_directory).found)
+        directory = str(_directory(arguments, working_directory).real)
     except ToolFailure:
         directory = str(working_directory)
     command = arguments.command.strip()
-    return Words(command=command, description=label(arguments.description), directory=directory)
+    return ShellArguments(command=command, description=label(arguments.description), directory=directory)
 
 
 async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
-    wanted = Wanted(
+    wanted = ShellCall(
         command=checked_command(arguments.command),
-        directory=str(_permitted_place(arguments, context).found),
+        directory=str(_permitted_directory(arguments, context).real),
         wait_seconds=None if arguments.run_in_background else arguments.seconds(),
     )
     try:
         status = await command.carry_out(wanted)
-    except NotStarted as error:
+    except CommandNotStarted as error:
         return command.not_started(error)
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
     if arguments.run_in_background and not never_ran:
@@ -120,7 +120,7 @@ async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     return await _ended(command, status, status.outcome)
 
 
-async def _ended(command: CallCommand, status: Status, outcome: Outcome) -> ToolResult:
+async def _ended(command: CallCommand, status: CommandStatus, outcome: CommandOutcome) -> ToolResult:
     ending = ending_in(status)
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
@@ -137,7 +137,7 @@ async def _ended(command: CallCommand, status: Status, outcome: Outcome) -> Tool
     return ToolResult(content=_json(told), success=not wrong, ending=ending)
 
 
-def _notes(command: CallCommand, status: Status, outcome: Outcome) -> list[str]:
+def _notes(command: CallCommand, status: CommandStatus, outcome: CommandOutcome) -> list[str]:
     notes = [NOT_KEPT] if is_gone(status) else []
     if outcome.left_behind:
         left = names_of(outcome.left_behind)
@@ -210,5 +210,5 @@ exec_tool: Final = Tool(
     asks=_asks,
     after_crash="repeat",
     waits_by_itself=True,
-    words=_words,
+    shell_arguments=_shell_arguments,
 )

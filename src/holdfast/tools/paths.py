@@ -20,27 +20,27 @@ _ARRIVING = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """To open what was led to: a pipe that nobody writes into is not waited for."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ResolvedPath(msgspec.Struct, frozen=True):
     """Where a path led when somebody looked, every link on the way followed."""
 
-    given: str
+    requested: str
     """The path as the model wrote it, which is what it is told about."""
     root: Path
-    found: Path
+    real: Path
     directory: WorkingDirectory | None = None
     """The root as the folder that it has to be, where that is known."""
 
     @property
     def inside(self) -> bool:
-        return self.found.is_relative_to(self.root)
+        return self.real.is_relative_to(self.root)
 
     @property
     def subject(self) -> str:
         """What permission rules are matched with: relative inside the working directory, absolute elsewhere."""
-        return str(self.found.relative_to(self.root)) if self.inside else str(self.found)
+        return str(self.real.relative_to(self.root)) if self.inside else str(self.real)
 
 
-def place_of(path: str, working_directory: Path | None) -> Place:
+def resolve(path: str, working_directory: Path | None) -> ResolvedPath:
     """Follow a path. What it leads to need not exist."""
     if working_directory is None:
         raise ToolFailure("This session has no working directory, so it has no files")
@@ -50,7 +50,7 @@ def place_of(path: str, working_directory: Path | None) -> Place:
         raise ToolFailure(f"A path has at most {MAX_PATH_CHARACTERS:,} characters; this one has {len(path):,}")
     try:
         root, directory = _root_of(working_directory)
-        return Place(path, root, (root / Path(path).expanduser()).resolve(), directory)
+        return ResolvedPath(path, root, (root / Path(path).expanduser()).resolve(), directory)
     except (OSError, RuntimeError) as error:  # Links in a circle, or the home of a user that there is not.
         raise ToolFailure(f"{path} can't be followed: {_reason(error)}") from error
 
@@ -63,44 +63,44 @@ def _root_of(given: Path) -> tuple[Path, WorkingDirectory | None]:
         return given.real(), given
 
 
-def permitted_place(path: str, context: ToolContext) -> Place:
+def permitted_path(path: str, context: ToolContext) -> ResolvedPath:
     """Follow a path once more as the tool runs. One that leads elsewhere by now is not what was permitted."""
-    place = place_of(path, context.working_directory)
+    target = resolve(path, context.working_directory)
     asked = context.permitted
-    if asked is not None and (asked.subject, asked.inside) != (place.subject, place.inside):
+    if asked is not None and (asked.subject, asked.inside) != (target.subject, target.inside):
         raise ToolFailure(f"{path} leads elsewhere than it did when this was permitted; nothing was done")
-    return place
+    return target
 
 
 def read_ask(path: str, working_directory: Path | None, intention: str) -> PermissionAsk:
     """What reading a file or below a directory asks for."""
-    place = place_of(path, working_directory)
-    details = {"intention": intention, "path": str(place.found)}
-    return PermissionAsk(kind="read", subject=place.subject, inside=place.inside, details=details)
+    target = resolve(path, working_directory)
+    details = {"intention": intention, "path": str(target.real)}
+    return PermissionAsk(kind="read", subject=target.subject, inside=target.inside, details=details)
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[int]:
+def opened(target: ResolvedPath) -> Iterator[int]:
     """The file or directory itself, for reading. Raises `OSError`, or `ToolFailure` for what is neither."""
-    is_root = place.found == place.root
-    with _root(place) if is_root else parent_of(place) as parent:
-        name = "." if is_root else place.found.name or "."
+    is_root = target.real == target.root
+    with _root(target) if is_root else parent_of(target) as parent:
+        name = "." if is_root else target.real.name or "."
         # Opening a device can have effects of its own, so look before.
-        _check_kind(place, os.stat(name, dir_fd=parent, follow_symlinks=False))
+        _check_kind(target, os.stat(name, dir_fd=parent, follow_symlinks=False))
         descriptor = os.open(name, os.O_RDONLY | _ARRIVING, dir_fd=parent)
     try:
-        _check_kind(place, os.fstat(descriptor))
+        _check_kind(target, os.fstat(descriptor))
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def parent_of(place: Place, *, create: bool = False) -> Iterator[int]:
+def parent_of(target: ResolvedPath, *, create: bool = False) -> Iterator[int]:
     """The directory that holds it, gone to step by step without following a link."""
-    is_below = place.inside and place.found != place.root
-    steps = place.found.parent.relative_to(place.root if is_below else "/").parts
-    with _root(place) if is_below else _opened("/") as start:
+    is_below = target.inside and target.real != target.root
+    steps = target.real.parent.relative_to(target.root if is_below else "/").parts
+    with _root(target) if is_below else _opened("/") as start:
         directory = os.dup(start)
         try:
             for step in steps:
@@ -111,9 +111,9 @@ def parent_of(place: Place, *, create: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def _root(place: Place) -> Iterator[int]:
+def _root(target: ResolvedPath) -> Iterator[int]:
     """The working directory itself, whatever its path leads to by now."""
-    with working_directory(place.directory or place.root).opened() as directory:
+    with working_directory(target.directory or target.root).opened() as directory:
         yield directory
 
 
@@ -141,9 +141,9 @@ def _next(directory: int, step: str, *, create: bool) -> int:
     return found
 
 
-def _check_kind(place: Place, found: os.stat_result) -> None:
+def _check_kind(target: ResolvedPath, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-        raise ToolFailure(f"{place.given} is not a file")
+        raise ToolFailure(f"{target.requested} is not a file")
 
 
 def _reason(error: Exception) -> str:

@@ -23,7 +23,7 @@ while, and one that hangs in the kernel takes for ever; neither can do anything 
 CHUNK_BYTES = 65_536
 
 
-class Output:
+class PipeReader:
     """The end of a pipe that we read from."""
 
     def __init__(self, descriptor: int) -> None:
@@ -51,7 +51,7 @@ class Output:
 class Program:
     """A program that runs, and the group of all that it starts."""
 
-    def __init__(self, process: asyncio.subprocess.Process, output: Output) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, output: PipeReader) -> None:
         self._process = process
         self.output = output
         self.group = process.pid
@@ -113,7 +113,7 @@ async def started(
                 pass_fds=keeps_open,
                 start_new_session=True,
             )
-            program = await _begun(starting, Output(reading))
+            program = await _begun(starting, PipeReader(reading))
         finally:
             os.close(writing)
         try:
@@ -126,7 +126,7 @@ async def started(
         os.close(reading)
 
 
-async def _begun(starting: Coroutine[Any, Any, asyncio.subprocess.Process], output: Output) -> Program:
+async def _begun(starting: Coroutine[Any, Any, asyncio.subprocess.Process], output: PipeReader) -> Program:
     """It may be at work before we hear that it has started: a stop that comes in between must find it too."""
     begun = asyncio.ensure_future(starting)
     try:

@@ -1,4 +1,4 @@
-"""The tools `grep` and `glob`. The search itself is another program (`seeker`), which can be ended at any moment."""
+"""The tools `grep` and `glob`. The search is a process of its own (`search_program`) that can be killed at any time."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ import msgspec
 from holdfast.commands.environment import allowed
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import opened, permitted_place, read_ask
+from holdfast.tools.paths import opened, permitted_path, read_ask
 from holdfast.tools.processes import Program, started
-from holdfast.tools.seeker import printable
+from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext
 
 SEARCH_SECONDS = 20.0
@@ -29,7 +29,7 @@ MAX_RESULT_BYTES = 4_000_000
 DEFAULT_LINES, MAX_LINES = 250, 2_000
 MAX_FILES = 1_000
 
-_SEEKER = str(Path(__file__).with_name("seeker.py"))
+_PROGRAM = str(Path(__file__).with_name("search_program.py"))
 
 Lines = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 
@@ -99,21 +99,21 @@ async def _glob(arguments: Glob, context: ToolContext) -> str:
 
 
 async def _search(context: ToolContext, *, path: str | None, **asked: Any) -> str:
-    place = permitted_place(path or ".", context)
+    target = permitted_path(path or ".", context)
     try:
-        with opened(place) as root:
+        with opened(target) as root:
             if asked["do"] == "glob" and not stat.S_ISDIR(os.fstat(root).st_mode):
-                raise ToolFailure(f"{place.given} is not a directory")
-            return await seek({**asked, "root": root, "base": place.given, "seconds": SEARCH_SECONDS})
+                raise ToolFailure(f"{target.requested} is not a directory")
+            return await seek({**asked, "root": root, "base": target.requested, "seconds": SEARCH_SECONDS})
     except FileNotFoundError as error:
-        raise ToolFailure(f"{place.given} does not exist") from error
+        raise ToolFailure(f"{target.requested} does not exist") from error
     except OSError as error:
-        raise ToolFailure(f"{place.given} can't be searched: {error.strerror}") from error
+        raise ToolFailure(f"{target.requested} can't be searched: {error.strerror}") from error
 
 
 async def seek(asked: dict[str, Any]) -> str:
     """Search below a directory that is open as `root`. Wherever its path leads by now, that is what is searched."""
-    command = (sys.executable, "-I", "-S", "-X", "utf8", _SEEKER, json.dumps(asked))
+    command = (sys.executable, "-I", "-S", "-X", "utf8", _PROGRAM, json.dumps(asked))
     try:
         async with started(command, environment=allowed(os.environ), keeps_open=[asked["root"]]) as program:
             return await _result(program)

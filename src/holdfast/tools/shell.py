@@ -15,8 +15,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.commands.command import Outcome, Spec, Status, Stream
-from holdfast.commands.errors import CommandRefused, CommandsError, IsolationUnavailable, SupervisorUnavailable
+from holdfast.commands.command import CommandOutcome, CommandStatus, Spec, Stream
+from holdfast.commands.errors import (
+    CommandNotStarted,
+    CommandRefused,
+    CommandsError,
+    IsolationUnavailable,
+    SupervisorUnavailable,
+)
 from holdfast.commands.redaction import RedactedStream
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.tasks.desk import command_key
@@ -58,15 +64,7 @@ ELSEWHERE: Final = (
 )
 
 
-class NotStarted(Exception):
-    """Nothing was started, and nothing will be."""
-
-    def __init__(self, why: str, code: str = "") -> None:
-        super().__init__(why)
-        self.code = code
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ShellCall(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, and how long to wait for it."""
 
     command: str
@@ -118,17 +116,17 @@ class CallCommand:
         self._context = context
         self._is_out_of_sight = False
 
-    async def carry_out(self, wanted: Wanted) -> Status:
+    async def carry_out(self, wanted: ShellCall) -> CommandStatus:
         """Start it, unless that was done, and wait: until it ends, the time is over, or somebody wants it to go on in
         the background. A stop kills it. A process that only lets go leaves it to the next one, which may be watching.
         One that runs is not ended because its supervisor is slow to say how it does: it goes on in the background.
 
-        Raises `NotStarted`, and `ToolFailure` if nobody can say what became of it: then it is killed, if it runs.
+        Raises `CommandNotStarted`, and `ToolFailure` if its fate is unknown: then it is killed, if it runs.
         """
         try:
             status = await self._begun(wanted)
             if status.outcome is None and wanted.wait_seconds is not None:
-                waited = max(0.0, time.time() - status.asked.at)
+                waited = max(0.0, time.time() - status.record.at)
                 try:
                     status = await self._in_front(max(0.0, wanted.wait_seconds - waited))
                 except SupervisorUnavailable:
@@ -143,7 +141,7 @@ class CallCommand:
 
     # Its start
 
-    async def _begun(self, wanted: Wanted) -> Status:
+    async def _begun(self, wanted: ShellCall) -> CommandStatus:
         if self._context.attempt > 1 and (found := await self._found()) is not None:
             return found
         await self._check_room()
@@ -152,21 +150,21 @@ class CallCommand:
             with place_to_start(wanted.directory, root, by_root=self.shell.isolation.binds_directory) as place:
                 return (await self.commands.start(self.key, self._spec(wanted, root, place))).status
         except DirectoryRefused as error:
-            raise NotStarted(str(error), error.code) from error
+            raise CommandNotStarted(str(error), error.code) from error
         except (CommandRefused, IsolationUnavailable) as error:
-            raise NotStarted(f"The command can't be started: {error}") from error
+            raise CommandNotStarted(f"The command can't be started: {error}") from error
         except SupervisorUnavailable:
             # It may have heard us all the same. If not, the key is used up now, and nothing can start under it later.
             return await self.commands.adopt(self.key)
 
-    async def _found(self) -> Status | None:
+    async def _found(self) -> CommandStatus | None:
         """What an earlier attempt started. Only the machine where that was can know."""
         first = await self.shell.desk.find(self.row.key, self.row.task_id)
         if first.host != self.shell.desk.host:
             raise ToolFailure(ELSEWHERE)
         return await self.commands.status(self.key)
 
-    def _spec(self, wanted: Wanted, root: WorkingDirectory, place: str) -> Spec:
+    def _spec(self, wanted: ShellCall, root: WorkingDirectory, place: str) -> Spec:
         is_limited = root.identity is not None and root.identity.limited
         hidden = self.shell.folders_of_owners if is_limited else ()
         return Spec(
@@ -185,14 +183,14 @@ class CallCommand:
         most = self._context.max_running_tasks
         running = await self.shell.desk.running(self.row.key)
         if len([row for row in running if _comes_before(row, self.row)]) >= most:
-            raise NotStarted(
+            raise CommandNotStarted(
                 f"The command was not started: {most} commands of this session are running, and no more can run at "
                 "once. Wait until one of them ends, or kill one that is not needed."
             )
 
     # Waiting
 
-    async def _in_front(self, seconds: float) -> Status:
+    async def _in_front(self, seconds: float) -> CommandStatus:
         ending = asyncio.create_task(self.commands.wait(self.key))
         moving = asyncio.create_task(self._context.to_background.wait())
         showing = asyncio.create_task(self._show())
@@ -207,7 +205,7 @@ class CallCommand:
 
     async def _show(self) -> None:
         """Show people the latest of what it writes, now and then. The rest is in the result."""
-        watched = Watched(self)
+        watched = LiveOutput(self)
         with contextlib.suppress(CommandsError):
             while True:
                 await self.commands.wait_for_output(self.key, watched.seen)
@@ -260,13 +258,13 @@ class CallCommand:
             return "What looks after commands does not answer at the moment, so it was moved to the background"
         return f"It did not finish within the foreground limit of {seconds:g} seconds and was moved to the background"
 
-    def not_started(self, error: NotStarted) -> ToolResult:
+    def not_started(self, error: CommandNotStarted) -> ToolResult:
         why = str(error)
         ending = TaskEnding(status="failed", detail=why, ended_at=self.row.started_at)
         return ToolResult(content=why, success=False, ending=ending, code=error.code)
 
 
-class Watched:
+class LiveOutput:
     """What people are shown of a command while it runs: the latest, and no part of a secret."""
 
     def __init__(self, command: CallCommand) -> None:
@@ -310,17 +308,17 @@ def _step(row: TaskRow) -> str:
     return row.call_key.removesuffix(row.tool_call_id)
 
 
-def is_gone(status: Status) -> bool:
+def is_gone(status: CommandStatus) -> bool:
     """What it wrote was kept for as long as that was wished for, and is not there any more."""
     return status.outcome is not None and status.output_bytes < status.outcome.output_bytes
 
 
-def ending_in(status: Status) -> TaskEnding:
+def ending_in(status: CommandStatus) -> TaskEnding:
     assert status.outcome is not None
-    return ending_of(status.outcome, status.asked.limits.seconds)
+    return ending_of(status.outcome, status.record.limits.seconds)
 
 
-def what_is_wrong(outcome: Outcome, ending: TaskEnding) -> str:
+def what_is_wrong(outcome: CommandOutcome, ending: TaskEnding) -> str:
     """Why an end is no ordinary one; nothing for a command that ended by itself, whatever its exit code is."""
     match outcome.reason:
         case "exited":
@@ -335,7 +333,7 @@ def what_is_wrong(outcome: Outcome, ending: TaskEnding) -> str:
             return f"The command can't be started: {outcome.detail}"
 
 
-def _last_state(outcome: Outcome) -> str:
+def _last_state(outcome: CommandOutcome) -> str:
     """How a command stood when its turn was ended."""
     match outcome.reason:
         case "exited":

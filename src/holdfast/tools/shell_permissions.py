@@ -16,7 +16,7 @@ from holdfast.shell_grammar import (
     RESERVED_WORDS,
     NotCertain,
     Redirection,
-    Script,
+    ShellScript,
     SimpleCommand,
     parse,
 )
@@ -82,13 +82,13 @@ _URL = re.compile(r"https?://[^\s'\"`<>|;&()\\]+")
 _ROUGH_WORD = re.compile(r"[^\s;&|<>()'\"`]+")
 
 
-class Command(msgspec.Struct, frozen=True):
+class CommandSummary(msgspec.Struct, frozen=True):
     identifier: str
     read_only: bool
 
 
-class Understanding(msgspec.Struct, frozen=True, kw_only=True):
-    commands: tuple[Command, ...]
+class ScriptSummary(msgspec.Struct, frozen=True, kw_only=True):
+    commands: tuple[CommandSummary, ...]
     paths: tuple[str, ...]
     writes_files: bool
     can_be_approved_for_session: bool
@@ -96,7 +96,7 @@ class Understanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shell_ask(command: str, description: str) -> PermissionAsk:
-    read = understand(command)
+    read = summarize(command)
     details = {
         "intention": description.strip()[:MAX_INTENTION_CHARACTERS] or "Run a command",
         "fullCommandText": command,
@@ -111,14 +111,14 @@ def shell_ask(command: str, description: str) -> PermissionAsk:
     return PermissionAsk(kind="shell", subject=command, details=details)
 
 
-def understand(command: str) -> Understanding:
+def summarize(command: str) -> ScriptSummary:
     """Which programs a command starts, if that is certain."""
     try:
         return _described(parse(command))
     except NotCertain:
         rough = (path for word in _ROUGH_WORD.findall(command[:MAX_CHARACTERS]) for path in _paths_in(word))
-        return Understanding(
-            commands=(Command(command, read_only=False),),
+        return ScriptSummary(
+            commands=(CommandSummary(command, read_only=False),),
             paths=_first(rough),
             writes_files=">" in command,
             can_be_approved_for_session=False,
@@ -141,14 +141,16 @@ def _names(program: str) -> set[str]:
     return {name, _VERSION.sub("", name)}
 
 
-def _described(script: Script) -> Understanding:
+def _described(script: ShellScript) -> ScriptSummary:
     found = [_identifier(command) for command in script.commands]
     redirections = [redirection for command in script.commands for redirection in command.redirections]
     writes = any(map(_writes, redirections))
     paths = [redirection.target for redirection in redirections if not redirection.operator.endswith("&")]
     paths += (path for command in script.commands for word in command.words for path in _paths_in(word))
-    return Understanding(
-        commands=tuple(dict.fromkeys(Command(name, not writes and name in READ_ONLY) for name in found))[:MAX_LISTED],
+    return ScriptSummary(
+        commands=tuple(dict.fromkeys(CommandSummary(name, not writes and name in READ_ONLY) for name in found))[
+            :MAX_LISTED
+        ],
         paths=_first(paths),
         writes_files=writes,
         can_be_approved_for_session=not redirections

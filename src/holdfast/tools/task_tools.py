@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from holdfast.commands.command import KillReport, Process
+from holdfast.commands.command import KillReport, ProcessInfo
 from holdfast.commands.errors import CommandsError
-from holdfast.commands.output import Chunk
+from holdfast.commands.output import OutputChunk
 from holdfast.events.ids import Key
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.tasks.desk import TaskDesk
@@ -60,7 +60,7 @@ async def _task_status(
     """Look at one task: how it stands, the end of what it has written so far, and its exit code once it has ended. With
     an offset: that part of what it wrote."""
     desk = shell_of(context).desk
-    async with told_of_errors(task_id):
+    async with reporting_errors(task_id):
         row = await _now(desk, context.session, task_id)
         told = _described(desk, row)
         if offset is None and length is None:
@@ -78,7 +78,7 @@ async def _wait_for_task(
     or lost; stalled (it seems to wait for an answer); idle (it is alive and quiet, as a server is once it is up); or
     timeout. The task goes on in any case."""
     desk = shell_of(context).desk
-    async with told_of_errors(task_id):
+    async with reporting_errors(task_id):
         row = await desk.find(context.session, task_id)
         reason: str = row.status
         if reason == "running":
@@ -108,7 +108,7 @@ async def _kill_task(task_id: TaskName, context: ToolContext) -> dict[str, Any]:
 async def killed(context: ToolContext, name: str, lists: str) -> tuple[TaskEnding, KillReport | None]:
     """How it ended, and what of it. No report: an earlier attempt at this call did it."""
     desk = shell_of(context).desk
-    async with told_of_errors(name, lists):
+    async with reporting_errors(name, lists):
         try:
             done = await desk.kill(context.session, name, "model")
         except TaskNotRunning as error:
@@ -121,7 +121,7 @@ async def killed(context: ToolContext, name: str, lists: str) -> tuple[TaskEndin
 
 
 @asynccontextmanager
-async def told_of_errors(name: str, lists: str = "list_tasks") -> AsyncIterator[None]:
+async def reporting_errors(name: str, lists: str = "list_tasks") -> AsyncIterator[None]:
     try:
         yield
     except TaskNotFound as error:
@@ -146,7 +146,7 @@ def ending_of_row(row: TaskRow) -> TaskEnding | None:
     )
 
 
-def _processes(found: Iterable[Process]) -> list[dict[str, Any]]:
+def _processes(found: Iterable[ProcessInfo]) -> list[dict[str, Any]]:
     return [{"pid": one.pid, "name": one.name} for one in found]
 
 
@@ -159,7 +159,7 @@ async def _now(desk: TaskDesk, session: Key, name: str) -> TaskRow:
     if status is None or status.outcome is None:
         return row
     await desk.settle(row, status)
-    ending = ending_of(status.outcome, status.asked.limits.seconds)
+    ending = ending_of(status.outcome, status.record.limits.seconds)
     return msgspec.structs.replace(
         row, status=ending.status, exit_code=ending.exit_code, detail=ending.detail, ended_at=ending.ended_at
     )
@@ -200,14 +200,14 @@ async def _part(desk: TaskDesk, row: TaskRow, offset: int, length: int | None) -
     wanted = max(4, min(DEFAULT_LENGTH if length is None else length, MAX_LENGTH))
     chunk = await desk.read(row, offset, wanted)
     whole = cut_end(chunk.data) or chunk.data
-    text, held = await _without_secrets(desk, row, Chunk(chunk.offset, whole))
+    text, held = await _without_secrets(desk, row, OutputChunk(chunk.offset, whole))
     size, following = await desk.size(row), chunk.offset + len(whole) - held
     note = await note_if_gone(desk, row) if not size and row.status != "running" else ""
     told = {"offset": chunk.offset, "output": text, "next_offset": following, "output_bytes": size}
     return told | ({"note": note} if note else {})
 
 
-async def _without_secrets(desk: TaskDesk, row: TaskRow, chunk: Chunk) -> tuple[str, int]:
+async def _without_secrets(desk: TaskDesk, row: TaskRow, chunk: OutputChunk) -> tuple[str, int]:
     """What may be shown of a part, and how many bytes at its end must wait: they could be the beginning of a secret of
     which the rest is not written yet. What stands around the part is read as well: a secret may reach into it."""
     margin = desk.redaction.margin_bytes

@@ -16,7 +16,7 @@ from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import Origin
 from holdfast.store.tasks import TaskEnding, TaskRow
-from holdfast.tasks.shell import Shell, Words
+from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.tools.errors import BadTool, InvalidArguments
 
 AfterCrash = Literal["repeat", "report"]
@@ -132,7 +132,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     waits_by_itself: bool = False
     """It bounds its own waiting: no limit is put on it from outside."""
-    words: Callable[[Any, Path | None], Words] | None = None
+    shell_arguments: Callable[[Any, Path | None], ShellArguments] | None = None
     """For a tool that runs a command: which one. Its row is written before it starts."""
 
     def parse(self, arguments: str) -> Any:

@@ -340,11 +340,11 @@ def _task_started(holding: Holding, command: TaskRow, outcome: Outcome) -> TaskS
 
 def _command_row(holding: Holding, call: ToolCall, tool: Tool, arguments: Any) -> TaskRow | None:
     """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
-    if tool.words is None or holding.shell is None:
+    if tool.shell_arguments is None or holding.shell is None:
         return None
-    words = tool.words(arguments, holding.directory())
+    shell_arguments = tool.shell_arguments(arguments, holding.directory())
     call_key = _call_key(holding.state.reply(), call)
-    return holding.shell.row(holding.key, call.tool_call_id, call_key, words, holding.clock.now_ms())
+    return holding.shell.row(holding.key, call.tool_call_id, call_key, shell_arguments, holding.clock.now_ms())
 
 
 def _context(

@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.commands.command import CommandKey, Outcome, Spec, Status, Stream
+from holdfast.commands.command import CommandKey, CommandOutcome, CommandStatus, Spec, Stream
 from holdfast.commands.errors import CommandsError, SupervisorUnavailable
-from holdfast.commands.output import STDERR, Chunk
+from holdfast.commands.output import STDERR, OutputChunk
 from holdfast.commands.redaction import RedactedStream, Redaction
 from holdfast.events.ids import Key
 from holdfast.server.errors import Conflict, OperationError
@@ -43,7 +43,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
     output: str
     errors: str
-    outcome: Outcome
+    outcome: CommandOutcome
 
 
 class Shown:
@@ -121,7 +121,7 @@ class ClientCommands:
         if outcome is not None and outcome.reason == "not_started":
             raise Conflict("command_not_started", f"The command can't be started: {outcome.detail}")
 
-    def _check_room(self, key: CommandKey, running: list[Status]) -> None:
+    def _check_room(self, key: CommandKey, running: list[CommandStatus]) -> None:
         if len(running) >= MAX_RUNNING:
             text = f"{MAX_RUNNING} commands of this session's clients run already. Wait until one ends, or kill one."
             raise Conflict("too_many_commands", text)
@@ -142,14 +142,14 @@ class ClientCommands:
             wrapper=self._shell.isolation.program,
         )
 
-    async def _started(self, key: CommandKey, spec: Spec) -> Status:
+    async def _started(self, key: CommandKey, spec: Spec) -> CommandStatus:
         try:
             return (await self._commands.start(key, spec)).status
         except SupervisorUnavailable:
             # It may have heard us all the same. If not, the key is used up now, and nothing can start under it later.
             return await self._commands.adopt(key)
 
-    async def running(self, owner: str, session: str) -> list[Status]:
+    async def running(self, owner: str, session: str) -> list[CommandStatus]:
         """Those of a session's clients, whichever process they were started by."""
         return [
             status
@@ -194,7 +194,7 @@ class ClientCommands:
         redaction = self._shell.desk.redaction
         return {"stdout": Shown(redaction, is_cut=is_cut), "stderr": Shown(redaction, is_cut=is_cut)}
 
-    async def _told_apart(self, key: CommandKey, chunk: Chunk) -> list[tuple[StreamName, bytes]] | None:
+    async def _told_apart(self, key: CommandKey, chunk: OutputChunk) -> list[tuple[StreamName, bytes]] | None:
         """By the stream that the bytes came from; None if the streams took turns too often."""
         runs = await self._commands.runs(key)
         if len(runs) > MAX_TURNS_TOLD_APART:
@@ -221,7 +221,7 @@ class ClientCommands:
             outcome=status.outcome,
         )
 
-    async def _written(self, status: Status, stream: Stream) -> str:
+    async def _written(self, status: CommandStatus, stream: Stream) -> str:
         """Of a long output the beginning and the end."""
         size = await self._commands.size(status.key, stream)
         if size <= STREAM.whole_bytes:

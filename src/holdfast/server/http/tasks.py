@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.commands.command import Process
-from holdfast.commands.output import Chunk
+from holdfast.commands.command import ProcessInfo
+from holdfast.commands.output import OutputChunk
 from holdfast.events.ids import Key
 from holdfast.server.http.endpoint import Endpoint, routes_of
 from holdfast.server.http.service import Service
@@ -159,7 +159,7 @@ class TaskRoutes:
         except TimeoutError:
             pass
 
-    async def _redacted(self, key: Key, task_id: str, chunk: Chunk) -> Output:
+    async def _redacted(self, key: Key, task_id: str, chunk: OutputChunk) -> Output:
         """A part without known secrets, also without those of which it has only the beginning or the rest."""
         redaction, whole = self._tasks.desk.redaction, _without_cut_character(chunk.data)
         before, behind = await self._around(key, task_id, chunk, redaction.margin_bytes)
@@ -175,7 +175,7 @@ class TaskRoutes:
             next_offset=chunk.offset + len(whole) - held,
         )
 
-    async def _around(self, key: Key, task_id: str, chunk: Chunk, margin: int) -> tuple[str, bytes]:
+    async def _around(self, key: Key, task_id: str, chunk: OutputChunk, margin: int) -> tuple[str, bytes]:
         """What stands right before and right behind a part, as far as it is there."""
         if not margin or not chunk.data:
             return "", b""
@@ -198,7 +198,7 @@ class TaskRoutes:
         return key, request.path_params["task_id"]
 
 
-def _processes(found: Iterable[Process]) -> tuple[ProcessView, ...]:
+def _processes(found: Iterable[ProcessInfo]) -> tuple[ProcessView, ...]:
     return tuple(ProcessView(pid=process.pid, name=process.name) for process in found)
 
 

@@ -12,7 +12,7 @@ from holdfast.server.copilot.call import Call, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.session.permissions import command_in, custom_tool_rule
-from holdfast.tools.shell_permissions import can_be_widened, understand
+from holdfast.tools.shell_permissions import can_be_widened, summarize
 
 RESULT_TYPES: Final[dict[str, ToolError | None]] = {
     "success": None,
@@ -142,7 +142,7 @@ async def _rules(call: Call, attached: Attached, request_id: RequestId, approval
         return approved_rules(approval)
     opened = (await call.service.operations.state(attached.key)).requests.get(request_id)
     kind, _, subject = opened.asked_for.partition(" ") if opened else ("", "", "")
-    asked = understand(command_in(subject)).commands if kind == "shell" else ()
+    asked = summarize(command_in(subject)).commands if kind == "shell" else ()
     return approved_rules(approval, among={command.identifier for command in asked})
 
 

@@ -1,4 +1,4 @@
-"""The end of commands and of everything that can be found of them: asked to end, then killed, then looked for again."""
+"""Ends commands with every process that can be found of them: SIGTERM, then SIGKILL, then another look."""
 
 import os
 import signal
@@ -6,44 +6,46 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.commands.command import Process, Runner
-from holdfast.commands.loop import Loop, Timer
+from holdfast.commands.command import ProcessInfo, Runner
+from holdfast.commands.loop import SupervisorLoop, Timer
 from holdfast.commands.processes import Census, send_signal
 
 KILLED_SECONDS: Final = 2.0
-"""For what was killed to be gone. Who hangs in the kernel longer, or forks faster than we look, has escaped."""
+"""How long killed processes may take to disappear. A process that hangs in the kernel longer, or forks faster than the
+census finds it, has escaped."""
 
 MIN_KILLS: Final = 5
-"""On a machine that is slow to tell who lives, seconds alone would be no chance."""
+"""Kills to send before giving up: on a machine where a census is slow, a time limit alone would give no real chance."""
 
 SHORTEST_PAUSE_SECONDS: Final = 0.005
 LONGEST_PAUSE_SECONDS: Final = 0.1
 
 Identity = tuple[int, str]
-"""Pid and start: a name can change, and makes nobody another."""
+"""Pid and start time. A process may change its name and is still the same."""
 
-Done = Callable[[tuple[Process, ...], tuple[Process, ...]], None]
+Done = Callable[[tuple[ProcessInfo, ...], tuple[ProcessInfo, ...]], None]
 
 
-class Killings:
-    """All that are under way. Looks at all processes again and again, for all at once, as long as there are any."""
+class Terminations:
+    """All terminations in progress. One repeated census of all processes serves all of them, as long as there are
+    any."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: SupervisorLoop) -> None:
         self._loop = loop
-        self._under_way: list[Killing] = []
+        self._under_way: list[Termination] = []
         self._next: Timer | None = None
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin(
         self, runner: Runner, mark: str, *, grace_seconds: float, knows_session: bool, wrapper: str, done: Done
     ) -> None:
-        """Tells `done`, later, who ended and who did not."""
-        self._under_way.append(Killing(runner, mark, grace_seconds, knows_session, wrapper, done))
+        """Starts a termination. `done` is called later with the processes that ended and those that did not."""
+        self._under_way.append(Termination(runner, mark, grace_seconds, knows_session, wrapper, done))
         self._pause = SHORTEST_PAUSE_SECONDS
         self._look_in(0)
 
     def hasten(self, mark: str, grace_seconds: float) -> None:
-        """Somebody else wants the same, and perhaps sooner."""
+        """Shortens the grace period of a termination in progress, if a second request allows less."""
         for killing in self._under_way:
             if killing.mark == mark:
                 killing.grace_ends = min(killing.grace_ends, time.monotonic() + grace_seconds)
@@ -61,13 +63,13 @@ class Killings:
         if self._under_way:
             grace_ends = min(killing.grace_ends for killing in self._under_way)
             pause = min(self._pause, max(grace_ends - began, 2 * SHORTEST_PAUSE_SECONDS))
-            # Never more than half of our time: others want to write and to ask.
+            # Spend at most half of the time on this: clients are waiting to send requests and commands to write.
             self._look_in(max(pause, time.monotonic() - began))
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
 
 
-class Killing:
-    """The end of one command."""
+class Termination:
+    """The termination of one command."""
 
     def __init__(
         self, runner: Runner, mark: str, grace_seconds: float, knows_session: bool, wrapper: str, done: Done
@@ -77,9 +79,9 @@ class Killing:
         self._knows_session = knows_session
         self._wrapper = wrapper
         self._done = done
-        self._found: dict[Identity, Process] = {}
-        self._asked = False
-        self._asked_wrapper = False
+        self._found: dict[Identity, ProcessInfo] = {}
+        self._terminated = False
+        self._terminated_wrapper = False
         self._kills = 0
         self.grace_ends = time.monotonic() + grace_seconds
 
@@ -93,49 +95,50 @@ class Killing:
         if now >= self.grace_ends:
             self._kills += 1
             self._signal(living, signal.SIGKILL)
-        elif not self._asked:
-            self._ask(living)
+        elif not self._terminated:
+            self._terminate(living)
         return False
 
-    def _ask(self, living: dict[Identity, Process]) -> None:
-        """Who keeps up a sandbox ends by itself after those inside. If it went first, so would their exit code. But if
-        there is nobody inside yet it is asked, and then whoever comes out of it all the same."""
+    def _terminate(self, living: dict[Identity, ProcessInfo]) -> None:
+        """Sends SIGTERM, to the processes inside a sandbox only: the wrapper ends by itself after them, and if it went
+        first, their exit code would be lost. If nothing is inside yet the wrapper gets the signal, and so does any
+        process that it still starts."""
         inside = {which: one for which, one in living.items() if not self._wrapper or one.name != self._wrapper}
-        self._asked = bool(inside)
-        if not inside and self._asked_wrapper:
+        self._terminated = bool(inside)
+        if not inside and self._terminated_wrapper:
             if (self._runner.pid, self._runner.started) not in living:
-                self._signal(living, signal.SIGKILL)  # Half a sandbox: it hears nothing, and is no use to anybody.
+                self._signal(living, signal.SIGKILL)  # Half a sandbox: it handles no signal, and nothing will use it.
             return
-        self._asked_wrapper = not inside
-        asked = inside or living
-        # Who is stopped can't hear the first one.
+        self._terminated_wrapper = not inside
+        targets = inside or living
+        # A stopped process can't handle the first signal.
         for number in (signal.SIGTERM, signal.SIGCONT):
-            self._signal(asked, number, as_group=len(asked) == len(living))
+            self._signal(targets, number, as_group=len(targets) == len(living))
 
-    def _living(self, census: Census) -> dict[Identity, Process]:
-        """All of the family that lives, with those that belonged to it when we looked before."""
+    def _living(self, census: Census) -> dict[Identity, ProcessInfo]:
+        """Returns the live processes of the command, including those found in an earlier census."""
         members = census.family(self._runner, self.mark, knows_session=self._knows_session)
-        # The latest name: a process that was forked is soon another program.
+        # Keep the latest name: a forked process soon becomes another program.
         self._found |= {(one.pid, one.started): one.named() for one in members}
         return {which: one for which, one in self._found.items() if _lives(which, census)}
 
-    def _signal(self, living: dict[Identity, Process], number: signal.Signals, *, as_group: bool = True) -> None:
-        """The group at once, so that nobody in it can fork out of the way; then one by one who left it, the eldest
-        first: a shell must not take its children's end for the end of its work."""
+    def _signal(self, living: dict[Identity, ProcessInfo], number: signal.Signals, *, as_group: bool = True) -> None:
+        """Signals the group at once, so that no member can fork out of the way; then the processes that left it one by
+        one, the oldest first: a shell must not take the end of its children for the end of its work."""
         known = as_group and self._knows_session
         group = {which for which in living if known and _group(which[0]) == self._runner.pid}
         if group:
             try:
                 os.killpg(self._runner.pid, number)
             except (ProcessLookupError, PermissionError):
-                pass  # Those that are left have ended, and were not waited for yet.
+                pass  # The remaining members have ended and were not reaped yet.
         for which in sorted(living.keys() - group):
             send_signal(living[which], number)
 
 
 def _lives(which: Identity, census: Census) -> bool:
-    found = census.living.get(which[0])
-    return found is not None and found.started == which[1]
+    entry = census.living.get(which[0])
+    return entry is not None and entry.started == which[1]
 
 
 def _group(pid: int) -> int | None:

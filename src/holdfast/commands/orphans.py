@@ -1,68 +1,69 @@
-"""A command whose supervisor died: it may still run, but its output goes nowhere and its exit code to nobody.
+"""Commands whose supervisor died: they may still run, but their output and exit code can no longer be recorded.
 
-The next supervisor sees it end, and says that it was lost. What it left behind is looked after as well.
+The next supervisor watches them until they end, and records them as lost. It watches their leftovers as well.
 """
 
 import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.commands.command import Asked, Outcome, Process, Reason, Runner, Status
+from holdfast.commands.command import CommandOutcome, CommandRecord, CommandStatus, ProcessInfo, Reason, Runner
 from holdfast.commands.folder import CommandFolder, identity_of
-from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
-from holdfast.commands.loop import READ, Loop
+from holdfast.commands.leftovers import NOT_ENDED, Leftovers, family_of
+from holdfast.commands.loop import READ, SupervisorLoop
 from holdfast.commands.output import OutputReader
 from holdfast.commands.processes import Census, Notice, boot_id, exit_notice, is_alive
 
 RETRY_SECONDS: Final = 0.5
 
-GONE: Final = "the supervisor that watched it died; it ended unseen, and what it wrote since then is lost"
+GONE: Final = "its supervisor died; how it ended is unknown, and what it wrote after that is lost"
 REBOOTED: Final = "the machine was restarted while it ran, or it ran on another machine"
-COPIED: Final = "this folder is a copy of the one that it was started in; what became of it is known there"
-NEVER_RAN: Final = "whoever was about to start it died before it ran"
+COPIED: Final = "this folder is a copy of the one that it was started in; only the original knows how it ended"
+NEVER_RAN: Final = "the supervisor died before it could start it"
 
 
-def what_became(asked: Asked, runner: Runner | None, *, home: str) -> tuple[Reason, str]:
-    """Of a command without an outcome that does not run here."""
-    if asked.boot != boot_id():
+def lost_outcome(record: CommandRecord, runner: Runner | None, *, home: str) -> tuple[Reason, str]:
+    """Returns reason and detail for a command that has no outcome and does not run here."""
+    if record.boot != boot_id():
         return "lost", REBOOTED
-    if asked.home not in ("", home):
+    if record.home not in ("", home):
         return "lost", COPIED
     if runner is None:
         return "not_started", NEVER_RAN
     return "lost", GONE
 
 
-class Unwatched:
-    """With an outcome: one that has ended, and left something behind that runs."""
+class OrphanedCommand:
+    """A command of an earlier supervisor. With an outcome: a command that has ended and left processes running."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: SupervisorLoop,
         folder: CommandFolder,
-        asked: Asked,
+        record: CommandRecord,
         runner: Runner,
         *,
-        outcome: Outcome | None = None,
+        outcome: CommandOutcome | None = None,
         on_change: Callable[[], None],
     ) -> None:
         self._loop = loop
         self.folder = folder
-        self.asked = asked
+        self.record = record
         self.runner: Runner | None = runner
         self.outcome = outcome
         self.knows_session = outcome is None
-        """From its end on we have had an eye on it, so that its number is nobody else's."""
+        """True if this supervisor has watched the session since before it ended, so that its number can't have been
+        reused."""
         self.reason: Reason = "lost"
-        self.killed: tuple[Process, ...] = ()
-        self.escaped: tuple[Process, ...] = ()
+        self.killed: tuple[ProcessInfo, ...] = ()
+        self.escaped: tuple[ProcessInfo, ...] = ()
         self.holds_outcome = False
         self.exit_code: int | None = None
         self._runner = runner
         self._on_change = on_change
-        self._output = OutputReader(folder.path, asked.limits.output_bytes)
+        self._output = OutputReader(folder.path, record.limits.output_bytes)
         self._gave_up = False
-        self._left = LeftBehind(loop, look=self._family, on_over=on_change)
+        self._left = Leftovers(loop, look=self._family, on_over=on_change)
         self._identity = identity_of(folder.path)
         self._notice: Notice | None = None
         if outcome is not None:
@@ -71,10 +72,10 @@ class Unwatched:
         self._notice = exit_notice(runner.pid)
         if self._notice is not None:
             loop.watch(self._notice.fileno(), READ, lambda _: self.finish())
-        # It may have ended before we could be told.
+        # It may have ended before the watch was in place.
         loop.after(0, self.finish)
 
-    def was_killed(self, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
+    def was_killed(self, killed: tuple[ProcessInfo, ...], escaped: tuple[ProcessInfo, ...]) -> None:
         if self.outcome is not None:
             self._left.watch(escaped)
             return
@@ -89,7 +90,7 @@ class Unwatched:
             if self._notice is None:
                 self._loop.after(RETRY_SECONDS, self.finish)
             return
-        outcome = Outcome(
+        outcome = CommandOutcome(
             reason=self.reason,
             at=time.time(),
             output_bytes=self._output.size,
@@ -109,8 +110,8 @@ class Unwatched:
         self._left.watch((*outcome.left_behind, *outcome.escaped))
         self._on_change()
 
-    def _family(self) -> tuple[Process, ...]:
-        return family_of(self.asked, self._runner, Census(), knows_session=self.knows_session)
+    def _family(self) -> tuple[ProcessInfo, ...]:
+        return family_of(self.record, self._runner, Census(), knows_session=self.knows_session)
 
     def _stop_watching(self) -> None:
         if self._notice is not None:
@@ -122,13 +123,13 @@ class Unwatched:
     def is_over(self) -> bool:
         return self.outcome is not None and self._left.is_over
 
-    def status(self) -> Status:
-        return Status(
-            asked=self.asked,
+    def status(self) -> CommandStatus:
+        return CommandStatus(
+            record=self.record,
             state="unwatched" if self.outcome is None else "ended",
             runner=self.runner,
             outcome=self.outcome,
             output_bytes=self._output.size,
-            last_output_at=self._output.changed_at or self.asked.at,
+            last_output_at=self._output.changed_at or self.record.at,
             folder=str(self.folder.path),
         )

@@ -11,8 +11,8 @@ import msgspec
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import Place, opened, permitted_place, read_ask
-from holdfast.tools.seeker import printable
+from holdfast.tools.paths import ResolvedPath, opened, permitted_path, read_ask
+from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, in_thread
 
 MAX_VIEW_BYTES = 10_000_000
@@ -52,26 +52,26 @@ def _asks(arguments: View, working_directory: Path | None) -> PermissionAsk:
 
 
 def _view(arguments: View, context: ToolContext) -> str | ToolResult:
-    place = permitted_place(arguments.path, context)
+    target = permitted_path(arguments.path, context)
     first, last = arguments.lines()
     try:
-        with opened(place) as descriptor:
+        with opened(target) as descriptor:
             found = os.fstat(descriptor)
             if stat.S_ISDIR(found.st_mode):
                 return _listing(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
                 if media_type := _media_type(file):
-                    return _picture(place, file, media_type)
+                    return _picture(target, file, media_type)
                 if found.st_size > MAX_VIEW_BYTES and last is None:
-                    size = f"{place.given} is larger than {MAX_VIEW_BYTES:,} bytes"
+                    size = f"{target.requested} is larger than {MAX_VIEW_BYTES:,} bytes"
                     raise ToolFailure(f"{size}; ask for a part of it with view_range")
-                return _numbered(place, file, first, last, context)
+                return _numbered(target, file, first, last, context)
     except FileNotFoundError as error:
-        raise ToolFailure(f"{place.given} does not exist") from error
+        raise ToolFailure(f"{target.requested} does not exist") from error
     except UnicodeDecodeError as error:
-        raise ToolFailure(f"{place.given} is not a text file") from error
+        raise ToolFailure(f"{target.requested} is not a text file") from error
     except OSError as error:
-        raise ToolFailure(f"{place.given} can't be read: {error.strerror}") from error
+        raise ToolFailure(f"{target.requested} can't be read: {error.strerror}") from error
 
 
 def _listing(directory: int) -> str:
@@ -89,7 +89,7 @@ def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _numbered(place: Place, file: BinaryIO, first: int, last: int | None, context: ToolContext) -> str:
+def _numbered(target: ResolvedPath, file: BinaryIO, first: int, last: int | None, context: ToolContext) -> str:
     shown: list[str] = []
     size = number = 0
     for number, line in enumerate(_lines(file), 1):
@@ -106,7 +106,7 @@ def _numbered(place: Place, file: BinaryIO, first: int, last: int | None, contex
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
         shown.append(f"{number}. {text}")
     if not shown:
-        return f"({place.given} has {number:,} lines)" if number else "(the file is empty)"
+        return f"({target.requested} has {number:,} lines)" if number else "(the file is empty)"
     return "\n".join(shown)
 
 
@@ -135,13 +135,15 @@ def _media_type(file: BinaryIO) -> str | None:
     return next((kind for signature, kind in _SIGNATURES.items() if beginning.startswith(signature)), None)
 
 
-def _picture(place: Place, file: BinaryIO, media_type: str) -> ToolResult:
+def _picture(target: ResolvedPath, file: BinaryIO, media_type: str) -> ToolResult:
     data = file.read(MAX_IMAGE_BYTES + 1)
     if len(data) > MAX_IMAGE_BYTES:
-        raise ToolFailure(f"{place.given} is a picture of more than {MAX_IMAGE_BYTES:,} bytes, too large to be shown")
+        raise ToolFailure(
+            f"{target.requested} is a picture of more than {MAX_IMAGE_BYTES:,} bytes, too large to be shown"
+        )
     if not _is_whole(data, media_type):
         # A provider would refuse it, and with it every later call of the session.
-        raise ToolFailure(f"{place.given} is a picture that is damaged or cut off")
+        raise ToolFailure(f"{target.requested} is a picture that is damaged or cut off")
     return ToolResult(content=IMAGE_SEEN, images=(Image(media_type=media_type, data=data),))
 
 

@@ -14,8 +14,8 @@ import msgspec
 from holdfast.events.request import PermissionAsk
 from holdfast.tools.diffs import unified
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import Place, opened, parent_of, permitted_place, place_of
-from holdfast.tools.seeker import printable
+from holdfast.tools.paths import ResolvedPath, opened, parent_of, permitted_path, resolve
+from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, in_thread
 
 MAX_EDIT_BYTES = 10_000_000
@@ -43,44 +43,44 @@ class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _asks_to_create(arguments: Create, working_directory: Path | None) -> PermissionAsk:
-    place = place_of(arguments.path, working_directory)
-    before = _before(place) or ""
-    return _write_ask(place, "Create", _diff(place, before, arguments.file_text), arguments.file_text)
+    target = resolve(arguments.path, working_directory)
+    before = _before(target) or ""
+    return _write_ask(target, "Create", _diff(target, before, arguments.file_text), arguments.file_text)
 
 
 def _asks_to_edit(arguments: Edit, working_directory: Path | None) -> PermissionAsk:
-    place = place_of(arguments.path, working_directory)
+    target = resolve(arguments.path, working_directory)
     _check_edit(arguments)
-    before = _before(place)
+    before = _before(target)
     try:
         if before is not None:
             after = _edited(arguments, before)
-            return _write_ask(place, "Edit", _diff(place, before, after), after)
+            return _write_ask(target, "Edit", _diff(target, before, after), after)
     except ToolFailure:
         pass  # Whether it fits is told to the model only after somebody let it look.
-    return _write_ask(place, "Edit", _diff(place, arguments.old_str, arguments.new_str), None)
+    return _write_ask(target, "Edit", _diff(target, arguments.old_str, arguments.new_str), None)
 
 
-def _write_ask(place: Place, doing: str, diff: str, contents: str | None) -> PermissionAsk:
+def _write_ask(target: ResolvedPath, doing: str, diff: str, contents: str | None) -> PermissionAsk:
     details = {
-        "intention": f"{doing} {printable(place.given)}",
-        "fileName": str(place.found),
+        "intention": f"{doing} {printable(target.requested)}",
+        "fileName": str(target.real),
         "diff": diff,
         "canOfferSessionApproval": True,
     }
     if contents is not None and len(contents) <= MAX_SHOWN_CHARACTERS:
         details["newFileContents"] = contents
-    return PermissionAsk(kind="write", subject=place.subject, inside=place.inside, details=details)
+    return PermissionAsk(kind="write", subject=target.subject, inside=target.inside, details=details)
 
 
-def _diff(place: Place, before: str, after: str) -> str:
-    return unified(before, after, printable(place.subject).lstrip("/"))
+def _diff(target: ResolvedPath, before: str, after: str) -> str:
+    return unified(before, after, printable(target.subject).lstrip("/"))
 
 
-def _before(place: Place) -> str | None:
+def _before(target: ResolvedPath) -> str | None:
     """What the file holds now, for people to compare with. What lies outside is not looked at before it is allowed."""
     try:
-        return _content(place, MAX_ASK_BYTES)[0] if place.inside else None
+        return _content(target, MAX_ASK_BYTES)[0] if target.inside else None
     except (OSError, ToolFailure, UnicodeDecodeError):
         return None
 
@@ -89,33 +89,33 @@ def _before(place: Place) -> str | None:
 
 
 def _create(arguments: Create, context: ToolContext) -> ToolResult:
-    place = permitted_place(arguments.path, context)
-    with _alone(place):
-        before = _before(place) or ""
+    target = permitted_path(arguments.path, context)
+    with _alone(target):
+        before = _before(target) or ""
         try:
-            replace(place, arguments.file_text.encode())
+            replace(target, arguments.file_text.encode())
         except OSError as error:
-            raise ToolFailure(f"{place.given} can't be written: {error.strerror}") from error
-    text = f"Created file {place.given} with {len(arguments.file_text)} characters"
-    return ToolResult(content=text, details=_diff(place, before, arguments.file_text))
+            raise ToolFailure(f"{target.requested} can't be written: {error.strerror}") from error
+    text = f"Created file {target.requested} with {len(arguments.file_text)} characters"
+    return ToolResult(content=text, details=_diff(target, before, arguments.file_text))
 
 
 def _edit(arguments: Edit, context: ToolContext) -> ToolResult:
-    place = permitted_place(arguments.path, context)
+    target = permitted_path(arguments.path, context)
     _check_edit(arguments)
-    with _alone(place):
+    with _alone(target):
         try:
-            before, seen = _content(place, MAX_EDIT_BYTES)
+            before, seen = _content(target, MAX_EDIT_BYTES)
             after = _edited(arguments, before)
-            replace(place, after.encode(), seen=seen)
+            replace(target, after.encode(), seen=seen)
         except FileNotFoundError as error:
-            raise ToolFailure(f"{place.given} does not exist") from error
+            raise ToolFailure(f"{target.requested} does not exist") from error
         except UnicodeDecodeError as error:
-            raise ToolFailure(f"{place.given} is not a text file") from error
+            raise ToolFailure(f"{target.requested} is not a text file") from error
         except OSError as error:
-            raise ToolFailure(f"{place.given} can't be edited: {error.strerror}") from error
-    text = f"File {place.given} updated with changes."
-    return ToolResult(content=text, details=_diff(place, before, after))
+            raise ToolFailure(f"{target.requested} can't be edited: {error.strerror}") from error
+    text = f"File {target.requested} updated with changes."
+    return ToolResult(content=text, details=_diff(target, before, after))
 
 
 def _check_edit(arguments: Edit) -> None:
@@ -140,16 +140,16 @@ def _edited(arguments: Edit, before: str) -> str:
     return before.replace(old, new)
 
 
-def _content(place: Place, limit: int) -> tuple[str, os.stat_result]:
+def _content(target: ResolvedPath, limit: int) -> tuple[str, os.stat_result]:
     """A text file and what it looked like when it was read."""
-    with opened(place) as descriptor:
+    with opened(target) as descriptor:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
-            raise ToolFailure(f"{place.given} is a directory")
+            raise ToolFailure(f"{target.requested} is a directory")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     if len(data) > limit:
-        raise ToolFailure(f"{place.given} is larger than {limit:,} bytes")
+        raise ToolFailure(f"{target.requested} is larger than {limit:,} bytes")
     return data.decode(), found
 
 
@@ -158,22 +158,22 @@ _making_locks = threading.Lock()
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(target: ResolvedPath) -> Iterator[None]:
     """Models edit one file several times in one answer, and such calls run side by side."""
     with _making_locks:
-        lock = _locks.setdefault(place.found, threading.Lock())
+        lock = _locks.setdefault(target.real, threading.Lock())
     with lock:
         yield
 
 
-def replace(place: Place, data: bytes, *, seen: os.stat_result | None = None) -> None:
+def replace(target: ResolvedPath, data: bytes, *, seen: os.stat_result | None = None) -> None:
     """All of it or nothing, also when the power goes: write aside, sync, rename. With `seen`, only if the file is
     still as it was then. A crash before the rename leaves a hidden file beside it, one after it the new content."""
-    name = place.found.name
+    name = target.real.name
     if not name:
-        raise ToolFailure(f"{place.given} is a directory")
-    with parent_of(place, create=seen is None) as parent:
-        existing = _existing(place, parent, seen)
+        raise ToolFailure(f"{target.requested} is a directory")
+    with parent_of(target, create=seen is None) as parent:
+        existing = _existing(target, parent, seen)
         aside = f".holdfast-{secrets.token_hex(8)}"
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent)
         try:
@@ -190,8 +190,8 @@ def replace(place: Place, data: bytes, *, seen: os.stat_result | None = None) ->
         _sync_directory(parent)
 
 
-def _existing(place: Place, parent: int, seen: os.stat_result | None) -> os.stat_result | None:
-    name = place.found.name
+def _existing(target: ResolvedPath, parent: int, seen: os.stat_result | None) -> os.stat_result | None:
+    name = target.real.name
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -201,9 +201,9 @@ def _existing(place: Place, parent: int, seen: os.stat_result | None) -> os.stat
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(0, "Is a directory")
     if not stat.S_ISREG(found.st_mode):
-        raise ToolFailure(f"{place.given} is not a file")
+        raise ToolFailure(f"{target.requested} is not a file")
     if seen is not None and _version(found) != _version(seen):
-        raise ToolFailure(f"{place.given} changed while it was being edited; look at it again")
+        raise ToolFailure(f"{target.requested} changed while it was being edited; look at it again")
     if not os.access(name, os.W_OK, dir_fd=parent):
         raise PermissionError(0, "it is read-only")  # A rename would not ask.
     return found

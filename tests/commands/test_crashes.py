@@ -108,7 +108,7 @@ async def test_a_runtime_killed_at_any_moment_loses_and_repeats_nothing(root: Pa
         for i, (key, what) in enumerate(wanted):
             status = await commands.adopt(key)
             if status.outcome is not None and status.outcome.reason == "not_started":
-                assert status.asked.command == "", "a command that was accepted must run"
+                assert status.record.command == "", "a command that was accepted must run"
                 key = msgspec.structs.replace(key, attempt=2)
                 await started(commands, key, what)
             end = await outcome(commands, key)

@@ -1,7 +1,7 @@
-"""One command in the hands of the supervisor: its start behind a gate, its output, its end.
+"""One command run by this supervisor: its start behind a gate, its output, its end.
 
-A command is forked, waits at the gate, and is let through only when it is on disk who it is. Nobody can be running
-without a record, and whoever finds none knows that nothing ran.
+A command is forked, waits at the gate, and is let through only once its process is recorded on disk. No command can run
+without a record, so a missing record proves that nothing ran.
 """
 
 import contextlib
@@ -16,80 +16,93 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from holdfast.commands.command import MARK, Asked, Limits, Outcome, Process, Reason, Runner, Spec, Status
+from holdfast.commands.command import (
+    MARK,
+    CommandOutcome,
+    CommandRecord,
+    CommandStatus,
+    Limits,
+    ProcessInfo,
+    Reason,
+    Runner,
+    Spec,
+)
+from holdfast.commands.errors import CommandNotStarted
 from holdfast.commands.folder import CommandFolder, identity_of
-from holdfast.commands.left_behind import NOT_ENDED, LeftBehind, family_of
-from holdfast.commands.loop import READ, Loop, Timer
+from holdfast.commands.leftovers import NOT_ENDED, Leftovers, family_of
+from holdfast.commands.loop import READ, SupervisorLoop, Timer
 from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
-from holdfast.commands.processes import Census, boot_id, seen, set_mark_number
+from holdfast.commands.processes import Census, boot_id, process_entry, set_mark_number
 
 CHUNK_BYTES: Final = 65_536
 
 LINGER_SECONDS: Final = 0.1
-"""After the shell's end, for what it did not wait for but that is about to end, such as `>(tee file)`."""
+"""Time after the shell's end for processes that it did not wait for but that are about to end, such as `>(tee
+file)`."""
 
 RETRY_SECONDS: Final = 0.5
-"""When the disk is full. The command waits meanwhile: its pipe is not read."""
+"""Retry interval while the disk is full. The command waits meanwhile, because its pipe is not read."""
 
 FLOOD_BYTES: Final = 4 * CHUNK_BYTES
 FLOOD_PAUSE_SECONDS: Final = 0.004
-"""Over the ceiling, most of what comes goes again. Reading it as fast as it comes would take a core for as long as
-somebody cares to write: then it is read in larger pieces, with a rest after each."""
-
-
-class NotStarted(Exception):
-    """It could not be started, and was not. The message says why."""
+"""Over the output limit, most of what is read is dropped again. Reading at full speed would use a core for as long as
+the command writes, so the pipe is read in larger pieces with a pause after each."""
 
 
 class Inherited:
-    """What commands get from whoever started the supervisor, which has changed it for itself."""
+    """Settings that commands inherit from the process that started the supervisor, which has changed its own."""
 
     def __init__(self, *, umask: int, files: tuple[int, int]) -> None:
         self.umask = umask
         self.files = files
-        """The limit on open files as it was before the supervisor raised its own."""
+        """The limit on open files before the supervisor raised its own."""
 
 
-class Running:
-    """A command that we started. Tells `on_change` when there is more output, an outcome, or nothing left of it."""
+class CommandExecution:
+    """A command that this supervisor started. Calls `on_change` when there is more output, an outcome, or nothing left
+    running."""
 
     knows_session = True
 
-    def __init__(self, loop: Loop, folder: CommandFolder, asked: Asked, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: SupervisorLoop, folder: CommandFolder, record: CommandRecord, *, on_change: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self.folder = folder
-        self.asked = asked
+        self.record = record
         self.runner: Runner | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: CommandOutcome | None = None
         self.reason: Reason = "exited"
-        """Why it will have ended when it does."""
-        self.killed: tuple[Process, ...] = ()
-        self.escaped: tuple[Process, ...] = ()
+        """The reason to record when it ends."""
+        self.killed: tuple[ProcessInfo, ...] = ()
+        self.escaped: tuple[ProcessInfo, ...] = ()
         self.exit_code: int | None = None
         self.holds_outcome = False
-        """While a kill is under way: what it found belongs into the outcome."""
+        """True while a kill is in progress: its findings belong in the outcome."""
         self._gave_up = False
-        """It can't be ended, and is not waited for: with its outcome it counts as what was left behind."""
-        self._left = LeftBehind(loop, look=self._family, on_over=self._let_go)
+        """True if the command could not be killed and is no longer waited for: it then counts as one of its own
+        leftovers."""
+        self._left = Leftovers(loop, look=self._family, on_over=self._let_go)
         self._identity = identity_of(folder.path)
         self._on_change = on_change
         self._output: OutputWriter | None = None
         self._pipes: dict[int, int] = {}
         self._unwritten: dict[int, bytes] = {}
-        self._last_output_at = asked.at
+        self._last_output_at = record.at
         self._detail = ""
         self._trying: Timer | None = None
 
-    # The start
+    # Start
 
     def start(self, spec: Spec, inherited: Inherited) -> None:
-        """Raises `NotStarted`. Whatever it raises, the key is used up, and an outcome will say so."""
+        """Starts the command. Raises `CommandNotStarted`. After any exception the key is used up, and an outcome will
+        say so."""
         open_here: list[int] = []
         try:
-            self._output = OutputWriter(self.folder.path, self.asked.limits.output_bytes)
+            self._output = OutputWriter(self.folder.path, self.record.limits.output_bytes)
             self._start(spec, inherited, open_here)
         except (OSError, ValueError) as error:
-            raise NotStarted(str(error)) from error
+            raise CommandNotStarted(str(error)) from error
         finally:
             for descriptor in open_here:
                 os.close(descriptor)
@@ -108,12 +121,12 @@ class Running:
             os.close(opener)
             self._loop.forget_signals()
             streams = (nothing, stdout, stderr)
-            become(spec, self.asked.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
+            become(spec, self.record.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
         self._let_through(pid, opener)
         open_here.remove(failing)
         os.close(failing)
-        if told := os.read(failure, 4096):
-            raise ValueError(told.decode("utf-8", "replace"))
+        if message := os.read(failure, 4096):
+            raise ValueError(message.decode("utf-8", "replace"))
 
     def _output_pipe(self, stream: int, open_here: list[int]) -> int:
         reading, writing = os.pipe()
@@ -124,26 +137,28 @@ class Running:
         return writing
 
     def _let_through(self, pid: int, opener: int) -> None:
-        """If we die before the record is written the gate closes, and it ends. If we die between the record and the
-        opening, it ends as well, and counts as lost: the safe side. Raises `OSError` without having opened."""
-        found = seen(pid)
-        runner = Runner(pid=pid, started=found.started if found else "", boot=boot_id())
+        """Records the process and opens the gate. If the supervisor dies before the record is written, the gate closes
+        and the child exits. If it dies between record and opening, the child exits as well and counts as lost, which is
+        the safe side. Raises `OSError` without having opened the gate."""
+        entry = process_entry(pid)
+        runner = Runner(pid=pid, started=entry.started if entry else "", boot=boot_id())
         self.folder.write_runner(runner)
         self.runner = runner
         try:
             os.write(opener, b"\n")
         except BrokenPipeError:
-            pass  # It has ended already, and said why.
+            pass  # The child has exited already, and reported why.
 
     # Output
 
     def _write(self, pipe: int, data: bytes) -> bool:
-        """Whether all of it is in the file. If not, the pipe rests until it is."""
+        """Writes output to the file. Returns False if not all of it was written; the pipe is then not read until it
+        is."""
         assert self._output is not None
         try:
             written = self._output.append(data, self._pipes[pipe])
         except OSError:
-            # Without its folder nobody will ever read it. The command is not to wait for that.
+            # Without its folder the output can never be read. The command must not wait for that.
             written = 0 if self.folder.is_still(self._identity) else len(data)
         self._last_output_at = time.time()
         if written < len(data):
@@ -167,8 +182,8 @@ class Running:
         self._loop.watch(pipe, READ, lambda _: self._readable(pipe))
 
     def _drain(self) -> None:
-        """What the shell wrote is in the pipes when it has ended. Only as much as is there now is read, and once more
-        for the end: who was left behind may write on for ever."""
+        """Reads what is in the pipes when the shell has ended: only the bytes present now, and one more read for the
+        end, because leftover processes may write for ever."""
         for pipe in list(self._pipes):
             left = _waiting_bytes(pipe)
             while left >= 0 and pipe in self._pipes and pipe not in self._unwritten:
@@ -184,7 +199,7 @@ class Running:
             self._loop.after(FLOOD_PAUSE_SECONDS, lambda: self._rested(pipe))
 
     def _rested(self, pipe: int) -> None:
-        # Closed meanwhile, its number may be another's; and as long as the disk is full it rests on.
+        # If the pipe was closed meanwhile, its number may be reused; while the disk is full, the pipe stays paused.
         if pipe in self._pipes and pipe not in self._unwritten:
             self._listen(pipe)
 
@@ -208,10 +223,10 @@ class Running:
         os.close(pipe)
         del self._pipes[pipe]
 
-    # The end
+    # End
 
     def exited(self, exit_code: int) -> None:
-        """The shell has ended. Others of its family may live on, and write."""
+        """Handles the end of the shell. Other processes of the command may run on and write."""
         self.exit_code = exit_code
         self._drain()
         if self._pipes and self.outcome is None:
@@ -227,7 +242,7 @@ class Running:
         self.finish()
 
     def _closed(self) -> None:
-        """Nobody holds an output any more."""
+        """Handles the end of all output: no process has a pipe open any more."""
         if self._is_due:
             self.finish()
 
@@ -235,8 +250,9 @@ class Running:
     def _is_due(self) -> bool:
         return self.exit_code is not None or self._gave_up
 
-    def was_killed(self, killed: tuple[Process, ...], escaped: tuple[Process, ...]) -> None:
-        """If the shell itself has escaped (it is another user's by now, say), its end is not waited for."""
+    def was_killed(self, killed: tuple[ProcessInfo, ...], escaped: tuple[ProcessInfo, ...]) -> None:
+        """Records the result of a kill. If the shell itself has escaped (for example because it changed its user), its
+        end is not waited for."""
         self._drain()
         if self.outcome is not None:
             self._left.watch(escaped)
@@ -247,13 +263,13 @@ class Running:
             self.finish()
 
     def finish(self) -> None:
-        """Write the outcome, once all that is known is in it. It is told to nobody before it is on disk, unless its
-        folder was removed: then it is known to us alone, and to those who wait."""
+        """Writes the outcome once everything about it is known. No client gets it before it is on disk, unless the
+        folder was removed: then only this supervisor and the waiting clients know it."""
         if self.outcome is not None:
             self._let_go()
             return
         if self.holds_outcome or self._unwritten:
-            return  # A kill is under way, or the disk is full. After either we come here again.
+            return  # A kill is in progress, or the disk is full. Both call this again when they are over.
         outcome = self._as_known()
         try:
             if self._output is not None:
@@ -273,8 +289,8 @@ class Running:
             self.release()
         self._on_change()
 
-    def _as_known(self) -> Outcome:
-        return Outcome(
+    def _as_known(self) -> CommandOutcome:
+        return CommandOutcome(
             reason=self.reason,
             exit_code=self.exit_code if self.reason != "not_started" else None,
             at=time.time(),
@@ -285,15 +301,16 @@ class Running:
             escaped=self.escaped,
         )
 
-    def _left_behind(self) -> tuple[Process, ...]:
-        """Looked for only if there is a sign of it: an open pipe, or somebody in the group."""
+    def _left_behind(self) -> tuple[ProcessInfo, ...]:
+        """Returns leftover processes. Takes a census only if there is a sign of any: an open pipe or a member of the
+        group."""
         if self.runner is None or not (self._pipes or _has_members(self.runner.pid)):
             return ()
         return self._family()
 
-    def _family(self) -> tuple[Process, ...]:
+    def _family(self) -> tuple[ProcessInfo, ...]:
         assert self.runner is not None
-        return family_of(self.asked, self.runner, Census(), knows_session=True)
+        return family_of(self.record, self.runner, Census(), knows_session=True)
 
     def release(self) -> None:
         if self._output is not None:
@@ -302,13 +319,13 @@ class Running:
 
     @property
     def is_over(self) -> bool:
-        """Ended, nobody holds its output any more, and nothing that is known of it runs."""
+        """Whether the command has ended, its output is closed, and none of its known processes runs."""
         return self.outcome is not None and not self._pipes and self._left.is_over
 
-    def status(self) -> Status:
-        ceiling = self.asked.limits.output_bytes
-        return Status(
-            asked=self.asked,
+    def status(self) -> CommandStatus:
+        ceiling = self.record.limits.output_bytes
+        return CommandStatus(
+            record=self.record,
             state="running" if self.outcome is None else "ended",
             runner=self.runner,
             outcome=self.outcome,
@@ -328,7 +345,7 @@ def become(
     at: int,
     failing: int,
 ) -> NoReturn:
-    """In the child: wait at the gate, then be the command. Never returns into the supervisor's code."""
+    """Runs in the child: waits at the gate, then becomes the command. Never returns into the supervisor's code."""
     try:
         os.setsid()
         os.fchdir(at)
@@ -375,7 +392,7 @@ def _pipe(open_here: list[int]) -> tuple[int, int]:
 
 
 def _widen(pipe: int) -> None:
-    """So that more is there after each rest. Linux alone can, and not for everybody."""
+    """Enlarges the pipe, so that more arrives during each pause. Linux only, and not permitted to every user."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, FLOOD_BYTES)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.tools.sleeping import long_sleep
+from holdfast.tools.sleep_detection import long_sleep
 
 
 @pytest.mark.parametrize(

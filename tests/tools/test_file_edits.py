@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.tools.errors import ToolFailure
-from holdfast.tools.paths import place_of
-from holdfast.tools.writing import create, edit, replace
+from holdfast.tools.file_edits import create, edit, replace
+from holdfast.tools.paths import resolve
 from tests.tools.using import asked, outcome, use
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +157,7 @@ async def test_edits_of_one_file_that_run_side_by_side_all_count(home: Path) -> 
 
 
 def test_a_file_that_somebody_else_changed_since_it_was_read_is_not_overwritten(home: Path) -> None:
-    place = place_of("a.txt", home)
+    place = resolve("a.txt", home)
     seen = (home / "a.txt").stat()
     replace(place, b"ours", seen=seen)
     with pytest.raises(ToolFailure, match=r"a\.txt changed while it was being edited"):

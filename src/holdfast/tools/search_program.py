@@ -202,11 +202,11 @@ def _changed_at(file: File) -> int:
 # grep
 
 
-class Enough(Exception):
+class LimitReached(Exception):
     """As much as was asked for has been printed."""
 
 
-class Output:
+class SearchOutput:
     """What grep prints, up to its limit."""
 
     def __init__(self, limit: int) -> None:
@@ -215,7 +215,7 @@ class Output:
 
     def add(self, line: str) -> None:
         if not self.left:
-            raise Enough
+            raise LimitReached
         self.left -= 1
         self.printed += 1
         say(line)
@@ -224,7 +224,7 @@ class Output:
 def grep(search: Search) -> None:
     asked = search.asked
     wanted = _compiled(search.pattern, re.IGNORECASE if asked["ignore_case"] else 0)
-    output = Output(search.limit)
+    output = SearchOutput(search.limit)
     try:
         for path, file in _opened_files(search):
             with file:
@@ -232,7 +232,7 @@ def grep(search: Search) -> None:
             sys.stdout.flush()
             if search.out_of_time():
                 break
-    except Enough:
+    except LimitReached:
         say(f"(the first {output.printed:,} lines; there is more: search in a smaller place, or raise head_limit)")
     if not output.printed:
         say(NOTHING_FOUND)
@@ -270,7 +270,7 @@ def _open(file: File) -> BinaryIO | None:
     return os.fdopen(descriptor, "rb")
 
 
-def _grep_file(search: Search, path: str, file: BinaryIO, wanted: re.Pattern[str], output: Output) -> None:
+def _grep_file(search: Search, path: str, file: BinaryIO, wanted: re.Pattern[str], output: SearchOutput) -> None:
     shown = search.shown(path)
     mode = search.asked["output_mode"]
     try:
@@ -292,7 +292,7 @@ def _grep_file(search: Search, path: str, file: BinaryIO, wanted: re.Pattern[str
         output.add(shown if mode == "files_with_matches" else f"{shown}:{count}")
 
 
-def _print_lines(search: Search, shown: str, file: BinaryIO, wanted: re.Pattern[str], output: Output) -> None:
+def _print_lines(search: Search, shown: str, file: BinaryIO, wanted: re.Pattern[str], output: SearchOutput) -> None:
     before: deque[tuple[int, str]] = deque(maxlen=search.asked["before"])
     after = last = 0
     for number, text in _lines(search, file):

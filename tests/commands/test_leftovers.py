@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.commands.command import Limits, Process, Status
+from holdfast.commands.command import CommandStatus, Limits, ProcessInfo
 from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandRefused
 from tests.commands.world import (
@@ -30,16 +30,16 @@ SILENT = "sleep 1000 > /dev/null 2>&1 &"
 HOLDS = "sleep 1000 &"
 
 
-def pids(processes: tuple[Process, ...]) -> list[int]:
+def pids(processes: tuple[ProcessInfo, ...]) -> list[int]:
     """Their names change: one that was forked is soon another program."""
     return [one.pid for one in processes]
 
 
-def all_dead(processes: tuple[Process, ...]) -> bool:
+def all_dead(processes: tuple[ProcessInfo, ...]) -> bool:
     return not any(is_running(one.pid) for one in processes)
 
 
-def set_ceiling(status: Status, seconds: float) -> None:
+def set_ceiling(status: CommandStatus, seconds: float) -> None:
     """For the next supervisor: so no test depends on how fast the machine is."""
     file = Path(status.folder) / "asked.json"
     asked = msgspec.json.decode(file.read_bytes())

@@ -19,7 +19,7 @@ from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.tools.tool import tool as make_tool
-from holdfast.tools.viewing import view
+from holdfast.tools.view import view
 from holdfast.turns.tool_call import facts_of, run_tool
 from tests.turns.recording import KEY, Recording, recording, step_started
 
