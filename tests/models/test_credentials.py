@@ -102,12 +102,12 @@ async def test_newest_secrets_replace_the_others_and_forgetting_frees_the_sessio
 
 @BOTH
 async def test_missing_session_keeps_no_secrets(store: SqliteStore, sealer: Sealer | None) -> None:
-    nobody = Key(Owner("ann"), SessionId("nobody"))
+    missing = Key(Owner("ann"), SessionId("missing"))
     credentials = Credentials(store, sealer=sealer)
-    assert not await credentials.put(nobody, SECRETS)
+    assert not await credentials.put(missing, SECRETS)
     with pytest.raises(SecretsUnknown):
-        await credentials.for_provider(nobody, PROVIDER)
-    assert await store.secret(nobody) is None
+        await credentials.for_provider(missing, PROVIDER)
+    assert await store.secret(missing) is None
 
 
 @BOTH

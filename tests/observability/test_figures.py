@@ -165,15 +165,15 @@ async def test_metrics_port_serves_only_metrics_and_health(tmp_path: Path, comma
         async with patience():
             while not (found := re.search(rb"Figures are on port (\d+)", await child.stdout.readline())):
                 assert not child.stdout.at_eof()
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", trust_env=False) as anybody:
-            page = await anybody.get("/metrics")
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", trust_env=False) as anonymous:
+            page = await anonymous.get("/metrics")
             assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert Page(page.text).figure("holdfast_sessions_held") == 0
-            assert (await anybody.get("/healthz")).json()["status"] == "ok"
-            assert (await anybody.get("/readyz")).json()["status"] == "ready"
-            assert (await anybody.get("/v1/sessions")).status_code == 404
-            assert (await anybody.post("/metrics")).status_code == 405
-            from_a_page = await anybody.get("/metrics", headers={"origin": "https://evil.example"})
+            assert (await anonymous.get("/healthz")).json()["status"] == "ok"
+            assert (await anonymous.get("/readyz")).json()["status"] == "ready"
+            assert (await anonymous.get("/v1/sessions")).status_code == 404
+            assert (await anonymous.post("/metrics")).status_code == 405
+            from_a_page = await anonymous.get("/metrics", headers={"origin": "https://evil.example"})
             assert from_a_page.status_code == 403
         child.send_signal(signal.SIGTERM)
         async with patience():

@@ -80,12 +80,12 @@ async def test_every_server_log_line_is_json_with_its_activity(tmp_path: Path) -
 
 
 async def test_every_response_has_a_request_id_and_keeps_a_valid_one_of_the_client(tmp_path: Path) -> None:
-    async with Place(tmp_path).serve() as server, server.client() as client, server.client("") as nobody:
+    async with Place(tmp_path).serve() as server, server.client() as client, server.client("") as anonymous:
         given = await client.get("/v1/models", headers={"x-request-id": "trace:1/a-b_c.d"})
         assert given.headers["x-request-id"] == "trace:1/a-b_c.d"
         made = set()
         for odd in ("", "a b", "x" * 129, 'quo"te', "é"):
-            refused = await nobody.get("/v1/models", headers={b"x-request-id": odd.encode()})
+            refused = await anonymous.get("/v1/models", headers={b"x-request-id": odd.encode()})
             assert refused.status_code == 401
             made.add(refused.headers["x-request-id"])
         assert len(made) == 5
@@ -143,8 +143,8 @@ async def test_stderr_log_is_json_when_stderr_is_not_a_terminal(tmp_path: Path) 
     async with patience():
         found = re.search(rb"serves (http://\S+) ", await child.stdout.readline())
         assert found is not None
-        async with Server(child, found[1].decode(), tmp_path).client("") as nobody:
-            await nobody.get("/v1/models")
+        async with Server(child, found[1].decode(), tmp_path).client("") as anonymous:
+            await anonymous.get("/v1/models")
         child.terminate()
         _, err = await child.communicate()
     (line,) = [msgspec.json.decode(line) for line in err.splitlines()]

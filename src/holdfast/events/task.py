@@ -16,7 +16,7 @@ for input."""
 
 
 class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One change of a task, as the model is told of it."""
+    """One change of a task, with everything that the model learns of it."""
 
     task_id: TaskId
     kind: NoticeKind

@@ -55,7 +55,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 def tracer() -> trace.Tracer | None:
-    """The tracer of the process; None if no tracer provider is set, so that nobody would keep its spans."""
+    """The tracer of the process; None if no tracer provider is set, because its spans would be discarded."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
