@@ -1,6 +1,6 @@
-"""The event loop of the processes that Holdfast itself starts: uvloop, whose queues at a high load are far shorter.
+"""The event loop of the processes that Holdfast itself starts: uvloop, whose queues are far shorter at a high load.
 
-Whoever embeds Holdfast brings a loop of their own; any asyncio loop does.
+A program that embeds Holdfast runs it on its own loop; any asyncio loop works.
 """
 
 import asyncio
@@ -13,6 +13,6 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end, as `asyncio.run` does."""
+    """Run the coroutine to its end, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

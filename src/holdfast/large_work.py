@@ -1,4 +1,4 @@
-"""Work that takes long because there is much text in it, done where it keeps nobody else from the event loop."""
+"""Runs work on large texts in a thread, so that it does not block the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 LARGE_CHARACTERS: Final = 500_000
-"""What is made from more text than this takes longer than the way to a thread and back, and others would notice."""
+"""Above this size the work takes longer than the switch to a thread and back, and would delay other tasks."""
 
 
 async def beside_if_large(characters: int, work: Callable[[], T]) -> T:
-    """Do it: in a thread, if it is made from that much text. It must be pure."""
+    """Do the work, in a thread if it processes more than `LARGE_CHARACTERS`. The work must be pure."""
     return await asyncio.to_thread(work) if characters > LARGE_CHARACTERS else work()

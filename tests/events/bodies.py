@@ -1,4 +1,4 @@
-"""Any event and any inbox item there can be, made from their types: a new event type is covered as it is added."""
+"""Random events and inbox items, generated from their types, so that a new event type is covered automatically."""
 
 import types
 import typing
@@ -64,5 +64,5 @@ def of_type(hint: Any, texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrate
 
 
 def any_body(texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrategy[Body]:
-    """With few `texts` the ids of many events collide."""
+    """Any event body. With few `texts` the ids of many events collide."""
     return st.one_of([built(kind, texts) for kind in BODIES])

@@ -1,4 +1,4 @@
-"""Events to bytes and back: what a reader is given live is what the log gives back, however often it is read."""
+"""Encoding and decoding of events: the log returns exactly what readers saw live, at every read."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ HARD_TEXTS = [
 @pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_every_event_comes_back_as_it_was_and_with_the_same_bytes(kind: type[Body], data: st.DataObject) -> None:
+def test_every_event_survives_the_round_trip_with_the_same_bytes(kind: type[Body], data: st.DataObject) -> None:
     live = data.draw(built(kind))
     stored = codec.encode(live)
     replayed = codec.decode(*stored)
@@ -56,20 +56,20 @@ def test_every_event_comes_back_as_it_was_and_with_the_same_bytes(kind: type[Bod
 @pytest.mark.parametrize("kind", ITEMS, ids=lambda kind: kind.__name__)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_every_inbox_item_comes_back_as_it_was_and_with_the_same_bytes(kind: type[Any], data: st.DataObject) -> None:
+def test_every_inbox_item_survives_the_round_trip_with_the_same_bytes(kind: type[Any], data: st.DataObject) -> None:
     item = data.draw(built(kind))
     stored = codec.encode_item(item)
     assert codec.decode_item(stored) == item
     assert codec.encode_item(codec.decode_item(stored)) == stored
 
 
-def test_every_event_has_a_name_of_its_own() -> None:
+def test_every_event_has_a_unique_type_tag() -> None:
     names = [str(kind.__struct_config__.tag) for kind in BODIES]
     assert len(set(names)) == len(names)
 
 
-def test_every_event_type_there_is_can_be_stored() -> None:
-    """A body that is missing in the list could be written and never read again."""
+def test_every_event_type_is_listed() -> None:
+    """An event type that is missing in the lists could be written but never read again."""
     script = (
         "import holdfast.events.codec; from holdfast.events.body import Body; "
         "print(*sorted(kind.__name__ for kind in Body.__subclasses__()))"
@@ -78,21 +78,21 @@ def test_every_event_type_there_is_can_be_stored() -> None:
     assert set(found) == {kind.__name__ for kind in BODIES} | {"Encoded", "Unknown"}
 
 
-def test_records_are_told_from_progress_by_their_name() -> None:
+def test_type_tag_distinguishes_records_from_progress() -> None:
     assert all(codec.is_record(str(kind.__struct_config__.tag)) for kind in RECORDS)
     assert not any(codec.is_record(str(kind.__struct_config__.tag)) for kind in PROGRESS)
     assert not codec.is_record("holdfast.from_the_future")
 
 
 @pytest.mark.parametrize("text", HARD_TEXTS, ids=ascii)
-def test_any_text_is_kept_to_the_letter(text: str) -> None:
+def test_any_text_is_kept_exactly(text: str) -> None:
     body = UserMessage(message_id=MessageId("m"), turn_id=TurnId("t"), content=text, delivery="idle")
     assert codec.decode(*codec.encode(body)) == body
     item = Message(message_id=MessageId("m"), text=text)
     assert codec.decode_item(codec.encode_item(item)) == item
 
 
-def test_five_megabytes_of_tool_output_are_kept_to_the_letter() -> None:
+def test_five_megabytes_of_tool_output_are_kept_exactly() -> None:
     text = ("line \u2028 𝄞\0\n" * 400_000)[:5_000_000]
     body = ToolCompleted(tool_call_id=ToolCallId("c"), success=True, content=text, binary=bytes(range(256)) * 4096)
     assert codec.decode(*codec.encode(body)) == body
@@ -105,7 +105,7 @@ def test_five_megabytes_of_tool_output_are_kept_to_the_letter() -> None:
         ("a\udfffb", "a\ufffdb"),
         ("\udc00\ud800", "\ufffd\ufffd"),
         ("𝄞\ud834", "𝄞\ufffd"),
-        # Two halves that belong together are the character that they make.
+        # A pair of surrogates is one character.
         ("\ud834\udd1e", "𝄞"),
     ],
     ids=ascii,
@@ -119,7 +119,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character(written: str, kept: 
     assert codec.encode(read) == codec.encode(body)
 
 
-def test_a_lone_surrogate_in_a_key_or_beside_bytes_does_not_stop_the_rest() -> None:
+def test_lone_surrogate_in_a_key_or_beside_bytes_is_replaced() -> None:
     assert codec.to_bytes({"\ud800": ["\udfff", 1, None, {"a": b"\xff"}]}) == '{"�":["�",1,null,{"a":"/w=="}]}'.encode()
     body = ToolCompleted(tool_call_id=ToolCallId("c"), success=True, content="\ud800", binary=b"\x00\xff")
     read = codec.decode(*codec.encode(body))
@@ -127,7 +127,7 @@ def test_a_lone_surrogate_in_a_key_or_beside_bytes_does_not_stop_the_rest() -> N
     assert (read.content, read.binary) == ("\ufffd", b"\x00\xff")
 
 
-# What another release wrote
+# Data of other releases
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,8 @@ def test_an_inbox_item_of_a_newer_release_keeps_its_kind_and_bytes(kind: str, da
 
 
 def test_the_inbox_version_is_raised_with_every_kind_of_item() -> None:
-    """Older releases leave an item to processes with a higher version: under the old one a new kind would wait."""
+    """Older releases leave an unknown item to processes with a higher version; without a raised version a new kind of
+    item would wait for ever."""
     kinds = {str(kind.__struct_config__.tag) for kind in ITEMS}
     answers = {str(kind.__struct_config__.tag) for kind in (PermissionAnswer, ToolAnswer, QuestionAnswer)}
     assert get_args(Answer.__annotations__["content"]) == (PermissionAnswer, ToolAnswer, QuestionAnswer)
@@ -176,13 +177,13 @@ def test_the_inbox_version_is_raised_with_every_kind_of_item() -> None:
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_an_event_of_a_newer_release_keeps_its_place_and_moves_nothing(phase: Phase) -> None:
+def test_event_of_a_newer_release_changes_no_state(phase: Phase) -> None:
     body = codec.decode("holdfast.from_the_future", 2, b"{}")
     assert next_phase(phase, body) is phase
     assert Event(Position(0), EventId("e"), 1, body).at(Position(7)).position == 7
 
 
-def test_old_data_is_lifted_version_by_version() -> None:
+def test_old_data_is_upcast_version_by_version() -> None:
     lifts: dict[str, tuple[upcast.Lift, ...]] = {
         "thing": (
             lambda data: {"name": data["n"], "trace": "1→2"},
@@ -214,12 +215,12 @@ def test_an_old_event_is_read_as_the_current_type(monkeypatch: pytest.MonkeyPatc
     assert codec.decode(*codec.encode(read)) == read
 
 
-def test_fields_that_a_newer_release_added_are_left_aside() -> None:
+def test_fields_of_a_newer_release_are_ignored() -> None:
     data = b'{"type":"session.title_changed","title":"T","colour":"red"}'
     assert codec.decode("session.title_changed", 1, data) == TitleChanged(title="T")
 
 
-# What nobody wrote
+# Malformed data
 
 
 @pytest.mark.parametrize(
@@ -235,12 +236,12 @@ def test_fields_that_a_newer_release_added_are_left_aside() -> None:
         (b'{"type":"nonsense","title":"T"}', "nonsense"),
     ],
 )
-def test_malformed_data_is_an_error_that_says_where(data: bytes, named: str) -> None:
+def test_malformed_data_raises_an_error_with_its_path(data: bytes, named: str) -> None:
     with pytest.raises(msgspec.DecodeError, match=f"(?i){named}"):
         codec.decode("session.title_changed", 1, data)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"7", b"[]", b"{}", b'{"kind":3}'])
-def test_a_malformed_inbox_item_is_an_error(data: bytes) -> None:
+def test_malformed_inbox_item_raises_an_error(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.decode_item(data)

@@ -1,4 +1,4 @@
-"""New ids: random UUIDs, taken from a supply that no other process shares."""
+"""New ids: random UUIDs, from a supply that no other process shares."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import uuid
 from holdfast.events.ids import random_id
 
 
-def test_an_id_is_a_random_uuid_as_people_write_them() -> None:
+def test_id_is_a_random_uuid_in_the_usual_notation() -> None:
     for _ in range(200):
         made = random_id()
         parsed = uuid.UUID(made)
@@ -17,7 +17,7 @@ def test_an_id_is_a_random_uuid_as_people_write_them() -> None:
         assert parsed.variant == uuid.RFC_4122
 
 
-def test_no_two_are_the_same_whichever_thread_makes_them() -> None:
+def test_ids_are_unique_across_threads() -> None:
     made: list[str] = []
     threads = [threading.Thread(target=lambda: made.extend(random_id() for _ in range(5_000))) for _ in range(4)]
     for thread in threads:
@@ -39,7 +39,7 @@ print(*(random_id() for _ in range(100)), flush=True)
 """
 
 
-def test_a_forked_process_does_not_make_the_same_ones() -> None:
-    """Forked in a process that has no threads, as a fork wants it."""
+def test_forked_process_makes_different_ids() -> None:
+    """The fork happens in a process without threads, where forking is safe."""
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
     assert len(set(done.stdout.split())) == 200

@@ -1,4 +1,4 @@
-"""Real processes on one database: one that only serves, and workers that may be ended in every way."""
+"""Real processes on one database: a server that does not work, and workers that a test may stop or kill."""
 
 import contextlib
 import signal
@@ -16,19 +16,19 @@ CLUSTER_SCRIPT = Script(rules=(TWO_STEPS, *SCRIPT.rules))
 
 
 class Worker:
-    """One that has said what it works on."""
+    """A worker process that is ready."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
 
     async def said(self, words: str) -> str:
-        """The next line with these words in it."""
+        """Wait for the next line of output that contains these words."""
         assert self.process.stdout is not None
         async with patience():
             while line := (await self.process.stdout.readline()).decode():
                 if words in line:
                     return line
-        raise AssertionError(f"it ended without a word of {words!r}")
+        raise AssertionError(f"the worker ended without printing {words!r}")
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -64,6 +64,6 @@ async def until_the_turn_ends(client: Client, session: str) -> None:
 
 
 async def send(client: Client, session: str, text: str) -> None:
-    """Accepted is enough: who runs it is not this server."""
+    """Send a message that is only accepted here: another process runs it."""
     async with client.stream("POST", f"/v1/sessions/{session}/stream", json={"text": text}) as response:
         assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""How failures are met sooner, and a database of either kind."""
+"""Fixtures: short reconnection times, and a new database of each kind."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from holdfast.live import redis
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis that is gone is tried again soon. One that is slow is given time: so is this machine, now and then."""
+    """Reconnect to a dead Redis soon, but give a slow one time: the test machine is slow at times."""
     monkeypatch.setattr(redis, "ANSWER_SECONDS", 30.0)
     monkeypatch.setattr(redis, "PING_SECONDS", 0.05)
     monkeypatch.setattr(redis, "LONGEST_PAUSE_SECONDS", 0.1)
@@ -17,7 +17,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of one that is new, of either kind."""
+    """The URL of a new database, of each kind in turn."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shared.db'}"
     url: str = request.getfixturevalue("postgres_url")

@@ -1,6 +1,6 @@
-"""Processes of one database, as far as the database and Redis can tell: each has a store and a live layer of its own.
+"""Nodes of one cluster inside the test process: each has a store and a live layer of its own.
 
-Between them there is nothing but those two, and a test may take either way from them.
+They share nothing but the database and Redis, and a test may cut either.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
 from holdfast.live.redis import RedisLive
 from tests.http.world import Model
-from tests.live.waiting import patience
+from tests.live.patience import patience
 from tests.turns.recording import Read
 
 NEVER = "3600"
-"""Seconds. What is done so rarely is not done in a test."""
+"""Seconds. A period so long that it never elapses in a test."""
 
 DEAF = {"HOLDFAST_CLAIM_EVERY_SECONDS": NEVER, "HOLDFAST_TAILS_EVERY_SECONDS": NEVER}
-"""A worker that looks for work only when it is woken."""
+"""The settings of a worker that looks for work only after a wake-up."""
 
 
 class Nodes:
-    """A database of a test's own, a model, and a Redis."""
+    """The database of one test, a model, and a Redis."""
 
     def __init__(self, folder: Path, model: Model, *, redis: str, database: str) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Nodes:
 
     @contextlib.asynccontextmanager
     async def pair(self, **settings: str) -> AsyncIterator[tuple[Runtime, Runtime]]:
-        """One that only reads and is sent to, and one that only does the work."""
+        """One node that only reads and accepts, and one that only works."""
         async with self.node(work=False) as reading, self.node(work=True, **settings) as working:
             yield reading, working
 
@@ -63,7 +63,7 @@ def live_of(node: Runtime) -> RedisLive:
 
 
 class Following:
-    """One who follows a session from its start, and notes what it is given."""
+    """A reader that follows a session from its start, and keeps what it reads."""
 
     def __init__(self, session: RuntimeSession) -> None:
         self._session = session
@@ -82,7 +82,7 @@ class Following:
                 await self._next()
 
     async def check(self) -> None:
-        """It was given what the log holds, word for word."""
+        """Assert that it read exactly what the log holds."""
         whole = Read().take([reading async for reading in self._session.events(follow=False)])
         assert self.read == whole
 

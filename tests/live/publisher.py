@@ -1,4 +1,4 @@
-"""Another process: it publishes a thousand pieces of text, one by one, when it is told to."""
+"""A separate process that publishes a thousand pieces of text, one by one, once it gets the signal."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""However hints are put together on their way, a reader makes the same of them."""
+"""However hints are merged on their way, a reader sees the same session."""
 
 from collections.abc import Sequence
 
@@ -9,25 +9,25 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId
 from holdfast.events.session import TitleChanged
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress
-from holdfast.live.merge import joined
+from holdfast.live.merge import merged
 from holdfast.live.outbox import MAX_BYTES, MAX_HINTS, MAX_SESSIONS, MAX_TOTAL_BYTES, Outbox
-from holdfast.live.wire import Told, Woken, decode, hints_of
-from tests.live.hinting import KEY, Life, lives, read
+from holdfast.live.wire import SessionHints, WakeUps, decode, hints_of
+from tests.live.hint_streams import KEY, Life, lives, read
 
 
-def heard(outbox: Outbox) -> list[Hint]:
-    """What those who follow the session hear of one tick."""
-    found: list[Hint] = []
+def received(outbox: Outbox) -> list[Hint]:
+    """The hints of one tick, as the subscribers of the session receive them."""
+    hints: list[Hint] = []
     for key, data in outbox.take().for_sessions("sender"):
-        sender, told = decode(data)
+        sender, message = decode(data)
         assert (sender, key) == ("sender", KEY)
-        assert isinstance(told, Told)
-        found += hints_of(told)
-    return found
+        assert isinstance(message, SessionHints)
+        hints += hints_of(message)
+    return hints
 
 
 @given(lives, st.data())
-def test_any_hints_in_any_ticks_give_the_same_reading(
+def test_readers_see_the_same_however_hints_are_merged_into_ticks(
     steps: Sequence[tuple[str, Sequence[object]]], data: st.DataObject
 ) -> None:
     hints = Life().lead(steps)
@@ -35,9 +35,9 @@ def test_any_hints_in_any_ticks_give_the_same_reading(
     outbox, arrived = Outbox(), list[Hint]()
     for number, hint in enumerate(hints):
         if number in ticks:
-            arrived += heard(outbox)
+            arrived += received(outbox)
         outbox.add(KEY, hint)
-    arrived += heard(outbox)
+    arrived += received(outbox)
     assert read(arrived) == read(hints)
     assert [hint for hint in arrived if isinstance(hint, Progress)] == [
         hint for hint in hints if isinstance(hint, Progress)
@@ -45,12 +45,12 @@ def test_any_hints_in_any_ticks_give_the_same_reading(
 
 
 @given(lives)
-def test_a_tick_of_nothing_but_text_is_one_hint(steps: Sequence[tuple[str, Sequence[object]]]) -> None:
+def test_tick_of_text_only_is_one_hint(steps: Sequence[tuple[str, Sequence[object]]]) -> None:
     growing = [step for step in steps if step[0] == "grow"]
     outbox = Outbox()
     for hint in Life().lead(growing)[:-1]:
         outbox.add(KEY, hint)
-    assert len(heard(outbox)) == bool(growing)
+    assert len(received(outbox)) == bool(growing)
 
 
 def grown(
@@ -64,59 +64,59 @@ def title(position: int) -> Event:
     return Event(Position(position), EventId(f"e{position}"), 1, TitleChanged(title="T"))
 
 
-def test_text_that_does_not_follow_on_stays_apart() -> None:
+def test_text_with_a_gap_is_not_merged() -> None:
     first = grown("ab")
-    assert joined(first, grown("cd", 2)) == grown("abcd")
-    assert joined(first, grown("cd", 3)) is None, "a piece is missing"
-    assert joined(first, grown("cd", 2, head=2)) is None, "an event is between them"
-    assert joined(first, grown("cd", 0, message="n", follows=(0, 2))) is None, "it is another message"
+    assert merged(first, grown("cd", 2)) == grown("abcd")
+    assert merged(first, grown("cd", 3)) is None, "a piece is missing"
+    assert merged(first, grown("cd", 2, head=2)) is None, "an event is between them"
+    assert merged(first, grown("cd", 0, message="n", follows=(0, 2))) is None, "it is another message"
 
 
-def test_events_that_do_not_follow_on_stay_apart() -> None:
-    assert joined(Advanced((title(1),)), Advanced((title(2),))) == Advanced((title(1), title(2)))
-    assert joined(Advanced((title(1),)), Advanced((title(3),))) is None
-    assert joined(Advanced((title(2),)), Advanced((title(1),))) is None
+def test_events_with_a_gap_are_not_merged() -> None:
+    assert merged(Advanced((title(1),)), Advanced((title(2),))) == Advanced((title(1), title(2)))
+    assert merged(Advanced((title(1),)), Advanced((title(3),))) is None
+    assert merged(Advanced((title(2),)), Advanced((title(1),))) is None
 
 
-def test_of_changes_of_one_kind_the_furthest_tail_is_kept() -> None:
-    assert joined(Changed(tail=3), Changed(tail=2)) == Changed(tail=3)
-    assert joined(Changed(tail=3), Changed()) == Changed(tail=3)
-    assert joined(Changed(tail=3), Changed(promoted=True)) is None
+def test_merged_inbox_changes_keep_the_highest_tail() -> None:
+    assert merged(Changed(tail=3), Changed(tail=2)) == Changed(tail=3)
+    assert merged(Changed(tail=3), Changed()) == Changed(tail=3)
+    assert merged(Changed(tail=3), Changed(promoted=True)) is None
 
 
 # Bounds
 
 
-def test_too_many_hints_of_a_session_become_one_that_sends_readers_to_the_store() -> None:
+def test_too_many_hints_of_a_session_become_lost() -> None:
     outbox = Outbox()
     for number in range(MAX_HINTS + 1):
         outbox.add(KEY, grown("x", head=number))
     outbox.add(KEY, grown("y", head=1_000))
-    assert heard(outbox) == [Lost()]
+    assert received(outbox) == [Lost()]
     assert not outbox
 
 
-def test_too_much_text_of_a_session_becomes_one_that_sends_readers_to_the_store() -> None:
+def test_too_much_text_of_a_session_becomes_lost() -> None:
     outbox, half = Outbox(), "x" * (MAX_BYTES // 2)
     outbox.add(KEY, grown(half))
     outbox.add(KEY, grown(half, len(half)))
-    assert outbox.take().told == {KEY: [Lost()]}, "it is not even kept until then"
+    assert outbox.take().hints == {KEY: [Lost()]}, "the text is dropped before the tick"
 
 
-def test_a_large_event_is_not_sent_but_read_from_the_store() -> None:
+def test_large_event_becomes_lost() -> None:
     outbox = Outbox()
     large = Event(Position(1), EventId("e"), 1, TitleChanged(title="x" * MAX_BYTES))
     outbox.add(KEY, Advanced((large,)))
-    assert heard(outbox) == [Lost()]
+    assert received(outbox) == [Lost()]
 
 
-def test_what_can_not_be_written_down_is_not_sent_and_breaks_nothing() -> None:
+def test_hint_that_cannot_be_encoded_becomes_lost() -> None:
     outbox = Outbox()
     outbox.add(KEY, Progress(tool_call_id="c", text="half a character: \ud800"))  # type: ignore[arg-type]
-    assert heard(outbox) == [Lost()]
+    assert received(outbox) == [Lost()]
 
 
-def test_all_sessions_together_are_bounded_too() -> None:
+def test_bytes_of_all_sessions_together_are_bounded() -> None:
     outbox, sessions = Outbox(), 2 * MAX_TOTAL_BYTES // (MAX_BYTES // 2)
     for number in range(sessions):
         outbox.add(Key(Owner("o"), SessionId(str(number))), grown("x" * (MAX_BYTES // 2)))
@@ -125,7 +125,7 @@ def test_all_sessions_together_are_bounded_too() -> None:
     assert sum(len(data) for _, data in messages) < 1.1 * MAX_TOTAL_BYTES
 
 
-def test_more_sessions_than_can_be_named_are_all_told_to_look() -> None:
+def test_too_many_sessions_become_lost_for_every_process() -> None:
     outbox = Outbox()
     for number in range(MAX_SESSIONS + 1):
         key = Key(Owner("o"), SessionId(str(number)))
@@ -133,24 +133,24 @@ def test_more_sessions_than_can_be_named_are_all_told_to_look() -> None:
         outbox.lose(key)
     batch = outbox.take()
     assert batch.lost_all
-    assert len(batch.told) <= 1
-    assert len(batch.woken) <= 1
+    assert len(batch.hints) <= 1
+    assert len(batch.wake_ups) <= 1
 
 
-def test_what_was_not_sent_is_told_as_lost_and_its_wake_ups_again() -> None:
+def test_unsent_batch_becomes_lost_and_keeps_its_wake_ups() -> None:
     outbox = Outbox()
     outbox.add(KEY, grown("abc"))
     outbox.wake(KEY, 3)
     outbox.take_back(outbox.take())
     outbox.wake(KEY, 2)
     batch = outbox.take()
-    assert batch.told == {KEY: [Lost()]}
+    assert batch.hints == {KEY: [Lost()]}
     (wakes,) = batch.for_all("sender")
-    assert decode(wakes) == ("sender", Woken(((KEY, 3),)))
+    assert decode(wakes) == ("sender", WakeUps(((KEY, 3),)))
 
 
-def test_a_change_of_any_kind_is_not_forgotten_for_a_later_tail() -> None:
+def test_wake_up_without_a_tail_survives_a_later_tail() -> None:
     outbox = Outbox()
     outbox.wake(KEY, None)
     outbox.wake(KEY, 7)
-    assert outbox.take().woken == {KEY: None}
+    assert outbox.take().wake_ups == {KEY: None}

@@ -1,4 +1,4 @@
-"""What is run on one node is read, stopped and answered on another, with Redis between them, and without it."""
+"""Turns on one node are read, stopped and answered on another, with Redis between them and without it."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from holdfast.server.errors import NotFound
 from holdfast.server.reader import Reading
 from tests.http.world import LONG, Model
 from tests.live.nodes import DEAF, Following, Nodes, live_of
-from tests.live.waiting import patience, until
+from tests.live.patience import patience, until
 from tests.valkey_server import Valkey
 
 pytestmark = pytest.mark.anyio
@@ -38,13 +38,13 @@ def own_nodes(tmp_path: Path, model: Model, own_valkey: Valkey, database: str) -
 
 @pytest.fixture
 def only_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While Redis is there nobody looks at the store unasked: what arrives came by a hint."""
+    """Switch off the periodic read of the store, so that everything that arrives came by a hint."""
     monkeypatch.setattr(redis, "NET_SECONDS", 3600.0)
 
 
 @pytest.mark.usefixtures("only_hints")
-async def test_a_reader_sees_the_words_of_a_turn_that_runs_on_another_node(nodes: Nodes, model: Model) -> None:
-    """The worker, too, looks for nothing by itself: the message reaches it by a wake-up."""
+async def test_reader_follows_a_turn_that_runs_on_another_node(nodes: Nodes, model: Model) -> None:
+    """The worker does not poll either: the message reaches it by a wake-up."""
     async with nodes.pair(**DEAF) as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
@@ -60,8 +60,8 @@ async def test_a_reader_sees_the_words_of_a_turn_that_runs_on_another_node(nodes
 
 
 @pytest.mark.usefixtures("only_hints")
-async def test_a_stop_given_to_any_node_reaches_the_holder_at_once(nodes: Nodes, model: Model) -> None:
-    """Its own looks at the inbox are switched off."""
+async def test_stop_put_on_any_node_reaches_the_holder_at_once(nodes: Nodes, model: Model) -> None:
+    """The holder's polling of the inbox is switched off."""
     async with nodes.pair(**DEAF) as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
@@ -78,7 +78,7 @@ async def test_a_stop_given_to_any_node_reaches_the_holder_at_once(nodes: Nodes,
 
 
 @pytest.mark.usefixtures("only_hints")
-async def test_an_answer_given_to_any_node_wakes_a_worker_at_once(nodes: Nodes) -> None:
+async def test_answer_put_on_any_node_wakes_a_worker_at_once(nodes: Nodes) -> None:
     async with nodes.pair(**DEAF, HOLDFAST_LINGER_SECONDS="0") as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared", working_directory=str(nodes.folder))
@@ -94,8 +94,8 @@ async def test_an_answer_given_to_any_node_wakes_a_worker_at_once(nodes: Nodes) 
 
 
 @pytest.mark.usefixtures("only_hints")
-async def test_a_session_that_is_handed_over_is_taken_by_another_worker_at_once(nodes: Nodes, model: Model) -> None:
-    """Who takes over looks for nothing by itself: it is told."""
+async def test_handed_over_session_is_claimed_by_another_worker_at_once(nodes: Nodes, model: Model) -> None:
+    """The worker that takes over does not poll: it gets a wake-up."""
     async with nodes.pair(**DEAF) as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
@@ -112,7 +112,7 @@ async def test_a_session_that_is_handed_over_is_taken_by_another_worker_at_once(
 
 
 @pytest.mark.usefixtures("only_hints")
-async def test_a_session_that_is_deleted_on_one_node_is_over_for_its_readers_on_another(nodes: Nodes) -> None:
+async def test_deleting_a_session_ends_its_readers_on_other_nodes(nodes: Nodes) -> None:
     async with nodes.pair() as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
@@ -124,7 +124,7 @@ async def test_a_session_that_is_deleted_on_one_node_is_over_for_its_readers_on_
 
 
 async def until_only_hints_are_left(following: AsyncIterator[Reading]) -> None:
-    """Past what there was, and past the second look once nothing more can be missed: each ends with a change."""
+    """Read past the catch-up and past the second one after the subscription: each ends with a change of the inbox."""
     looks = 0
     async with patience():
         while looks < 2:
@@ -138,7 +138,7 @@ async def drained(following: AsyncIterator[Reading]) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_readers_go_on_while_redis_is_gone_and_hear_hints_again_when_it_is_back(
+async def test_readers_poll_while_redis_is_down_and_get_hints_when_it_is_back(
     own_nodes: Nodes, own_valkey: Valkey, model: Model
 ) -> None:
     async with own_nodes.pair() as (reading, working):
@@ -167,7 +167,7 @@ async def test_readers_go_on_while_redis_is_gone_and_hear_hints_again_when_it_is
         await following.check()
 
 
-async def test_a_flush_in_the_middle_of_an_answer_changes_nothing(
+async def test_flushing_redis_during_an_answer_changes_nothing(
     own_nodes: Nodes, own_valkey: Valkey, model: Model
 ) -> None:
     async with own_nodes.pair() as (reading, working):
@@ -183,7 +183,7 @@ async def test_a_flush_in_the_middle_of_an_answer_changes_nothing(
         await following.check()
 
 
-async def test_a_redis_that_stands_still_holds_up_no_turn(own_nodes: Nodes, own_valkey: Valkey, model: Model) -> None:
+async def test_frozen_redis_delays_no_turn(own_nodes: Nodes, own_valkey: Valkey, model: Model) -> None:
     async with own_nodes.pair() as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
@@ -198,15 +198,13 @@ async def test_a_redis_that_stands_still_holds_up_no_turn(own_nodes: Nodes, own_
         own_valkey.resume()
 
 
-async def test_what_is_ready_says_how_hints_travel(tmp_path: Path, model: Model, database: str) -> None:
+async def test_readiness_reports_how_hints_travel(tmp_path: Path, model: Model, database: str) -> None:
     async with Nodes(tmp_path, model, redis="", database=database).node(work=False) as node:
         is_shared = database.startswith("postgres")
         assert node.redis_state == ("not set, hints through the database" if is_shared else None)
 
 
-async def test_without_a_redis_where_one_is_named_all_goes_on_by_polling(
-    tmp_path: Path, model: Model, database: str
-) -> None:
+async def test_unreachable_redis_falls_back_to_polling(tmp_path: Path, model: Model, database: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     nodes = Nodes(tmp_path, model, redis=f"redis://127.0.0.1:{port}", database=database)

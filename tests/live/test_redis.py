@@ -1,4 +1,4 @@
-"""Hints through a real Valkey: who hears them, how many messages they make, and what becomes of them when it fails."""
+"""Hints through a real Valkey: who receives them, how many messages they take, and what happens when it fails."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ from holdfast.events.ids import Key, MessageId, Owner, Position, SessionId, Tool
 from holdfast.live import redis
 from holdfast.live.live import Changed, Delta, Grown, Hint, Lost, Progress, Subscription
 from holdfast.live.redis import RedisLive, UrlRefused
-from holdfast.live.wire import encode_told
+from holdfast.live.wire import encode_hints
+from tests.live.patience import patience, until
 from tests.live.tls import self_signed, tls_in_front_of
-from tests.live.waiting import patience, until
 from tests.valkey_server import Valkey, valkey_server
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ def grown(number: int) -> Grown:
 
 @contextlib.asynccontextmanager
 async def pair(server: Valkey) -> AsyncIterator[tuple[RedisLive, RedisLive]]:
-    """Two processes of one database, as far as Redis can tell."""
+    """Two live layers of one database, which Redis sees as two processes."""
     name = f"pair{next(_names)}"
     async with RedisLive(server.url, namespace=name) as here, RedisLive(server.url, namespace=name) as there:
         await until(lambda: here.is_up and there.is_up)
@@ -48,31 +48,33 @@ async def next_of(subscription: Subscription) -> Hint:
 
 
 async def followed(live: RedisLive, key: Key = KEY) -> Subscription:
-    """A subscription that hears everything from now on."""
+    """A subscription that receives every hint from now on."""
     subscription = live.subscribe(key)
     assert await next_of(subscription) == Lost()
     return subscription
 
 
-class Woken(list[tuple[Key | None, int | None]]):
+class WakeUps(list[tuple[Key | None, int | None]]):
     def __init__(self, live: RedisLive) -> None:
         live.on_change(lambda key, tail: self.append((key, tail)))
 
 
-# What is heard
+# Delivery
 
 
-async def test_who_subscribes_is_told_to_look_once_nothing_more_can_be_missed(valkey: Valkey) -> None:
+async def test_new_subscriber_gets_lost_once_its_channel_is_subscribed(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there):
         first = await followed(there)
         here.publish(KEY, Changed(tail=1))
         assert await next_of(first) == Changed(tail=1)
         second = there.subscribe(KEY)
         here.publish(KEY, Changed(tail=2))
-        assert await next_of(second) == Changed(tail=2), "who comes later need not look: all is heard already"
+        assert await next_of(second) == Changed(tail=2), (
+            "a second subscriber misses nothing: the channel is subscribed already"
+        )
 
 
-async def test_hints_reach_those_who_follow_the_session_and_nobody_else(valkey: Valkey) -> None:
+async def test_hints_reach_only_the_subscribers_of_their_session(valkey: Valkey) -> None:
     other = Key(Owner("me"), SessionId("other"))
     async with pair(valkey) as (here, there):
         mine, others = await followed(there), await followed(there, other)
@@ -82,7 +84,7 @@ async def test_hints_reach_those_who_follow_the_session_and_nobody_else(valkey: 
         assert await next_of(others) == Changed(tail=9)
 
 
-async def test_what_is_published_here_is_heard_here_at_once_and_only_once(valkey: Valkey) -> None:
+async def test_own_hints_arrive_at_once_and_only_once(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there):
         mine, far = await followed(here), await followed(there)
         seen: list[Hint] = []
@@ -90,16 +92,16 @@ async def test_what_is_published_here_is_heard_here_at_once_and_only_once(valkey
         there.watch(lambda _, hint: seen.append(hint))
         here.publish(KEY, grown(0))
         assert await next_of(mine) == grown(0)
-        assert here.sent == 0, "it took no way to Redis and back"
+        assert here.sent == 0, "the hint did not go through Redis"
         assert await next_of(far) == grown(0)
         there.publish(KEY, Changed(tail=5))
         assert await next_of(mine) == Changed(tail=5), "and not our own hint again"
-        assert seen == [grown(0), Changed(tail=5)], "who watches a process sees what that process did"
+        assert seen == [grown(0), Changed(tail=5)], "a watcher sees only the hints that its own process publishes"
 
 
 async def test_wake_ups_reach_every_process(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there):
-        near, far = Woken(here), Woken(there)
+        near, far = WakeUps(here), WakeUps(there)
         here.publish(KEY, Changed(tail=4))
         here.publish(KEY, Changed(promoted=True))
         assert near == [(KEY, 4)]
@@ -109,9 +111,9 @@ async def test_wake_ups_reach_every_process(valkey: Valkey) -> None:
         assert far.count((KEY, 4)) == 1
 
 
-async def test_databases_that_share_a_redis_do_not_hear_each_other(valkey: Valkey) -> None:
+async def test_databases_that_share_a_redis_are_isolated(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there), pair(valkey) as (stranger, _):
-        mine, woken = await followed(there), Woken(there)
+        mine, woken = await followed(there), WakeUps(there)
         stranger.publish(KEY, grown(0))
         stranger.publish(KEY, Changed(tail=99))
         await until(lambda: stranger.sent >= 2)
@@ -120,7 +122,7 @@ async def test_databases_that_share_a_redis_do_not_hear_each_other(valkey: Valke
         assert woken == [(KEY, 1)]
 
 
-async def test_channels_are_left_when_the_last_one_goes(valkey: Valkey) -> None:
+async def test_channel_is_unsubscribed_with_its_last_subscriber(valkey: Valkey) -> None:
     async with pair(valkey) as (_, there):
         first, second = await followed(there), there.subscribe(KEY)
         channel = there._channel(KEY)
@@ -135,8 +137,8 @@ async def test_channels_are_left_when_the_last_one_goes(valkey: Valkey) -> None:
         again.close()
 
 
-async def test_another_process_is_heard(valkey: Valkey, tmp_path: Path) -> None:
-    """In a process that is really another one."""
+async def test_hints_of_another_process_arrive(valkey: Valkey, tmp_path: Path) -> None:
+    """The publisher is a separate operating system process."""
     name = f"two{next(_names)}"
     child = await asyncio.create_subprocess_exec(
         sys.executable, Path(__file__).with_name("publisher.py"), valkey.url, name, stdin=PIPE, stdout=PIPE
@@ -145,7 +147,7 @@ async def test_another_process_is_heard(valkey: Valkey, tmp_path: Path) -> None:
     assert child.stdout is not None
     try:
         async with RedisLive(valkey.url, namespace=name) as live, patience():
-            subscription, woken = await followed(live), Woken(live)
+            subscription, woken = await followed(live), WakeUps(live)
             assert await child.stdout.readline() == b"up\n"
             child.stdin.write(b"publish\n")
             text = ""
@@ -164,10 +166,10 @@ async def test_another_process_is_heard(valkey: Valkey, tmp_path: Path) -> None:
             await child.wait()
 
 
-# How many messages
+# Number of messages
 
 
-async def test_hints_of_one_moment_are_one_message_for_each_session(valkey: Valkey) -> None:
+async def test_hints_of_one_tick_are_one_message_for_each_session(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there):
         mine = await followed(there)
         for number in range(100):
@@ -179,7 +181,7 @@ async def test_hints_of_one_moment_are_one_message_for_each_session(valkey: Valk
         assert (here.sent, there.heard) == (1, 1)
 
 
-async def test_more_than_is_worth_sending_sends_readers_to_the_store(valkey: Valkey) -> None:
+async def test_too_many_hints_send_readers_to_the_store(valkey: Valkey) -> None:
     async with pair(valkey) as (here, there):
         mine = await followed(there)
         for number in range(300):
@@ -188,10 +190,10 @@ async def test_more_than_is_worth_sending_sends_readers_to_the_store(valkey: Val
         assert there.heard == 1
 
 
-# What is not ours
+# Foreign messages
 
 
-async def test_garbage_foreign_and_future_messages_are_ignored_with_a_line_each(
+async def test_garbage_foreign_and_future_messages_are_ignored_with_one_log_line_each(
     valkey: Valkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair(valkey) as (here, there):
@@ -200,26 +202,26 @@ async def test_garbage_foreign_and_future_messages_are_ignored_with_a_line_each(
         for _ in range(3):
             valkey.ask("PUBLISH", channel, b"\xff\x00 not msgpack")
             valkey.ask("PUBLISH", channel, b"\x93\x09\xa2me\xc0")
-            valkey.ask("PUBLISH", there._all, encode_told("me", KEY, [Lost()]))
-            valkey.ask("PUBLISH", channel, encode_told("me", other, [Lost()]))
+            valkey.ask("PUBLISH", there._all, encode_hints("me", KEY, [Lost()]))
+            valkey.ask("PUBLISH", channel, encode_hints("me", other, [Lost()]))
         await until(lambda: there.ignored >= 9)
         here.publish(KEY, Changed(tail=1))
         assert await next_of(mine) == Changed(tail=1)
     lines = [record.getMessage() for record in caplog.records if "is ignored" in record.getMessage()]
-    assert len(lines) == 4, "three here, and one there, where only what is for all was heard"
+    assert len(lines) == 4, "three here, and one there, which receives only the channel of all processes"
     assert sum("of version 9" in line for line in lines) == 1
 
 
-# When it fails
+# Failures of Redis
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_when_redis_is_killed_everybody_looks_at_the_store_and_again_when_it_is_back(
+async def test_subscribers_read_the_store_when_redis_dies_and_when_it_returns(
     own_valkey: Valkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     async with pair(own_valkey) as (here, there):
-        mine, woken = await followed(there), Woken(there)
+        mine, woken = await followed(there), WakeUps(there)
         own_valkey.kill()
         assert await next_of(mine) == Lost()
         await until(lambda: not here.is_up and not there.is_up)
@@ -235,7 +237,7 @@ async def test_when_redis_is_killed_everybody_looks_at_the_store_and_again_when_
         heard = there.heard
         here.publish(KEY, grown(1))
         while (hint := await next_of(mine)) == Lost():
-            pass  # That the publisher dropped some is told as well.
+            pass  # The publisher reports the hints that it dropped as well.
         assert hint == grown(1)
         assert there.heard > heard
     assert len([line for line in caplog.messages if "can't be used" in line]) == 2
@@ -243,9 +245,7 @@ async def test_when_redis_is_killed_everybody_looks_at_the_store_and_again_when_
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_redis_that_stands_still_holds_up_nobody_and_is_noticed(
-    own_valkey: Valkey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frozen_redis_is_detected_and_delays_nobody(own_valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis, "ANSWER_SECONDS", 0.5)
     async with pair(own_valkey) as (here, there):
         mine, local = await followed(there), await followed(here)
@@ -259,10 +259,10 @@ async def test_a_redis_that_stands_still_holds_up_nobody_and_is_noticed(
         assert await next_of(mine) == Lost()
 
 
-async def test_a_hint_that_was_lost_on_its_way_out_is_told_as_lost(own_valkey: Valkey) -> None:
-    """The connections of those who listen stay: they could not know."""
+async def test_hint_lost_on_a_broken_connection_becomes_lost(own_valkey: Valkey) -> None:
+    """Only the publisher's connection breaks, so the receivers can't notice the loss themselves."""
     async with pair(own_valkey) as (here, there):
-        mine, woken = await followed(there), Woken(there)
+        mine, woken = await followed(there), WakeUps(there)
         assert own_valkey.ask("CLIENT", "KILL", "TYPE", "normal").startswith(b":")
         here.publish(KEY, grown(0))
         here.publish(KEY, Changed(tail=3))
@@ -272,9 +272,7 @@ async def test_a_hint_that_was_lost_on_its_way_out_is_told_as_lost(own_valkey: V
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_redis_that_nobody_has_anything_to_say_to_stays_up(
-    own_valkey: Valkey, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_idle_redis_connection_stays_up(own_valkey: Valkey, caplog: pytest.LogCaptureFixture) -> None:
     async with pair(own_valkey):
         await until(lambda: pings(own_valkey) > 20)
     assert caplog.messages == []
@@ -285,7 +283,7 @@ def pings(server: Valkey) -> int:
     return int(found[1]) if found else 0
 
 
-async def test_a_flush_takes_nothing_away(own_valkey: Valkey) -> None:
+async def test_flush_loses_no_hints(own_valkey: Valkey) -> None:
     async with pair(own_valkey) as (here, there):
         mine = await followed(there)
         own_valkey.flush()
@@ -296,7 +294,7 @@ async def test_a_flush_takes_nothing_away(own_valkey: Valkey) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_redis_that_was_never_there_is_said_once_and_costs_nobody_a_hint_of_this_process(
+async def test_unreachable_redis_is_logged_once_and_local_hints_still_arrive(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -306,14 +304,14 @@ async def test_a_redis_that_was_never_there_is_said_once_and_costs_nobody_a_hint
         live.publish(KEY, grown(0))
         assert await next_of(subscription) == grown(0)
         await until(lambda: bool(caplog.messages))
-        assert live.others_wrote(), "who follows a session looks at the store at once"
+        assert live.others_wrote(), "subscribers read the store at once"
         assert await next_of(subscription) == Lost()
     assert len(caplog.messages) == 1
     assert "hush" not in caplog.text
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_password_is_used_and_never_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_password_is_used_and_never_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with valkey_server(tmp_path, password="hush-hush") as server:
         async with pair(server) as (here, there):
             mine = await followed(there)
@@ -329,19 +327,19 @@ async def test_a_password_is_used_and_never_told(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("option", ["colour=blue", "socket_timeout=soon", "decode_responses=yes", "protocol=3"])
-def test_a_url_with_an_option_that_can_not_be_used_is_refused_without_being_repeated(option: str) -> None:
+def test_url_with_an_unusable_option_is_refused_without_repeating_it(option: str) -> None:
     with pytest.raises(UrlRefused) as error:
         RedisLive(f"redis://:hush@there?{option}", namespace="x")
     assert "hush" not in str(error.value)
 
 
-# The net under it
+# The safety net
 
 
-async def test_while_redis_is_there_readers_look_at_the_store_now_and_then(
+async def test_subscribers_read_the_store_periodically_while_redis_is_up(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For the process that died between a commit and its hint, and the one that knows nothing of Redis."""
+    """This covers a process that died between a commit and its hint, and a process without Redis."""
     monkeypatch.setattr(redis, "NET_SECONDS", 0.05)
     async with pair(valkey) as (_, there):
         mine = await followed(there)
@@ -350,15 +348,15 @@ async def test_while_redis_is_there_readers_look_at_the_store_now_and_then(
         assert await next_of(mine) == Lost()
 
 
-async def test_what_was_published_last_is_told_before_the_end(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a command does, that puts an answer and ends."""
+async def test_last_hints_are_sent_before_close(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command puts an answer and exits at once."""
     monkeypatch.setattr(redis, "FAREWELL_SECONDS", 30.0)
     name = f"last{next(_names)}"
     async with RedisLive(valkey.url, namespace=name) as there:
-        mine, woken = await followed(there), Woken(there)
+        mine, woken = await followed(there), WakeUps(there)
         async with RedisLive(valkey.url, namespace=name) as here:
             here.publish(KEY, Changed(tail=1))
-        assert await next_of(mine) == Lost(), "it was not connected yet when it published"
+        assert await next_of(mine) == Lost(), "the publisher was not connected yet, so it could only report a loss"
         await until(lambda: (KEY, 1) in woken)
 
 
@@ -380,7 +378,7 @@ async def test_hints_go_over_tls(valkey: Valkey, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_certificate_that_nobody_vouches_for_is_not_believed(
+async def test_untrusted_certificate_is_refused(
     valkey: Valkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (

@@ -1,4 +1,4 @@
-"""The settings of a cluster: what they may be, and that a password among them is never shown."""
+"""The settings of a cluster: valid values, and that a password in them is never shown."""
 
 import pytest
 
@@ -18,7 +18,7 @@ HOME = {"HOME": "/home/somebody"}
         "unix:///run/redis.sock?db=1",
     ],
 )
-def test_redis_is_named_by_a_url_that_nothing_shows(url: str) -> None:
+def test_redis_url_is_accepted_and_never_shown(url: str) -> None:
     config = load({}, HOME | {"HOLDFAST_REDIS": f" {url} "})
     assert config.redis is not None
     assert config.redis.reveal() == url
@@ -39,7 +39,7 @@ def test_redis_is_named_by_a_url_that_nothing_shows(url: str) -> None:
         "redis://a b",
     ],
 )
-def test_what_is_no_url_of_a_redis_is_refused_without_being_repeated(url: str) -> None:
+def test_invalid_redis_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         load({"redis": url}, HOME)
     assert error.value.setting == "--redis"
@@ -47,7 +47,7 @@ def test_what_is_no_url_of_a_redis_is_refused_without_being_repeated(url: str) -
     assert "rediss://" in str(error.value)
 
 
-def test_hands_are_counted_and_drained_by_options() -> None:
+def test_concurrency_and_drain_time_are_options() -> None:
     config = load({"max_sessions_per_process": "7", "drain_seconds": "0"}, HOME)
     assert (config.max_sessions_per_process, config.drain_seconds) == (7, 0.0)
     with pytest.raises(ConfigError, match="--concurrency is '0'"):
@@ -56,7 +56,7 @@ def test_hands_are_counted_and_drained_by_options() -> None:
         load({"drain_seconds": "soon"}, HOME)
 
 
-def test_only_a_database_that_machines_share_wants_redis(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_redis_is_warned_of_only_for_a_shared_database(capsys: pytest.CaptureFixture[str]) -> None:
     warn_without_redis(load({}, HOME))
     warn_without_redis(load({"database": "postgresql://me:hush@there/x", "redis": "redis://there"}, HOME))
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""`holdfast worker`: it runs what others serve, and however it ends, another goes on."""
+"""`holdfast worker` runs the sessions that other processes serve; however it ends, another worker continues."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ async def types(client: Client, session: str) -> list[str]:
     return [str(event["type"]) for event in await client.events(session)]
 
 
-async def test_a_server_that_does_not_work_leaves_it_to_a_worker(
+async def test_server_without_a_worker_leaves_sessions_to_worker_processes(
     cluster: Cluster, valkey: Valkey, model: Model, database: str
 ) -> None:
     shared = ("--redis", valkey.url, "--database", database)
@@ -60,7 +60,7 @@ async def test_a_server_that_does_not_work_leaves_it_to_a_worker(
             assert await worker.end() == 0
 
 
-async def test_a_worker_that_is_told_to_end_finishes_what_is_under_way_and_another_goes_on(
+async def test_drained_worker_finishes_its_step_and_another_continues(
     cluster: Cluster, client: Client, model: Model
 ) -> None:
     session = await client.make()
@@ -73,19 +73,17 @@ async def test_a_worker_that_is_told_to_end_finishes_what_is_under_way_and_anoth
         model.release()
         assert await worker.ended() == 0
     before = await types(client, session)
-    assert before.count("assistant.message") == 1, "what was under way came to its end"
+    assert before.count("assistant.message") == 1, "the step in progress is finished"
     assert "holdfast.turn_ended" not in before
     async with cluster.worker():
         await until_the_turn_ends(client, session)
     after = await types(client, session)
     assert after[: len(before)] == before
-    assert "holdfast.sealed" not in after, "nothing was cut"
+    assert "holdfast.sealed" not in after, "no message was cut"
     assert (await client.texts(session))[1:] == [LONG, "Done."]
 
 
-async def test_a_worker_that_is_told_to_end_waits_no_longer_than_it_may(
-    cluster: Cluster, client: Client, model: Model
-) -> None:
+async def test_drain_ends_at_its_deadline(cluster: Cluster, client: Client, model: Model) -> None:
     session = await client.make()
     model.hold(10)
     async with cluster.worker("--drain-seconds", "0.1") as worker:
@@ -99,7 +97,7 @@ async def test_a_worker_that_is_told_to_end_waits_no_longer_than_it_may(
     assert (await client.texts(session))[-1] == "Done."
 
 
-async def test_a_second_signal_ends_a_worker_at_once(cluster: Cluster, client: Client, model: Model) -> None:
+async def test_second_signal_ends_a_worker_at_once(cluster: Cluster, client: Client, model: Model) -> None:
     session = await client.make()
     model.hold(10)
     async with cluster.worker("--drain-seconds", "600") as worker:
@@ -113,7 +111,7 @@ async def test_a_second_signal_ends_a_worker_at_once(cluster: Cluster, client: C
         await until_the_turn_ends(client, session)
 
 
-async def test_when_a_worker_is_killed_another_takes_over(cluster: Cluster, client: Client, model: Model) -> None:
+async def test_another_worker_takes_over_from_a_killed_one(cluster: Cluster, client: Client, model: Model) -> None:
     session = await client.make()
     model.hold(10)
     async with cluster.worker() as first:
@@ -129,9 +127,7 @@ async def test_when_a_worker_is_killed_another_takes_over(cluster: Cluster, clie
     assert all(LONG.startswith(text) for text in texts[1:-1])
 
 
-async def test_a_worker_runs_no_more_sessions_at_a_time_than_it_may(
-    cluster: Cluster, client: Client, model: Model
-) -> None:
+async def test_worker_respects_its_concurrency(cluster: Cluster, client: Client, model: Model) -> None:
     sessions = [await client.make() for _ in range(3)]
     for session in sessions:
         await send(client, session, "a long answer")
@@ -152,7 +148,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "environ", "why"), REFUSED)
-async def test_what_can_t_be_worked_with_is_refused_with_one_sentence(
+async def test_unusable_settings_are_refused_with_one_sentence(
     tmp_path: Path, options: tuple[str, ...], environ: dict[str, str], why: str
 ) -> None:
     done = await Cluster(tmp_path).run("worker", *options, **environ)
@@ -163,7 +159,7 @@ async def test_what_can_t_be_worked_with_is_refused_with_one_sentence(
     assert not (tmp_path / "data" / "holdfast.db").exists()
 
 
-async def test_without_the_package_for_redis_it_is_said_how_to_get_it(tmp_path: Path) -> None:
+async def test_missing_redis_package_is_reported_with_the_install_command(tmp_path: Path) -> None:
     hides = tmp_path / "hides"
     hides.mkdir()
     (hides / "redis.py").write_text("raise ImportError('there is none')")
@@ -174,7 +170,7 @@ async def test_without_the_package_for_redis_it_is_said_how_to_get_it(tmp_path: 
     assert "hush" not in done.err
 
 
-async def test_a_doctor_says_whether_redis_is_there(tmp_path: Path, valkey: Valkey) -> None:
+async def test_doctor_reports_whether_redis_is_up(tmp_path: Path, valkey: Valkey) -> None:
     assert "✓ Redis: answers" in (await Cluster(tmp_path).run("doctor", HOLDFAST_REDIS=valkey.url)).out
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -18,7 +18,7 @@ from tests.valkey_server import Valkey
 
 
 def self_signed(folder: Path) -> Path:
-    """A certificate for this machine, and its key, in one file."""
+    """A certificate for this machine, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -43,7 +43,7 @@ def self_signed(folder: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def tls_in_front_of(server: Valkey, certificate: Path) -> AsyncIterator[int]:
-    """The port at which it is reached over TLS."""
+    """The port of a TLS proxy in front of the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     connections: set[asyncio.Task[None]] = set()

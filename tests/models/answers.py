@@ -1,4 +1,4 @@
-"""Asking a model, and reading what it said."""
+"""Calls a model and reads its answer."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ async def answer_of(model: Model, request: ModelRequest) -> list[Chunk]:
 
 
 async def failed_answer_of(model: Model, request: ModelRequest) -> tuple[list[Chunk], ModelError]:
-    """What came before the failure, and the failure."""
+    """The chunks before the failure, and the failure."""
     chunks: list[Chunk] = []
     try:
         async for batch in model.stream(request):
@@ -60,7 +60,7 @@ def tool_calls_of(chunks: Iterable[Chunk]) -> list[tuple[str, str, str]]:
 
 
 def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The same answer with neighbouring pieces made one, so that two ways of cutting it can be compared."""
+    """The answer with consecutive pieces joined, so that two ways of splitting it can be compared."""
     whole: list[Chunk] = []
     for chunk in chunks:
         match whole[-1] if whole else None, chunk:

@@ -1,4 +1,4 @@
-"""A server that writes the very bytes it is given, for what no proper server would send."""
+"""A server that writes exactly the given bytes, for responses that no proper server sends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ def http(
     length: int | None = None,
     headers: str = "",
 ) -> bytes:
-    """A response with a length; one longer than the body makes the end of it a cut."""
+    """A response with a Content-Length; a length beyond the body makes its end a cut."""
     size = len(body) if length is None else length
     head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {size}\r\n{headers}\r\n"
     return head.encode() + body
 
 
 class RawServer:
-    """Answers every request with the same writes. Then it closes, unless told to `hold` until the client leaves, or
-    to `keep` the connection for the next request."""
+    """Answers every request with the same writes. Then it closes the connection, unless it should `hold` until the
+    client disconnects, or `keep` the connection for the next request."""
 
     def __init__(self, writes: Sequence[bytes], *, hold: bool = False, keep: bool = False) -> None:
         self.connections = 0

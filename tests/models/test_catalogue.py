@@ -1,4 +1,4 @@
-"""Opening a model by its name, with the keys and addresses that people have set."""
+"""Opening a model by its name, with the keys and addresses of the settings."""
 
 import json
 
@@ -25,7 +25,7 @@ def opened(name: str, *, base_url: str | None = None, api_key: str | None = None
     return model
 
 
-def test_the_demo_needs_nothing() -> None:
+def test_demo_needs_no_settings() -> None:
     assert open_model("demo", base_url=None, api_key=None, environ={}).name == "demo"
 
 
@@ -36,7 +36,7 @@ def test_the_demo_needs_nothing() -> None:
         ("openrouter/anthropic/claude-x", "OPENROUTER_API_KEY", "openrouter.ai"),
     ],
 )
-def test_a_provider_is_found_with_its_usual_key(name: str, variable: str, host: str) -> None:
+def test_provider_uses_its_usual_key_variable(name: str, variable: str, host: str) -> None:
     model = opened(name, **{variable: "k"})
     assert model.name == name
     assert host in repr(model)
@@ -44,7 +44,7 @@ def test_a_provider_is_found_with_its_usual_key(name: str, variable: str, host: 
         opened(name)
 
 
-async def test_the_name_after_the_provider_is_what_the_provider_is_asked_for() -> None:
+async def test_request_names_the_model_after_the_provider_prefix() -> None:
     name = "openrouter/anthropic/claude-x"
     async with RawServer([ANSWER]) as server, opened(name, base_url=server.url, api_key="k") as model:
         await answer_of(model, asking())
@@ -55,7 +55,7 @@ async def test_the_name_after_the_provider_is_what_the_provider_is_asked_for() -
     ("name", "field", "value"),
     [("openrouter/a/b", "reasoning", {"max_tokens": 900}), ("openai/b", "reasoning_effort", "low")],
 )
-async def test_each_provider_is_told_in_its_own_way_how_long_to_think(name: str, field: str, value: object) -> None:
+async def test_thinking_budget_uses_the_field_of_each_provider(name: str, field: str, value: object) -> None:
     async with RawServer([ANSWER]) as server, opened(name, base_url=server.url, api_key="k") as model:
         await answer_of(model, ModelRequest(messages=(UserText("u"),), thinking=900))
     assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])[field] == value
@@ -65,7 +65,7 @@ async def test_each_provider_is_told_in_its_own_way_how_long_to_think(name: str,
     ("url", "field"),
     [("https://openrouter.ai/api/v1", "reasoning"), ("https://openrouter.ai.evil.org/v1", "reasoning_effort")],
 )
-def test_an_endpoint_of_one_s_own_is_known_by_its_host(url: str, field: str) -> None:
+def test_thinking_field_of_a_clients_own_endpoint_depends_on_its_host(url: str, field: str) -> None:
     assert thinking_field(url) == field
 
 
@@ -75,14 +75,14 @@ async def test_a_local_server_needs_no_key() -> None:
     assert b"authorization" not in server.requests[0].lower()
 
 
-async def test_openai_base_url_and_the_key_of_the_environment_are_used() -> None:
+async def test_base_url_and_key_come_from_the_environment() -> None:
     async with ModelServer(HI, api_key="k") as server:
         environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": " k\n"}
         async with opened("openai/x", **environ) as model:
             assert text_of(await answer_of(model, asking())) == "hi"
 
 
-async def test_a_key_and_an_address_that_are_given_come_first() -> None:
+async def test_explicit_key_and_address_take_precedence() -> None:
     async with ModelServer(HI, api_key="k") as server:
         environ = {"OPENAI_BASE_URL": "http://nowhere.invalid/v1", "OPENAI_API_KEY": "other"}
         async with opened("openai/x", base_url=server.url, api_key="k", **environ) as model:
@@ -90,16 +90,16 @@ async def test_a_key_and_an_address_that_are_given_come_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "gpt-x", "demo/x", "mistral/x", "openai", "openai/", "/x", "anthropic"])
-def test_an_unknown_name_is_answered_with_what_is_possible(name: str) -> None:
+def test_unknown_name_error_lists_the_possible_names(name: str) -> None:
     with pytest.raises(UnknownModel, match="demo, openai/NAME and openrouter/NAME"):
         opened(name, OPENAI_API_KEY="k")
 
 
-def test_anthropic_is_pointed_to_openrouter() -> None:
+def test_anthropic_error_points_to_openrouter() -> None:
     with pytest.raises(UnknownModel, match="not supported yet: use openrouter/anthropic/claude-x"):
         opened("anthropic/claude-x")
 
 
-def test_whatever_is_wrong_with_the_settings_is_one_kind_of_error() -> None:
+def test_every_settings_error_is_a_model_not_usable() -> None:
     with pytest.raises(ModelNotUsable):
         opened("openai/x", base_url="localhost:11434")

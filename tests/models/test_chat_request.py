@@ -1,4 +1,4 @@
-"""What is sent: the shape that providers know, and bytes that never change once they were sent."""
+"""Chat completion requests: the shape that providers expect, and a stable prefix of bytes."""
 
 import json
 from typing import Any
@@ -47,18 +47,18 @@ def sent(request: ModelRequest) -> Any:
 
 
 @given(st.lists(messages, min_size=1, max_size=6), st.lists(messages, max_size=4))
-def test_what_was_sent_is_the_beginning_of_what_is_sent_next(earlier: list[Any], later: list[Any]) -> None:
+def test_encoded_messages_are_prefix_stable(earlier: list[Any], later: list[Any]) -> None:
     assert encode_messages(earlier + later).startswith(encode_messages(earlier)[:-1])
 
 
 @given(st.lists(exchanges, min_size=1, max_size=3), st.lists(exchanges, min_size=1, max_size=3))
-def test_so_it_is_with_images_from_one_step_to_the_next(earlier: list[Any], later: list[Any]) -> None:
+def test_encoded_messages_with_images_are_prefix_stable_between_steps(earlier: list[Any], later: list[Any]) -> None:
     before = [message for exchange in earlier for message in exchange]
     after = [message for exchange in later for message in exchange]
     assert encode_messages(before + after).startswith(encode_messages(before)[:-1])
 
 
-def test_a_call_without_images_effort_and_headers_has_the_bytes_that_it_always_had() -> None:
+def test_plain_call_has_unchanged_bytes() -> None:
     use = ToolUse(ToolCallId("c1"), "view", '{ "path" : "a"}')
     request = ModelRequest(
         messages=(
@@ -80,16 +80,16 @@ def test_a_call_without_images_effort_and_headers_has_the_bytes_that_it_always_h
     )
 
 
-def test_headers_are_no_part_of_the_body() -> None:
+def test_headers_are_not_part_of_the_body() -> None:
     plain, with_headers = (ModelRequest(messages=(UserText("u"),), headers=h) for h in ({}, {"x-a": "b"}))
     assert sent(plain) == sent(with_headers)
 
 
-def test_what_headers_hold_is_not_shown() -> None:
+def test_repr_hides_header_values() -> None:
     assert "hush" not in repr(ModelRequest(messages=(UserText("u"),), headers={"x-a": "hush"}))
 
 
-def test_the_effort_to_reason_with_is_sent_when_it_is_given() -> None:
+def test_reasoning_effort_is_sent_if_set() -> None:
     assert sent(ModelRequest(messages=(UserText("u"),), reasoning_effort="high"))["reasoning_effort"] == "high"
     assert "reasoning_effort" not in sent(ModelRequest(messages=(UserText("u"),)))
 
@@ -109,7 +109,7 @@ def part(image: str) -> dict[str, Any]:
         (16_001, "high", {"max_tokens": 16_001}),
     ],
 )
-def test_a_budget_to_think_is_sent_as_the_endpoint_knows_it(budget: int, effort: str, reasoning: Any) -> None:
+def test_thinking_budget_is_sent_in_the_form_of_the_endpoint(budget: int, effort: str, reasoning: Any) -> None:
     request = ModelRequest(messages=(UserText("u"),), thinking=budget, reasoning_effort="xhigh")
     assert sent(request)["reasoning_effort"] == effort
     body = encode_request(request, model="m", max_tokens_field="max_tokens", thinking_field="reasoning")
@@ -130,7 +130,7 @@ def test_images_of_a_message_follow_its_text() -> None:
     ]
 
 
-def test_images_of_tools_follow_all_results_of_their_step_in_one_message() -> None:
+def test_tool_images_follow_all_results_of_their_step_in_one_message() -> None:
     uses = tuple(ToolUse(ToolCallId(name), "view", "{}") for name in "abc")
     conversation = (
         AssistantTurn("", uses),
@@ -151,7 +151,7 @@ def test_images_of_tools_follow_all_results_of_their_step_in_one_message() -> No
     assert json.loads(encode_messages(conversation[:-1])) == written[:-1]
 
 
-def test_each_role_is_written_as_providers_know_it() -> None:
+def test_each_role_has_the_shape_that_providers_expect() -> None:
     use = ToolUse(ToolCallId("c1"), "view", '{ "path" : "a"}')
     conversation = (SystemText("s"), UserText("u"), AssistantTurn("", (use,)), ToolOutcome(ToolCallId("c1"), "r"))
     call = {"type": "function", "id": "c1", "function": {"name": "view", "arguments": '{ "path" : "a"}'}}
@@ -171,11 +171,11 @@ def test_a_streaming_call_asks_for_usage() -> None:
     assert {"tools", "max_tokens"} & body.keys() == set()
 
 
-def test_a_call_that_does_not_stream_says_nothing_about_streaming() -> None:
+def test_call_that_does_not_stream_has_no_stream_fields() -> None:
     assert sent(ModelRequest(messages=(UserText("u"),), stream=False)).keys() == {"model", "messages"}
 
 
-def test_tools_and_the_bound_on_tokens_are_sent() -> None:
+def test_tools_and_token_limit_are_sent() -> None:
     tool = ToolSpec("view", "Look at a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
     body = sent(ModelRequest(messages=(UserText("u"),), tools=(tool,), max_tokens=100))
     assert body["max_tokens"] == 100
@@ -187,5 +187,5 @@ def test_tools_and_the_bound_on_tokens_are_sent() -> None:
     ]
 
 
-def test_half_a_character_is_replaced_and_not_fatal() -> None:
+def test_lone_surrogate_is_replaced() -> None:
     assert json.loads(encode_messages([UserText("a\ud83d")])) == [{"role": "user", "content": "a\ufffd"}]

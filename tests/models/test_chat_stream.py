@@ -1,4 +1,4 @@
-"""Reading an answer: any cut, any shape of reasoning, any oddity; and what it costs is counted."""
+"""Decoding an answer: any split into reads, any shape of reasoning, malformed chunks, usage and cost."""
 
 import json
 import logging
@@ -85,7 +85,7 @@ def outcome(reads: list[bytes]) -> tuple[list[Chunk], str | None]:
 
 
 @pytest.mark.parametrize("stream", [RICH, *BROKEN])
-def test_an_answer_is_the_same_when_it_is_cut_in_two_at_any_byte(stream: bytes) -> None:
+def test_answer_is_the_same_when_split_in_two_at_any_byte(stream: bytes) -> None:
     expected = outcome([stream])
     for at in range(len(stream)):
         assert outcome([stream[:at], stream[at:]]) == expected
@@ -93,25 +93,25 @@ def test_an_answer_is_the_same_when_it_is_cut_in_two_at_any_byte(stream: bytes) 
 
 
 @given(st.sampled_from([RICH, *BROKEN]), st.lists(st.integers(0, len(RICH)), max_size=30))
-def test_an_answer_is_the_same_however_it_is_cut_into_reads(stream: bytes, cuts: list[int]) -> None:
+def test_answer_is_the_same_however_it_is_split_into_reads(stream: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     assert outcome([stream[start:end] for start, end in pairwise(edges)]) == outcome([stream])
 
 
-def test_one_read_makes_one_chunk_of_neighbouring_pieces() -> None:
+def test_consecutive_pieces_of_one_read_become_one_chunk() -> None:
     stream = ChatStream(HOST)
     chunks = stream.feed(delta(reasoning="a") + delta(reasoning="b") + delta(content="c") + delta(content="d"))
     assert chunks == [ReasoningDelta("ab"), TextDelta("cd")]
     assert stream.feed(delta(content="e")) == [TextDelta("e")]
 
 
-def test_usage_and_the_finish_come_last_and_once() -> None:
+def test_usage_and_finish_come_last_and_once() -> None:
     usage = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
     chunks = whole(data({**usage}), delta("stop", content="a"), delta("stop"), data(usage), DONE)
     assert chunks == [TextDelta("a"), TokenUsage(input_tokens=1, output_tokens=2), Finished("stop")]
 
 
-def test_nothing_after_the_end_mark_counts() -> None:
+def test_data_after_the_end_mark_is_ignored() -> None:
     assert text_of(whole(delta("stop", content="a"), DONE, delta(content="b"))) == "a"
 
 
@@ -128,7 +128,7 @@ def test_nothing_after_the_end_mark_counts() -> None:
         {"reasoning": "why", "reasoning_content": "why"},
     ],
 )
-def test_reasoning_is_read_once_in_any_shape(fields: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_reasoning_is_read_once_in_every_shape(fields: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     chunks = whole(delta(**fields), delta("stop", content="a"), DONE)
     assert (reasoning_of(chunks), text_of(chunks)) == ("why", "a")
     assert caplog.records == []
@@ -178,7 +178,7 @@ def test_the_good_entries_among_malformed_reasoning_are_kept() -> None:
         b"retry: 5\nid: 7\nunknown\n\n",
     ],
 )
-def test_an_odd_chunk_never_ends_the_stream(odd: bytes) -> None:
+def test_malformed_chunk_never_ends_the_stream(odd: bytes) -> None:
     assert text_of(whole(delta(content="a"), odd, delta("stop", content="b"), DONE)) == "ab"
 
 
@@ -191,7 +191,7 @@ def test_an_odd_chunk_never_ends_the_stream(odd: bytes) -> None:
         (b'{"choices":[{"delta":{"refusal":"I can\'t."}}]}', "I can't."),
     ],
 )
-def test_text_that_is_oddly_written_is_still_read(raw: bytes, text: str) -> None:
+def test_text_in_unusual_encodings_is_read(raw: bytes, text: str) -> None:
     assert text_of(whole(b"data: " + raw + b"\n\n", DONE)) == text
 
 
@@ -199,7 +199,7 @@ def test_a_byte_order_mark_is_skipped() -> None:
     assert text_of(whole(b"\xef\xbb\xbf" + delta("stop", content="a"))) == "a"
 
 
-def test_a_last_line_without_a_line_end_counts() -> None:
+def test_last_line_without_a_line_break_is_read() -> None:
     assert text_of(whole(delta(content="a"), delta("stop", content="b").rstrip())) == "ab"
 
 
@@ -214,13 +214,13 @@ def test_a_last_line_without_a_line_end_counts() -> None:
         [[piece(0, "{}", id="a", name="f", type=8)], [piece(1, "[]", id="b", name="g")]],
     ],
 )
-def test_tool_calls_are_told_apart_however_they_are_numbered(deltas: list[Any]) -> None:
+def test_tool_calls_are_separated_however_the_provider_numbers_them(deltas: list[Any]) -> None:
     chunks = whole(*(delta(tool_calls=calls) for calls in deltas), DONE)
     assert tool_calls_of(chunks) == [("a", "f", "{}"), ("b", "g", "[]")]
     assert finish_of(chunks) == "tool_calls"
 
 
-def test_a_tool_call_without_an_id_is_given_one_and_arguments_that_are_an_object_become_text() -> None:
+def test_tool_call_gets_a_missing_id_and_object_arguments_become_text() -> None:
     chunks = whole(delta(tool_calls=[{"function": {"name": "f", "arguments": {"a": 1}}}]), DONE)
     assert chunks[0] == ToolCallDelta(0, '{"a": 1}', "made-up", "f")
 
@@ -271,7 +271,7 @@ def test_usage_is_read_with_its_details() -> None:
     assert usage_of(mended) == expected
 
 
-def test_a_stream_that_ends_early_is_cut() -> None:
+def test_stream_that_ends_early_is_cut() -> None:
     assert failure(delta(content="a")) == ("model_cut", True)
     assert failure(delta(content="a"), b'data: {"choi') == ("model_cut", True)
     assert failure(b"") == ("model_cut", True)
@@ -284,12 +284,12 @@ def test_what_is_not_json_is_garbage() -> None:
 
 
 @pytest.mark.parametrize("depth", [100, 400, 600, 900, 5_000])
-def test_nesting_of_any_depth_is_read_or_is_garbage(depth: int) -> None:
+def test_deep_nesting_is_read_or_is_garbage(depth: int) -> None:
     _, stream = read(b'data: {"choices": 1, "x": ' + b"[" * depth + b"]" * depth + b"}\n\n", DONE)
     assert stream.failure is None or stream.failure.code == "model_garbage"
 
 
-def test_an_event_without_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_event_is_refused_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_stream, "MAX_EVENT_BYTES", 100)
     assert failure(b"data: " + b"x" * 100) == ("model_garbage", True)
 
@@ -307,21 +307,21 @@ def test_an_event_without_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPat
         ({"details": [10**30]}, ("model_unavailable", True)),
     ],
 )
-def test_an_error_in_the_stream_is_what_it_says(error: Any, expected: tuple[str, bool]) -> None:
+def test_error_in_the_stream_maps_to_its_code(error: Any, expected: tuple[str, bool]) -> None:
     assert failure(delta(content="a"), data({"error": error}), DONE) == expected
 
 
-def test_what_came_before_an_error_in_the_same_read_is_kept() -> None:
+def test_chunks_before_an_error_in_the_same_read_are_kept() -> None:
     chunks, stream = read(delta(content="a") + data({"error": "no"}))
     assert chunks == [TextDelta("a")]
     assert stream.failure is not None
 
 
-def test_a_finish_because_of_an_error_is_an_error() -> None:
+def test_finish_reason_error_is_an_error() -> None:
     assert failure(delta("error", content="a"), DONE) == ("model_unavailable", True)
 
 
-def test_an_answer_that_came_whole_is_read_like_a_streamed_one() -> None:
+def test_whole_answer_is_read_like_a_streamed_one() -> None:
     calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     message = {"role": "assistant", "content": "hi", "reasoning": "why", "tool_calls": calls}
     body = {"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 1}}

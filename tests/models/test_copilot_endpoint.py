@@ -1,4 +1,4 @@
-"""The endpoint that Copilot's clients bring with them."""
+"""The endpoint that Copilot's clients name in `COPILOT_API_URL`."""
 
 import socket
 from typing import Any
@@ -45,9 +45,7 @@ def opened(name: str, **environ: str) -> OpenAICompatible:
         ({"OPENAI_API_KEY": OURS}, None),
     ],
 )
-async def test_it_is_called_with_the_clients_token_and_never_with_a_key_of_ours(
-    environ: dict[str, str], token: str | None
-) -> None:
+async def test_calls_carry_the_clients_token_and_never_our_keys(environ: dict[str, str], token: str | None) -> None:
     async with ModelServer(HI) as server:
         async with opened("copilot/claude/x", COPILOT_API_URL=server.url, **environ) as model:
             assert text_of(await answer_of(model, asking())) == "hi"
@@ -56,7 +54,7 @@ async def test_it_is_called_with_the_clients_token_and_never_with_a_key_of_ours(
         assert b'"model":"claude/x"' in server.requests[0]
 
 
-def test_without_its_address_there_is_no_such_model() -> None:
+def test_copilot_models_do_not_exist_without_the_address() -> None:
     with pytest.raises(UnknownModel, match="behind COPILOT_API_URL, which is not set"):
         opened("copilot/x", GITHUB_TOKEN="c")
     with pytest.raises(UnknownModel):
@@ -64,7 +62,7 @@ def test_without_its_address_there_is_no_such_model() -> None:
     assert CopilotEndpoint.from_environ({"COPILOT_API_URL": " "}) is None
 
 
-async def test_what_is_wrong_points_to_its_own_variables() -> None:
+async def test_errors_name_the_endpoints_own_variables() -> None:
     async with ModelServer(HI, api_key="other") as server:
         model = opened("copilot/x", COPILOT_API_URL=server.url, GITHUB_TOKEN="hush-hush")
         _, error = await failed_answer_of(model, asking())
@@ -88,7 +86,7 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
-async def test_models_are_listed_with_all_that_clients_rely_on_the_default_first() -> None:
+async def test_listed_models_have_all_fields_that_clients_need_and_keep_their_order() -> None:
     async with ModelServer(HI, api_key="t", models=MODELS) as server:
         found = await endpoint(COPILOT_API_URL=server.url, GH_TOKEN="t").list_models()
     assert found == [
@@ -107,7 +105,7 @@ async def test_models_are_listed_with_all_that_clients_rely_on_the_default_first
         (b"7", []),
     ],
 )
-async def test_a_list_in_an_odd_shape_is_read_as_far_as_it_goes(body: bytes, ids: list[str]) -> None:
+async def test_malformed_list_keeps_its_readable_entries(body: bytes, ids: list[str]) -> None:
     async with RawServer([http(body, content_type="application/json")]) as server:
         found = await endpoint(COPILOT_API_URL=server.url).list_models()
     assert [model["id"] for model in found] == ids
@@ -116,7 +114,7 @@ async def test_a_list_in_an_odd_shape_is_read_as_far_as_it_goes(body: bytes, ids
         assert model["capabilities"] == {"supports": {}, "limits": {}}
 
 
-async def test_a_list_is_asked_for_again_after_five_minutes_and_for_another_token() -> None:
+async def test_list_is_cached_for_five_minutes_per_token() -> None:
     now = 100.0
     async with RawServer([http(b'[{"id": "a"}]', content_type="application/json")]) as server:
         found = CopilotEndpoint(server.url, "one", seconds=lambda: now)
@@ -131,10 +129,10 @@ async def test_a_list_is_asked_for_again_after_five_minutes_and_for_another_toke
         for number in range(MAX_LISTS):
             await found.list_models(token=f"t{number}")
         await found.list_models(token="two")
-        assert server.connections == 4 + MAX_LISTS, "the oldest made room"
+        assert server.connections == 4 + MAX_LISTS, "the oldest list was dropped"
 
 
-async def test_an_endpoint_that_can_not_be_reached_is_said_and_asked_again() -> None:
+async def test_unreachable_endpoint_is_reported_and_not_cached() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -154,7 +152,7 @@ async def test_an_endpoint_that_can_not_be_reached_is_said_and_asked_again() -> 
         (b"", "model_cut"),
     ],
 )
-async def test_a_list_that_fails_says_why(response: bytes, code: str) -> None:
+async def test_failed_list_has_its_error_code(response: bytes, code: str) -> None:
     async with RawServer([response]) as server:
         with pytest.raises(ModelError) as raised:
             await endpoint(COPILOT_API_URL=server.url, GH_TOKEN="hush-hush").list_models()
@@ -162,6 +160,6 @@ async def test_a_list_that_fails_says_why(response: bytes, code: str) -> None:
     assert "hush" not in raised.value.message
 
 
-async def test_nothing_of_a_token_is_shown() -> None:
+async def test_repr_hides_the_token() -> None:
     found = endpoint(COPILOT_API_URL="http://x/v1", GH_TOKEN="hush-hush")
     assert "hush" not in repr(found)

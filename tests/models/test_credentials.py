@@ -1,4 +1,4 @@
-"""What clients entrust to their sessions, over a real store."""
+"""The secrets that clients give to their sessions, over a real store."""
 
 import contextlib
 import io
@@ -65,9 +65,7 @@ async def claims(store: SqliteStore) -> bool:
 
 
 @BOTH
-async def test_what_was_given_is_used_for_the_url_that_it_was_given_for(
-    store: SqliteStore, sealer: Sealer | None
-) -> None:
+async def test_secrets_are_used_only_for_the_url_they_were_given_for(store: SqliteStore, sealer: Sealer | None) -> None:
     credentials = Credentials(store, sealer=sealer)
     assert await credentials.put(KEY, SECRETS)
     assert await credentials.for_provider(KEY, PROVIDER) == GIVEN
@@ -79,14 +77,16 @@ async def test_what_was_given_is_used_for_the_url_that_it_was_given_for(
 
 
 @BOTH
-async def test_a_provider_that_needs_nothing_is_given_nothing(store: SqliteStore, sealer: Sealer | None) -> None:
+async def test_provider_without_secrets_gets_none(store: SqliteStore, sealer: Sealer | None) -> None:
     credentials = Credentials(store, sealer=sealer)
     await credentials.put(KEY, SECRETS)
     assert await credentials.for_provider(KEY, Provider(base_url=URL)) == ProviderSecrets()
 
 
 @BOTH
-async def test_the_newest_count_and_forgetting_frees_the_session(store: SqliteStore, sealer: Sealer | None) -> None:
+async def test_newest_secrets_replace_the_others_and_forgetting_frees_the_session(
+    store: SqliteStore, sealer: Sealer | None
+) -> None:
     woken: list[bool] = []
     credentials = Credentials(store, sealer=sealer, wake=lambda: woken.append(True))
     await credentials.put(KEY, SECRETS)
@@ -101,17 +101,17 @@ async def test_the_newest_count_and_forgetting_frees_the_session(store: SqliteSt
 
 
 @BOTH
-async def test_nothing_is_kept_for_a_session_that_is_not_there(store: SqliteStore, sealer: Sealer | None) -> None:
-    nobody = Key(Owner("ann"), SessionId("nobody"))
+async def test_missing_session_keeps_no_secrets(store: SqliteStore, sealer: Sealer | None) -> None:
+    missing = Key(Owner("ann"), SessionId("missing"))
     credentials = Credentials(store, sealer=sealer)
-    assert not await credentials.put(nobody, SECRETS)
+    assert not await credentials.put(missing, SECRETS)
     with pytest.raises(SecretsUnknown):
-        await credentials.for_provider(nobody, PROVIDER)
-    assert await store.secret(nobody) is None
+        await credentials.for_provider(missing, PROVIDER)
+    assert await store.secret(missing) is None
 
 
 @BOTH
-async def test_a_session_whose_secrets_are_unknown_is_tried_once_and_taken_up_when_they_are_given(
+async def test_session_without_known_secrets_is_tried_once_and_resumes_when_they_are_given(
     store: SqliteStore, sealer: Sealer | None
 ) -> None:
     credentials = Credentials(store, sealer=sealer)
@@ -124,9 +124,7 @@ async def test_a_session_whose_secrets_are_unknown_is_tried_once_and_taken_up_wh
 
 
 @BOTH
-async def test_a_session_that_has_secrets_for_another_url_is_tried_once(
-    store: SqliteStore, sealer: Sealer | None
-) -> None:
+async def test_session_with_secrets_for_another_url_is_tried_once(store: SqliteStore, sealer: Sealer | None) -> None:
     credentials = Credentials(store, sealer=sealer)
     await credentials.put(KEY, SECRETS)
     with pytest.raises(SecretsUnknown):
@@ -134,18 +132,18 @@ async def test_a_session_that_has_secrets_for_another_url_is_tried_once(
     assert not await claims(store)
 
 
-async def test_a_session_with_a_token_of_its_own_is_not_run_without_it(open_store: Open, store: SqliteStore) -> None:
+async def test_session_with_its_own_token_does_not_run_without_it(open_store: Open, store: SqliteStore) -> None:
     other = await open_store()
     assert await Credentials(other).github_token(KEY) is None
     await Credentials(store).put(KEY, SECRETS)
     with pytest.raises(SecretsUnknown, match="own token"):
         await Credentials(other).github_token(KEY)
     assert not await claims(other)
-    assert await claims(store), "the process that has it is not robbed of it"
+    assert await claims(store), "the process that has the token may still run the session"
 
 
 class GivesMeanwhile(SqliteStore):
-    """The real store; a client gives the secrets while it is being noted that nobody has them."""
+    """The real store; a client gives the secrets while their loss is being recorded."""
 
     credentials: Credentials | None = None
 
@@ -156,7 +154,7 @@ class GivesMeanwhile(SqliteStore):
 
 
 @BOTH
-async def test_what_is_given_while_it_is_missed_is_not_lost(tmp_path: Path, sealer: Sealer | None) -> None:
+async def test_secrets_given_while_their_loss_is_recorded_are_kept(tmp_path: Path, sealer: Sealer | None) -> None:
     store = await GivesMeanwhile.open(tmp_path / "other.db", node="here", secret_key=SEALER.name)
     await create(store)
     await send(store, "m")
@@ -167,7 +165,9 @@ async def test_what_is_given_while_it_is_missed_is_not_lost(tmp_path: Path, seal
     await store.close()
 
 
-async def test_what_is_sealed_is_there_for_another_process_with_the_key(open_store: Open, store: SqliteStore) -> None:
+async def test_sealed_secrets_are_readable_by_another_process_with_the_key(
+    open_store: Open, store: SqliteStore
+) -> None:
     await Credentials(store, sealer=SEALER).put(KEY, SECRETS)
     await store.close()
     other = await open_store()
@@ -176,11 +176,11 @@ async def test_what_is_sealed_is_there_for_another_process_with_the_key(open_sto
     assert await Credentials(other, sealer=SEALER).github_token(KEY) == "gh-hush"
 
 
-async def test_what_was_sealed_under_another_key_counts_as_absent_and_is_said(
+async def test_secrets_sealed_under_another_key_count_as_absent_and_are_logged(
     store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await Credentials(store, sealer=OTHER_SEALER).put(KEY, SECRETS)
-    assert not await claims(store), "a process with another key does not even try"
+    assert not await claims(store), "a process with another key does not claim it"
     with caplog.at_level(logging.WARNING), pytest.raises(SecretsUnknown):
         await Credentials(store, sealer=SEALER).for_provider(KEY, PROVIDER)
     assert "sealed under another key, or are damaged" in caplog.text
@@ -189,7 +189,7 @@ async def test_what_was_sealed_under_another_key_counts_as_absent_and_is_said(
     assert await claims(store)
 
 
-async def test_nothing_of_it_is_in_the_database(store: SqliteStore, tmp_path: Path) -> None:
+async def test_no_plain_secret_is_in_the_database(store: SqliteStore, tmp_path: Path) -> None:
     for sealer in (None, SEALER):
         await Credentials(store, sealer=sealer).put(KEY, SECRETS)
     await store.close()
@@ -200,7 +200,7 @@ async def test_nothing_of_it_is_in_the_database(store: SqliteStore, tmp_path: Pa
     assert b"hush".hex().upper() not in written
 
 
-async def test_the_session_not_used_for_longest_makes_room(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_least_recently_used_session_is_dropped(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.models.credentials.MAX_SESSIONS", 2)
     credentials = Credentials(store)
     keys = [Key(Owner("ann"), SessionId(name)) for name in "abc"]
@@ -226,14 +226,14 @@ async def test_the_session_not_used_for_longest_makes_room(store: SqliteStore, m
         Secrets(providers={"http://me:hush@x/v1": ProviderSecrets()}),
     ],
 )
-async def test_what_no_call_could_carry_is_refused_at_once_and_not_shown(store: SqliteStore, secrets: Secrets) -> None:
+async def test_unsendable_secrets_are_refused_at_once_and_not_shown(store: SqliteStore, secrets: Secrets) -> None:
     with pytest.raises(ModelNotUsable) as raised:
         await Credentials(store).put(KEY, secrets)
     assert "hush" not in str(raised.value)
     assert await store.secret(KEY) is None
 
 
-async def test_no_repr_shows_any_of_it(store: SqliteStore) -> None:
+async def test_no_repr_shows_a_secret(store: SqliteStore) -> None:
     credentials = Credentials(store)
     await credentials.put(KEY, SECRETS)
     console = Console(file=io.StringIO())
@@ -244,12 +244,12 @@ async def test_no_repr_shows_any_of_it(store: SqliteStore) -> None:
     assert "hush" not in shown
 
 
-# Headers of single messages
+# Headers of messages
 
 M1, M2, M3 = (MessageId(name) for name in ("m1", "m2", "m3"))
 
 
-async def test_headers_go_along_with_the_turn_of_their_message_and_then_are_gone(store: SqliteStore) -> None:
+async def test_headers_last_for_the_turn_of_their_message(store: SqliteStore) -> None:
     credentials = Credentials(store)
     credentials.add_headers(KEY, M1, {"x-a": "1", "x-b": "1"})
     credentials.add_headers(KEY, M2, {"X-B": "2"})
@@ -260,19 +260,19 @@ async def test_headers_go_along_with_the_turn_of_their_message_and_then_are_gone
     assert credentials.headers(other, [M1, M2]) == {}
     credentials.turn_ended(KEY)
     assert credentials.headers(KEY, [M1, M2]) == {}
-    assert credentials.headers(KEY, [M3]) == {"x-c": "3"}, "it waited for its own turn"
+    assert credentials.headers(KEY, [M3]) == {"x-c": "3"}, "the message waited for its own turn"
     assert credentials.headers(KEY, [MessageId("m4")]) == {}
-    assert credentials.headers(KEY, [M3]) == {}, "the next turn ends the one before"
+    assert credentials.headers(KEY, [M3]) == {}, "the next turn drops the headers of the one before"
 
 
-async def test_headers_of_a_session_go_with_it(store: SqliteStore) -> None:
+async def test_forgetting_a_session_drops_its_headers(store: SqliteStore) -> None:
     credentials = Credentials(store)
     credentials.add_headers(KEY, M1, {"x-a": "1"})
     await credentials.forget(KEY)
     assert credentials.headers(KEY, [M1]) == {}
 
 
-async def test_the_oldest_headers_make_room(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_headers_are_dropped_first(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.models.credentials.MAX_MESSAGES", 2)
     credentials = Credentials(store)
     for message_id in (M1, M2, M3):
@@ -281,6 +281,6 @@ async def test_the_oldest_headers_make_room(store: SqliteStore, monkeypatch: pyt
     assert credentials.headers(KEY, [M2]) == {"x-m": "m2"}
 
 
-async def test_headers_that_may_not_be_sent_are_refused_at_once(store: SqliteStore) -> None:
+async def test_forbidden_headers_are_refused_at_once(store: SqliteStore) -> None:
     with pytest.raises(ModelNotUsable, match="Authorization"):
         Credentials(store).add_headers(KEY, M1, {"Authorization": "x"})

@@ -1,4 +1,4 @@
-"""The demo model: what a newcomer is told to try works, and it says the same to everybody."""
+"""The demo model: everything that it suggests works, and its answers are always the same."""
 
 import json
 import re
@@ -40,14 +40,14 @@ def outcome(name: str, arguments: str, text: str) -> tuple[ContextMessage, ...]:
     return AssistantTurn("", (ToolUse(call_id, name, arguments),)), ToolOutcome(call_id, text)
 
 
-async def test_it_makes_a_title_of_the_first_words_and_goes_on_as_before() -> None:
+async def test_title_request_does_not_disturb_the_conversation() -> None:
     for _ in range(2):
         chunks = await answer_of(DEMO, title_request("please build something that takes a while"))
         assert (text_of(chunks), tool_calls_of(chunks)) == ("Please build something that takes", [])
     assert (await reply_to(UserText("build something")))[2][0][1] == "exec"
 
 
-def test_it_is_called_demo_and_speaks_at_a_readable_pace() -> None:
+def test_demo_has_its_name_and_a_readable_pace() -> None:
     assert demo_model().name == "demo"
     assert all(reply.chunk_delay_ms == 25 for rule in DEMO_SCRIPT.rules for reply in rule.replies)
 
@@ -62,7 +62,7 @@ def test_it_is_called_demo_and_speaks_at_a_readable_pace() -> None:
         ("ask me a question", "ask_user", {"question", "choices"}),
     ],
 )
-async def test_it_calls_a_tool_and_then_tells_the_outcome(prompt: str, tool: str, keys: set[str]) -> None:
+async def test_demo_calls_a_tool_and_then_reports_its_outcome(prompt: str, tool: str, keys: set[str]) -> None:
     _, _, ((_, name, arguments),) = await reply_to(UserText(prompt))
     assert (name, set(json.loads(arguments))) == (tool, keys)
     text, _, calls = await reply_to(UserText(prompt), *outcome(name, arguments, "DENIED BY A PERSON"))
@@ -70,18 +70,18 @@ async def test_it_calls_a_tool_and_then_tells_the_outcome(prompt: str, tool: str
     assert calls == []
 
 
-async def test_thinking_is_shown() -> None:
+async def test_demo_streams_reasoning() -> None:
     text, reasoning, _ = await reply_to(UserText("think about it"))
     assert text
     assert reasoning
 
 
-async def test_a_long_answer_is_long_enough_to_be_killed() -> None:
+async def test_long_answer_leaves_time_to_kill_the_process() -> None:
     text, _, _ = await reply_to(UserText("a long answer, please"))
     assert 180 <= len(text.split()) <= 260
 
 
-async def test_everything_that_the_welcome_suggests_has_its_own_answer() -> None:
+async def test_every_suggestion_of_the_welcome_has_its_own_answer() -> None:
     welcome, _, _ = await reply_to(UserText("hello"))
     suggestions = re.findall(r'^- "(.+?)"', welcome, re.MULTILINE)
     answers = [str(await reply_to(UserText(suggestion))) for suggestion in suggestions]
@@ -89,14 +89,14 @@ async def test_everything_that_the_welcome_suggests_has_its_own_answer() -> None
     assert len({*answers, str((welcome, "", []))}) == 9
 
 
-async def test_everything_that_the_start_page_suggests_has_its_own_answer() -> None:
+async def test_every_suggestion_of_the_start_page_has_its_own_answer() -> None:
     suggested = re.findall(r'text: "(.+?)"', START_PAGE.read_text().partition("const ANYWHERE")[0])
     answers = {str(await reply_to(UserText(text))) for text in suggested}
     assert len(suggested) == len(answers) >= 4
     assert str(await reply_to(UserText("hello"))) not in answers
 
 
-async def test_what_is_said_between_its_steps_is_heard_and_the_steps_go_on() -> None:
+async def test_steered_message_is_quoted_and_the_steps_continue() -> None:
     said: list[ContextMessage] = [UserText("Go step by step")]
     for number in range(3):
         _, _, ((_, name, arguments),) = await reply_to(*said)
@@ -108,7 +108,7 @@ async def test_what_is_said_between_its_steps_is_heard_and_the_steps_go_on() -> 
     assert calls == []
 
 
-async def test_its_markdown_has_a_table_a_list_and_code_in_two_languages() -> None:
+async def test_demo_markdown_has_a_table_a_list_and_code_in_two_languages() -> None:
     text, _, _ = await reply_to(UserText("Show me some markdown"))
     assert "|---|---|---|" in text
     assert "\n   - with a stop." in text
@@ -117,7 +117,7 @@ async def test_its_markdown_has_a_table_a_list_and_code_in_two_languages() -> No
     compile(code, "shown", "exec")
 
 
-async def test_a_result_with_a_message_for_the_model_is_told_by_that_message() -> None:
+async def test_tool_result_with_a_message_is_reported_by_that_message() -> None:
     told = '{"status":"auto_backgrounded","task_id":"t1","message":"It goes on."}'
     text, _, _ = await reply_to(UserText("build something"), *outcome("exec", "{}", told))
     assert "came back with this:\n\nIt goes on.\n" in text
@@ -125,7 +125,7 @@ async def test_a_result_with_a_message_for_the_model_is_told_by_that_message() -
     assert '{"exit_code":0}' in ended
 
 
-async def test_the_end_of_a_build_is_reported_and_starts_no_other() -> None:
+async def test_end_of_a_build_is_reported_and_starts_no_other_build() -> None:
     ended = TaskNotice(
         task_id=TaskId("t1"),
         kind="failed",
@@ -136,11 +136,11 @@ async def test_the_end_of_a_build_is_reported_and_starts_no_other() -> None:
     said = (UserText("build something"), AssistantTurn("It goes on."))
     text, _, calls = await reply_to(*said, UserText(notice_text(ended)))
     assert "Task t1 has news: failed, exit code 3." in text
-    assert "no <room> & no time\n" in text, "the last line, as it was written"
-    assert calls == [], "the command that the news quotes is no wish"
+    assert "no <room> & no time\n" in text, "the last line of output, unescaped"
+    assert calls == [], "the command in the notice does not trigger a rule"
 
 
-async def test_news_without_an_exit_code_or_output_says_so() -> None:
+async def test_notice_without_exit_code_or_output_says_so() -> None:
     lost = TaskNotice(task_id=TaskId("t1"), kind="lost", command="make")
     text, _, _ = await reply_to(UserText(notice_text(lost)))
     assert "lost, exit code unknown" in text

@@ -1,4 +1,4 @@
-"""A provider over real HTTP: the scripted model's server for what is usual, raw bytes for what should never happen."""
+"""A provider over real HTTP: the scripted model's server for usual responses, raw bytes for broken ones."""
 
 import asyncio
 import gc
@@ -88,7 +88,7 @@ async def test_an_answer_that_does_not_stream_is_one_batch() -> None:
         assert "stream" not in json.loads(server.requests[0])
 
 
-async def test_the_request_names_the_model_and_carries_key_and_headers() -> None:
+async def test_request_names_the_model_and_carries_key_and_headers() -> None:
     headers = {"X-Title": "test", "user-agent": "mine"}
     async with RawServer([http(HELLO + END)]) as server, model_at(server.url, headers=headers) as model:
         await answer_of(model, asking("hi"))
@@ -104,7 +104,7 @@ def along(**headers: str) -> Any:
     return msgspec.structs.replace(asking("hi"), headers={name.replace("_", "-"): v for name, v in headers.items()})
 
 
-async def test_headers_of_a_call_go_over_those_of_the_model_and_only_with_that_call() -> None:
+async def test_headers_of_a_call_override_the_models_for_that_call_only() -> None:
     async with ModelServer(only(RICH)) as server, model_at(server.url, headers={"X-Title": "ours"}) as model:
         await answer_of(model, along(x_title="theirs", X_Trace="7"))
         await answer_of(model, asking())
@@ -114,7 +114,7 @@ async def test_headers_of_a_call_go_over_those_of_the_model_and_only_with_that_c
 
 
 @pytest.mark.parametrize("name", ["Authorization", "api-key", "HOST", "content-length", "Content-Type"])
-async def test_a_header_of_a_call_can_not_change_what_is_sent_as_whom_and_where(name: str) -> None:
+async def test_header_of_a_call_cannot_change_content_caller_or_target(name: str) -> None:
     async with ModelServer(only(RICH)) as server, model_at(server.url) as model:
         _, error = await failed_answer_of(model, along(**{name: "hush-hush"}))
         assert not server.requests
@@ -124,7 +124,7 @@ async def test_a_header_of_a_call_can_not_change_what_is_sent_as_whom_and_where(
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7fb", "é"])
-async def test_a_header_of_a_call_can_not_begin_another(value: str) -> None:
+async def test_header_value_cannot_inject_another_header(value: str) -> None:
     async with ModelServer(only(RICH)) as server, model_at(server.url) as model:
         _, error = await failed_answer_of(model, along(x_a=value))
         assert not server.requests
@@ -132,7 +132,7 @@ async def test_a_header_of_a_call_can_not_begin_another(value: str) -> None:
     assert value not in error.message
 
 
-async def test_what_a_header_of_a_call_held_is_not_quoted() -> None:
+async def test_header_values_are_redacted_from_quoted_errors() -> None:
     said = 'who are you, hush "hush"?'
     refusal = http(json.dumps({"error": {"why": said}}).encode(), status="400 Bad")
     async with RawServer([refusal], keep=True) as server, model_at(server.url) as model:
@@ -143,7 +143,7 @@ async def test_what_a_header_of_a_call_held_is_not_quoted() -> None:
         assert "hush" in error.message
 
 
-async def test_a_retired_model_ends_its_calls_and_then_its_connections() -> None:
+async def test_retired_model_closes_its_connections_after_its_calls() -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def gate(index: int) -> None:
@@ -158,12 +158,12 @@ async def test_a_retired_model_ends_its_calls_and_then_its_connections() -> None
         go.set()
         assert text_of(await call) == "hi"
         assert text_of(await answer_of(model, asking())) == "hi"
-        # Were a connection left open, this would warn of it, and warnings are errors.
+        # A connection left open would warn here, and warnings are errors.
         del model, call
         gc.collect()
 
 
-async def test_what_is_there_besides_calls_can_be_asked_for() -> None:
+async def test_other_paths_of_the_api_can_be_read() -> None:
     async with ModelServer(only(RICH), api_key=KEY) as server, model_at(server.url) as model:
         assert json.loads(await model.get("/models"))["data"][0]["id"] == "scripted"
         with pytest.raises(ModelError, match="status 404"):
@@ -176,14 +176,14 @@ async def test_without_a_key_no_authorization_is_sent() -> None:
     assert b"authorization" not in server.requests[0].lower()
 
 
-async def test_a_connection_is_used_again_after_a_whole_answer() -> None:
+async def test_connection_is_reused_after_a_complete_answer() -> None:
     async with RawServer([http(HELLO + END)], keep=True) as server, model_at(server.url) as model:
         await answer_of(model, asking())
         await answer_of(model, asking())
         assert (len(server.requests), server.connections) == (2, 1)
 
 
-async def test_bytes_that_dribble_in_make_the_same_answer() -> None:
+async def test_answer_is_the_same_when_bytes_arrive_one_by_one() -> None:
     body = HELLO + 'data: {"choices":[{"delta":{"content":" 🙂é"}}]}\n\n'.encode() + END
     response = http(body)
     bytewise = [response[at : at + 1] for at in range(len(response))]
@@ -215,7 +215,7 @@ async def test_closing_twice_is_harmless() -> None:
         await model.close()
 
 
-async def test_nobody_listening_is_unreachable_and_says_what_to_check() -> None:
+async def test_refused_connection_is_unreachable_and_says_what_to_check() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -237,14 +237,14 @@ async def test_silence_is_a_timeout() -> None:
     assert (error.code, error.retryable) == ("model_timeout", True)
 
 
-async def test_a_rate_limit_says_when_to_come_back() -> None:
+async def test_rate_limit_carries_retry_after() -> None:
     async with ModelServer(failing("rate_limited", retry_after=2.5)) as server:
         error = await error_at(server.url)
     assert (error.code, error.retryable, error.status) == ("model_rate_limited", True, 429)
     assert error.retry_after_seconds == 2.5
 
 
-async def test_a_rate_limit_may_give_a_date() -> None:
+async def test_retry_after_may_be_a_date() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     error = await error_from(http(b"{}", status="429 Too Many", headers=f"Retry-After: {date}\r\n"))
     assert error.retry_after_seconds == pytest.approx(60, abs=5)
@@ -254,26 +254,26 @@ async def test_a_rate_limit_may_give_a_date() -> None:
     ("header", "seconds"),
     [("Retry-After: soon", None), ("Retry-After: nan", None), ("Retry-After: -3", 0), ("retry-after-ms: 1500", 1.5)],
 )
-async def test_a_strange_time_to_wait_does_no_harm(header: str, seconds: float | None) -> None:
+async def test_unusual_retry_after_is_read_or_ignored(header: str, seconds: float | None) -> None:
     error = await error_from(http(b"{}", status="503 No", headers=f"{header}\r\n"))
     assert (error.code, error.retry_after_seconds) == ("model_unavailable", seconds)
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 529])
-async def test_a_passing_failure_is_worth_a_retry(status: int) -> None:
+async def test_transient_status_is_retryable(status: int) -> None:
     async with ModelServer(failing("unavailable", status=status)) as server:
         error = await error_at(server.url)
     assert (error.code, error.retryable, error.status) == ("model_unavailable", True, status)
 
 
-async def test_an_error_page_of_a_gateway_is_not_quoted() -> None:
+async def test_gateway_error_page_is_not_quoted() -> None:
     error = await error_from(http(b"<html>nginx</html>", status="502 Bad Gateway", content_type="text/html"))
     assert error.code == "model_unavailable"
     assert "html" not in error.message
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
-async def test_a_wrong_key_is_not_retried_and_not_shown(status: str) -> None:
+async def test_wrong_key_is_not_retried_and_not_shown(status: str) -> None:
     body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}, sk-very-***"}}).encode()
     error = await error_from(http(body, status=status))
     assert (error.code, error.retryable) == ("model_unauthorized", False)
@@ -281,12 +281,12 @@ async def test_a_wrong_key_is_not_retried_and_not_shown(status: str) -> None:
     assert "sk-" not in error.message
 
 
-async def test_the_server_refuses_another_key() -> None:
+async def test_scripted_server_refuses_a_wrong_key() -> None:
     async with ModelServer(only(RICH), api_key="another") as server:
         assert (await error_at(server.url)).code == "model_unauthorized"
 
 
-async def test_a_refusal_quotes_the_provider_without_the_key_and_in_bounds() -> None:
+async def test_refusal_quotes_the_provider_redacted_and_shortened() -> None:
     said = f"bad\x1b[31m key {KEY} in\nmodel " + "x" * 2000
     error = await error_from(http(json.dumps({"error": {"message": said}}).encode(), status="404 Not Found"))
     assert (error.code, error.retryable, error.status) == ("model_refused", False, 404)
@@ -295,7 +295,7 @@ async def test_a_refusal_quotes_the_provider_without_the_key_and_in_bounds() -> 
     assert len(error.message) < 600
 
 
-async def test_a_key_in_a_header_of_ones_own_is_redacted_too() -> None:
+async def test_key_in_a_custom_header_is_redacted() -> None:
     body = json.dumps({"error": "header was hush-hush"}).encode()
     error = await error_from(http(body, status="400 Bad"), headers={"api-key": "hush-hush"})
     assert "hush-hush" not in error.message
@@ -365,26 +365,26 @@ async def test_a_stream_without_its_end_is_cut() -> None:
     assert (await error_from(http(HELLO))).code == "model_cut"
 
 
-async def test_an_answer_that_finished_before_the_connection_broke_is_whole() -> None:
+async def test_answer_that_finished_before_the_connection_broke_is_complete() -> None:
     finish = END.removesuffix(b"data: [DONE]\n\n")
     async with RawServer([http(HELLO + finish, length=10_000)]) as server, model_at(server.url) as model:
         chunks = await answer_of(model, asking())
     assert (text_of(chunks), finish_of(chunks)) == ("hello", "stop")
 
 
-async def test_an_answer_is_over_at_its_end_mark_though_the_connection_stays() -> None:
+async def test_answer_ends_at_its_end_mark_although_the_connection_stays_open() -> None:
     async with RawServer([http(HELLO + END, length=10_000)], hold=True) as server, model_at(server.url) as model:
         assert text_of(await answer_of(model, asking())) == "hello"
         await asyncio.wait_for(server.left.wait(), 5)
 
 
-async def test_a_server_that_does_not_stream_though_asked_is_understood() -> None:
+async def test_server_that_ignores_stream_is_understood() -> None:
     body = b'{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}'
     async with RawServer([http(body, content_type="application/json")]) as server, model_at(server.url) as model:
         assert text_of(await answer_of(model, asking())) == "hello"
 
 
-async def test_an_error_with_a_good_status_is_an_error() -> None:
+async def test_error_object_with_status_200_is_an_error() -> None:
     body = b'{"error":{"message":"upstream is down","code":502}}'
     error = await error_from(http(body, content_type="application/json"))
     assert (error.code, error.status) == ("model_unavailable", 502)
@@ -404,7 +404,7 @@ async def test_a_compressed_answer_is_read() -> None:
         assert text_of(await answer_of(model, asking())) == "hello"
 
 
-async def test_nothing_is_logged_about_the_key(caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
     event = b"data: " + json.dumps({"choices": [{"delta": {"reasoning": 5, "content": KEY}}]}).encode() + b"\n\n"
     with caplog.at_level(logging.DEBUG):
         async with RawServer([http(event + END)]) as server, model_at(server.url) as model:
@@ -414,18 +414,18 @@ async def test_nothing_is_logged_about_the_key(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("url", ["", "api.openai.com", "ftp://x/v1", "http://", "http://x:port/", "http://[/v1"])
-def test_a_base_url_that_can_not_be_called_is_refused_at_once(url: str) -> None:
+def test_invalid_base_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(BadBaseUrl, match="must look like"):
         model_at(url)
 
 
-def test_a_base_url_with_a_password_is_refused_and_not_shown() -> None:
+def test_base_url_with_a_password_is_refused_and_not_shown() -> None:
     with pytest.raises(BadBaseUrl, match="no user name") as raised:
         model_at("http://me:hush@host/v1")
     assert "hush" not in str(raised.value)
 
 
-def test_a_key_that_can_not_be_sent_is_refused_and_not_shown() -> None:
+def test_unsendable_key_is_refused_and_not_shown() -> None:
     with pytest.raises(ModelNotUsable) as raised:
         model_at("http://host/v1", api_key=f"{KEY}\r\nX-Evil: 1")
     assert KEY not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The scripted model: what it says follows from the conversation, and it fails when the script says so."""
+"""The scripted model: its answers follow from the conversation, and it fails as the script says."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,12 +61,12 @@ async def said(script: Script, *messages: ContextMessage) -> str:
         ([], "other 0"),
         ([UserText("file"), *ROUND], "file 1"),
         ([UserText("file"), *ROUND, *ROUND, *ROUND], "file 1"),
-        # Notes of the runtime, after a cut and after nothing at all.
+        # Notes of the runtime, after a cut answer and after no answer at all.
         ([UserText("file"), AssistantTurn("fi"), NOTE], "file 0"),
         ([UserText("file"), *ROUND, AssistantTurn("fi"), NOTE, AssistantTurn("f"), NOTE], "file 1"),
         ([UserText("hello"), AssistantTurn("oth"), NOTE], "other 0"),
         ([UserText("file"), *ROUND, AssistantTurn(""), UserText("Summarise what you did.")], "file 1"),
-        # Steered into a running turn: its own rule takes over, anything else leaves the turn on its course.
+        # Steered into a running turn: a text with a rule takes over, any other text does not change the rule.
         ([UserText("file"), *ROUND, UserText("be brief")], "file 1"),
         ([UserText("file"), *ROUND, UserText("no, stop")], "stop 0"),
         ([UserText("file"), *ROUND, UserText("another file")], "file 0"),
@@ -77,11 +77,11 @@ async def said(script: Script, *messages: ContextMessage) -> str:
         ([UserText("hello"), AssistantTurn("other 0"), UserText("file")], "file 0"),
     ],
 )
-async def test_the_reply_follows_from_the_conversation(messages: Sequence[ContextMessage], expected: str) -> None:
+async def test_reply_follows_from_the_conversation(messages: Sequence[ContextMessage], expected: str) -> None:
     assert await said(SCRIPT, *messages) == expected
 
 
-async def test_without_a_catch_all_an_earlier_rule_goes_on() -> None:
+async def test_without_a_catch_all_the_earlier_rule_still_applies() -> None:
     script = Script(SCRIPT.rules[:2])
     assert await said(script, UserText("stop"), AssistantTurn("stop 0"), UserText("hello")) == "stop 0"
     assert await said(script, UserText("hello")) == "The script has no reply to this."
@@ -92,7 +92,7 @@ async def test_a_note_may_have_a_rule_of_its_own() -> None:
     assert await said(script, UserText("file"), AssistantTurn("fi"), NOTE) == "again"
 
 
-async def test_a_rule_may_want_an_image_with_the_text_or_from_a_tool_after_it() -> None:
+async def test_rule_may_require_an_image_in_the_text_or_in_a_later_tool_result() -> None:
     seen = Rule((Reply(text="I see it"),), when="look", has_image=True)
     any_image = Rule((Reply(text="An image"),), has_image=True)
     unseen = Rule((Reply(text="Where?", tool_calls=(ScriptedCall("view"),)), Reply(text="Still nothing")), when="look")
@@ -131,7 +131,7 @@ async def test_a_script_is_read_from_json() -> None:
     assert usage_of(chunks) == TokenUsage(input_tokens=1)
 
 
-def test_a_script_with_a_slip_is_refused() -> None:
+def test_script_with_an_unknown_field_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="delay"):
         Script.from_json('{"rules": [{"replies": [{"delay": 3}]}]}')
 
@@ -154,7 +154,7 @@ async def test_texts_take_turns() -> None:
     assert [text_of(await answer_of(model, asking())) for _ in range(3)] == ["a", "b", "a"]
 
 
-async def test_varied_answers_all_differ_within_a_process_and_across() -> None:
+async def test_varied_answers_differ_within_and_across_processes() -> None:
     script = Script((Rule((Reply(text="a", tool_calls=(ScriptedCall("f"),)),)),), varied=True)
     models = [ScriptedModel(script), ScriptedModel(script)]
     answers = [await answer_of(model, asking()) for model in models * 2]
@@ -170,7 +170,7 @@ async def test_varied_answers_all_differ_within_a_process_and_across() -> None:
         (Reply(), []),
     ],
 )
-async def test_an_answer_comes_in_pieces(reply: Reply, pieces: list[str]) -> None:
+async def test_answer_is_split_into_pieces(reply: Reply, pieces: list[str]) -> None:
     chunks = await answer_of(ScriptedModel(Script((Rule((reply,)),))), asking())
     assert [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)] == pieces
 
@@ -181,7 +181,7 @@ async def test_an_answer_that_does_not_stream_is_one_batch() -> None:
     assert text_of(batches[0]) == "file 0"
 
 
-async def test_a_gate_holds_the_stream_before_each_piece() -> None:
+async def test_gate_is_awaited_before_each_piece() -> None:
     held: asyncio.Queue[int] = asyncio.Queue()
     go = asyncio.Semaphore(0)
 
@@ -199,7 +199,7 @@ async def test_a_gate_holds_the_stream_before_each_piece() -> None:
             await batch
 
 
-async def test_a_call_for_a_title_uses_up_no_reply_and_passes_the_gate() -> None:
+async def test_title_call_uses_no_reply_and_skips_the_gate() -> None:
     async def never(piece: int) -> None:
         raise AssertionError("a title waits for nothing")
 
@@ -231,7 +231,7 @@ async def test_delays_are_kept() -> None:
         ("cut", "model_cut", None, "a b"),
     ],
 )
-async def test_failures_come_as_scripted(kind: FailureKind, code: str, status: int | None, sent: str) -> None:
+async def test_each_failure_raises_its_error(kind: FailureKind, code: str, status: int | None, sent: str) -> None:
     fail = Failure(kind=kind, after=2, times=1)
     model = ScriptedModel(Script((Rule((Reply(text="a b c", fail=fail),)),)))
     chunks, error = await failed_answer_of(model, asking())
@@ -239,13 +239,13 @@ async def test_failures_come_as_scripted(kind: FailureKind, code: str, status: i
     assert text_of(await answer_of(model, asking())) == "a b c"
 
 
-async def test_a_failure_after_more_pieces_than_there_are_comes_before_the_end() -> None:
+async def test_failure_after_too_many_pieces_comes_before_the_closing() -> None:
     model = ScriptedModel(Script((Rule((Reply(text="a b", fail=Failure(kind="cut", after=99)),)),)))
     chunks, _ = await failed_answer_of(model, asking())
     assert chunks == [TextDelta("a"), TextDelta(" b")]
 
 
-async def test_a_model_that_hangs_can_be_left() -> None:
+async def test_hanging_model_can_be_cancelled() -> None:
     model = ScriptedModel(Script((Rule((Reply(text="a b", fail=Failure(kind="hang", after=1)),)),)))
     async with aclosing(model.stream(asking())) as answer:
         assert await anext(answer) == [TextDelta("a")]

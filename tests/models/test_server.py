@@ -1,4 +1,4 @@
-"""The scripted model as a server: what other clients see of it, and its blocking entry."""
+"""The scripted model as a server: its HTTP interface, and its blocking `run`."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ CALL: dict[str, Any] = {"model": "any", "messages": [{"role": "user", "content":
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
-async def test_models_and_completions_are_served_with_and_without_the_version(prefix: str) -> None:
+async def test_routes_work_with_and_without_the_version_prefix(prefix: str) -> None:
     async with ModelServer(HI) as server, aiohttp.ClientSession(server.url.removesuffix("/v1")) as client:
         async with client.get(f"{prefix}/models") as response:
             assert (await response.json())["data"][0]["id"] == "scripted"
@@ -31,7 +31,7 @@ async def test_models_and_completions_are_served_with_and_without_the_version(pr
             assert (await response.json())["choices"][0]["message"]["content"] == "one two"
 
 
-async def test_each_piece_is_an_event_and_usage_only_for_who_asks() -> None:
+async def test_each_piece_is_an_event_and_usage_is_sent_on_request() -> None:
     async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
         response = await client.post(f"{server.url}/chat/completions", json={**CALL, "stream": True})
         events = (await response.text()).split("\n\n")
@@ -42,7 +42,7 @@ async def test_each_piece_is_an_event_and_usage_only_for_who_asks() -> None:
     assert "usage" not in "".join(events)
 
 
-async def test_a_key_is_wanted_everywhere_when_it_is_set() -> None:
+async def test_every_route_requires_the_key_when_it_is_set() -> None:
     async with ModelServer(HI, api_key="k") as server, aiohttp.ClientSession() as client:
         for response in (await client.get(f"{server.url}/models"), await client.post(f"{server.url}/chat/completions")):
             assert response.status == 401
@@ -50,21 +50,21 @@ async def test_a_key_is_wanted_everywhere_when_it_is_set() -> None:
         assert len(server.requests) == 0
 
 
-async def test_a_body_that_is_no_call_is_refused() -> None:
+async def test_body_that_is_not_a_call_is_refused() -> None:
     async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
         response = await client.post(f"{server.url}/chat/completions", data=b"{")
         assert response.status == 400
         assert "error" in await response.json()
 
 
-async def test_models_are_listed_as_they_are_given() -> None:
+async def test_configured_models_are_listed() -> None:
     listed: list[dict[str, Any]] = [{"id": "big", "capabilities": {"limits": {}}}, {"id": "small"}]
     async with ModelServer(HI, models=listed) as server, aiohttp.ClientSession() as client:
         response = await client.get(f"{server.url}/models")
         assert (await response.json())["data"] == listed
 
 
-async def test_the_headers_of_a_request_can_be_looked_at() -> None:
+async def test_headers_of_a_request_are_kept_for_inspection() -> None:
     async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
         await client.post(f"{server.url}/chat/completions", json=CALL, headers={"X-Trace": "7"})
         assert server.headers[0]["x-trace"] == "7"
@@ -84,7 +84,7 @@ USE = AssistantTurn("", (ToolUse(ToolCallId("c"), "view", "{}"),))
         [UserText("hello"), USE, ToolOutcome(ToolCallId("c"), "seen", IMAGE), UserText("so?")],
     ],
 )
-async def test_an_image_means_the_same_over_http_as_in_process(messages: list[ContextMessage]) -> None:
+async def test_image_gives_the_same_answer_over_http_and_in_process(messages: list[ContextMessage]) -> None:
     script = Script(
         (
             Rule((Reply(text="{user}: I see it"),), has_image=True),
@@ -98,7 +98,7 @@ async def test_an_image_means_the_same_over_http_as_in_process(messages: list[Co
 
 
 @pytest.mark.parametrize("url", ["https://example.org/a.png", "data:image/png;base64,%%%", 7])
-async def test_an_image_that_can_not_be_read_is_an_image_all_the_same(url: object) -> None:
+async def test_unreadable_image_still_counts_as_an_image(url: object) -> None:
     script = Script((Rule((Reply(text="I see it"),), has_image=True), Rule((Reply(text="Where?"),))))
     content = [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": url}}]
     call = {"model": "any", "messages": [{"role": "user", "content": content}]}
@@ -107,7 +107,7 @@ async def test_an_image_that_can_not_be_read_is_an_image_all_the_same(url: objec
         assert (await response.json())["choices"][0]["message"]["content"] == "I see it"
 
 
-async def test_stopping_does_not_wait_for_an_answer_that_hangs() -> None:
+async def test_stopping_does_not_wait_for_a_hanging_answer() -> None:
     script = Script((Rule((Reply(text="a", fail=Failure(kind="hang")),)),))
     async with aiohttp.ClientSession() as client:
         async with ModelServer(script) as server:
@@ -117,7 +117,7 @@ async def test_stopping_does_not_wait_for_an_answer_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_the_blocking_entry_serves_until_it_is_told_to_stop(number: signal.Signals) -> None:
+async def test_run_serves_until_a_signal(number: signal.Signals) -> None:
     program = (
         "from holdfast.models import server, scripted;"
         "server.run(scripted.Script((scripted.Rule((scripted.Reply(text='hi'),)),)))"

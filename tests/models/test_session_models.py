@@ -1,4 +1,4 @@
-"""What sessions chose: their own provider, with what was given for it, and nothing of ours."""
+"""The models that sessions chose: their own provider with its own secrets, and never with our keys."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ async def credentials(tmp_path: Path) -> AsyncIterator[Credentials]:
 
 @pytest.fixture
 async def models(credentials: Credentials) -> AsyncIterator[SessionModels]:
-    """With keys of our own in every place where they could be."""
+    """Models with our own keys in every place that could hold one."""
     found = SessionModels(default="openai/ours", base_url="http://ours.invalid/v1", api_key=OURS, environ=ENVIRON)
     yield found
     await found.close()
@@ -57,7 +57,7 @@ async def say_hi(model: Model) -> None:
     assert text_of(await answer_of(model, asking())) == "hi"
 
 
-# Their own provider
+# Own providers
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def say_hi(model: Model) -> None:
         (ProviderSecrets(headers={"Authorization": "Basic abcd"}), {"authorization": "Basic abcd"}),
     ],
 )
-async def test_a_sessions_own_provider_is_called_with_what_was_given_for_it(
+async def test_own_provider_is_called_with_its_own_secrets(
     models: SessionModels, credentials: Credentials, given: ProviderSecrets, sent: dict[str, str | None]
 ) -> None:
     async with ModelServer(HI) as server:
@@ -83,7 +83,7 @@ async def test_a_sessions_own_provider_is_called_with_what_was_given_for_it(
 
 @pytest.mark.parametrize("provider_type", ["openai", "azure"])
 @pytest.mark.parametrize("has_secrets", [True, False])
-async def test_no_key_of_ours_goes_to_an_address_that_a_client_gave(
+async def test_our_keys_never_go_to_a_clients_address(
     models: SessionModels, credentials: Credentials, provider_type: str, has_secrets: bool
 ) -> None:
     async with RawServer([ANSWER]) as server:
@@ -94,9 +94,7 @@ async def test_no_key_of_ours_goes_to_an_address_that_a_client_gave(
     assert b"api-key" not in server.requests[0].lower()
 
 
-async def test_what_was_given_for_one_address_does_not_go_to_another(
-    models: SessionModels, credentials: Credentials
-) -> None:
+async def test_secrets_for_one_address_do_not_go_to_another(models: SessionModels, credentials: Credentials) -> None:
     async with RawServer([ANSWER]) as server:
         await credentials.put(KEY, Secrets(providers={"http://first.example/v1": ProviderSecrets(api_key="first")}))
         with pytest.raises(SecretsUnknown):
@@ -129,7 +127,7 @@ async def test_what_was_given_for_one_address_does_not_go_to_another(
         ({}, ProviderSecrets(api_key="k"), "POST /chat/completions HTTP/1.1", ["authorization: bearer k"]),
     ],
 )
-async def test_azure_is_asked_as_azure_wants_to_be(
+async def test_azure_calls_have_azures_url_and_headers(
     models: SessionModels,
     credentials: Credentials,
     provider: dict[str, Any],
@@ -148,14 +146,14 @@ async def test_azure_is_asked_as_azure_wants_to_be(
     assert keys == headers
 
 
-async def test_a_whole_address_of_azure_is_taken_as_it_is(models: SessionModels, credentials: Credentials) -> None:
+async def test_complete_azure_url_is_used_as_it_is(models: SessionModels, credentials: Credentials) -> None:
     async with RawServer([ANSWER]) as server:
         url = f"{server.url.removesuffix('/v1')}/openai/deployments/d/"
         await say_hi(await models.model(chose(url, type="azure", api_version="v"), credentials))
     assert server.requests[0].startswith(b"POST /openai/deployments/d/chat/completions?api-version=v HTTP/1.1")
 
 
-async def test_the_provider_may_call_the_model_otherwise(models: SessionModels, credentials: Credentials) -> None:
+async def test_provider_may_have_its_own_name_for_the_model(models: SessionModels, credentials: Credentials) -> None:
     async with ModelServer(HI) as server:
         model = await models.model(chose(server.url, name="fancy", model="plain"), credentials)
         await say_hi(model)
@@ -176,7 +174,7 @@ async def test_the_provider_may_call_the_model_otherwise(models: SessionModels, 
         (Provider(base_url=f"http://{'x' * 3000}/v1"), "2,000 characters", BadBaseUrl),
     ],
 )
-async def test_a_provider_that_can_never_answer_is_refused_at_once_or_ends_its_turns_with_the_reason(
+async def test_unusable_provider_is_refused_at_once_or_fails_its_turns_with_the_reason(
     models: SessionModels, credentials: Credentials, provider: Provider, why: str, error: type[ModelNotUsable]
 ) -> None:
     with pytest.raises(error, match=why) as raised:
@@ -187,20 +185,18 @@ async def test_a_provider_that_can_never_answer_is_refused_at_once_or_ends_its_t
     assert (failure.code, failure.retryable, failure.message) == ("model_refused", False, raised.value.message)
 
 
-def test_an_unsupported_provider_has_a_code_of_its_own() -> None:
+def test_unsupported_provider_has_its_own_error_code() -> None:
     assert ProviderUnsupported.code == "provider_unsupported"
     check_provider(Provider(base_url="https://x.openai.azure.com", type="azure"))
 
 
-async def test_a_provider_without_any_name_of_a_model_says_so(models: SessionModels, credentials: Credentials) -> None:
+async def test_provider_without_a_model_name_says_so(models: SessionModels, credentials: Credentials) -> None:
     model = await models.model(chose("http://x/v1", name=None), credentials)
     _, failure = await failed_answer_of(model, asking())
     assert "needs a model" in failure.message
 
 
-async def test_a_failure_points_to_the_provider_and_shows_none_of_its_secrets(
-    models: SessionModels, credentials: Credentials
-) -> None:
+async def test_failure_names_the_provider_and_shows_no_secrets(models: SessionModels, credentials: Credentials) -> None:
     refusal = http(b'{"error":"no hush-org, no hush-key"}', status="400 Bad", content_type="application/json")
     async with RawServer([refusal]) as server:
         given = ProviderSecrets(api_key="hush-key", headers={"X-Org": "hush-org"})
@@ -215,7 +211,7 @@ async def test_a_failure_points_to_the_provider_and_shows_none_of_its_secrets(
     assert failure.status == 401
 
 
-# Shared, and closed
+# Sharing and eviction
 
 
 async def test_sessions_with_the_same_key_share_a_model_and_others_do_not(
@@ -231,7 +227,7 @@ async def test_sessions_with_the_same_key_share_a_model_and_others_do_not(
     assert await opened(KEY, "one") is first
 
 
-async def test_a_model_that_makes_room_ends_its_calls_first(
+async def test_evicted_model_finishes_its_calls_first(
     models: SessionModels, credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.models.session_models.MAX_OPEN", 2)
@@ -250,15 +246,15 @@ async def test_a_model_that_makes_room_ends_its_calls_first(
         go.set()
         assert text_of(await call) == "hi"
         assert await models.model(chose(server.url, name="m0"), credentials) is not first
-        # Were its connection left open, this would warn of it, and warnings are errors.
+        # A connection left open would warn here, and warnings are errors.
         del first, call
         gc.collect()
 
 
-# By name
+# Models by name
 
 
-async def test_a_session_without_a_provider_is_answered_by_name(credentials: Credentials) -> None:
+async def test_session_without_a_provider_uses_a_model_by_name(credentials: Credentials) -> None:
     async with ModelServer(HI, api_key=OURS) as server:
         models = SessionModels(default="openai/ours", base_url=server.url, api_key=OURS, environ={})
         models.check_default()
@@ -268,14 +264,14 @@ async def test_a_session_without_a_provider_is_answered_by_name(credentials: Cre
         assert [b'"model":"ours"' in body for body in server.requests] == [True, False]
 
 
-async def test_a_name_that_nobody_knows_is_not_usable(models: SessionModels, credentials: Credentials) -> None:
+async def test_unknown_model_name_is_not_usable(models: SessionModels, credentials: Credentials) -> None:
     with pytest.raises(UnknownModel):
         await models.model(ModelChoice(key=KEY, name="mistral/x"), credentials)
     with pytest.raises(UnknownModel):
         SessionModels(default="nothing", environ={}).check_default()
 
 
-def test_what_a_row_says_of_a_model_is_its_name_unless_the_client_brought_it() -> None:
+def test_row_model_is_the_name_unless_the_client_gave_a_provider_or_token() -> None:
     assert row_model("openai/x", None) == "openai/x"
     assert row_model(None, None) is None
     assert row_model("openai/x", Provider(base_url="http://x/v1")) == OWN_MODEL
@@ -285,7 +281,7 @@ def test_what_a_row_says_of_a_model_is_its_name_unless_the_client_brought_it() -
 # Copilot's endpoint
 
 
-async def test_a_sessions_own_token_comes_before_that_of_the_process(credentials: Credentials) -> None:
+async def test_own_token_takes_precedence_over_the_process_token(credentials: Credentials) -> None:
     async with ModelServer(HI) as server:
         environ = {"COPILOT_API_URL": server.url, "GITHUB_TOKEN": "of-the-process"}
         models = SessionModels(default="demo", base_url="http://ours.invalid/v1", api_key=OURS, environ=environ)
@@ -302,7 +298,7 @@ async def test_a_sessions_own_token_comes_before_that_of_the_process(credentials
         await models.close()
 
 
-async def test_a_session_with_a_token_that_is_unknown_here_is_not_run_with_another(credentials: Credentials) -> None:
+async def test_session_with_an_unknown_token_does_not_run_with_another(credentials: Credentials) -> None:
     models = SessionModels(default="demo", environ={"COPILOT_API_URL": "http://x/v1", "GITHUB_TOKEN": "ours"})
     await credentials.put(KEY, Secrets(github_token="theirs"))
     elsewhere = Credentials(credentials._vault)
@@ -310,5 +306,5 @@ async def test_a_session_with_a_token_that_is_unknown_here_is_not_run_with_anoth
         await models.model(ModelChoice(key=KEY, name="copilot/gpt-x"), elsewhere)
 
 
-async def test_without_an_endpoint_nothing_is_listed(models: SessionModels) -> None:
+async def test_no_models_are_listed_without_an_endpoint(models: SessionModels) -> None:
     assert await models.list_models() == []

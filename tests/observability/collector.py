@@ -1,4 +1,4 @@
-"""A collector for OTLP over HTTP: takes what exporters send, decodes it, and keeps it."""
+"""A collector for OTLP over HTTP: decodes and keeps the spans that exporters send."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ class Received(NamedTuple):
     parent: str
     attributes: dict[str, Any]
     links: tuple[str, ...]
-    """The spans that it is linked to."""
+    """The ids of the linked spans."""
     service: str
 
 
@@ -49,7 +49,7 @@ class Collector:
 
     @property
     def environ(self) -> dict[str, Any]:
-        """For a process that is to send its spans here, soon."""
+        """The environment of a process that exports its spans to this collector, every 50 ms."""
         host, port = self._runner.addresses[0][:2]
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{host}:{port}", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 

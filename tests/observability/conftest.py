@@ -1,4 +1,4 @@
-"""A provider for OpenTelemetry that keeps spans in memory, for one test at a time."""
+"""An OpenTelemetry provider that keeps spans in memory, for one test at a time."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 
 class Spans:
-    """What was exported."""
+    """The exported spans."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -21,17 +21,17 @@ class Spans:
         return [span for span in self.all() if span.name == name]
 
     def all(self) -> list[ReadableSpan]:
-        """In the order in which they ended."""
+        """All finished spans, in the order in which they ended."""
         return list(self._exporter.get_finished_spans())
 
     def text(self) -> str:
-        """Everything that left the process."""
+        """All that was exported, as JSON text."""
         return "\n".join(span.to_json() for span in self.all())
 
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     kept = Spans()
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", kept.provider)  # `set_tracer_provider` can't be taken back
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", kept.provider)  # `set_tracer_provider` can't be undone
     yield kept
     kept.provider.shutdown()

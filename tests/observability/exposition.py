@@ -1,4 +1,4 @@
-"""A strict reader of what Prometheus is given: whatever the format does not allow is an error here."""
+"""A strict parser of the Prometheus text format: it asserts on everything that the format does not allow."""
 
 import math
 import re
@@ -20,7 +20,7 @@ class Page:
     """The samples by name and labels, and the families by name."""
 
     def __init__(self, text: str) -> None:
-        assert text.endswith("\n"), "the last line ends, too"
+        assert text.endswith("\n"), "the last line has no line break"
         self.kinds: dict[str, str] = {}
         self.samples: dict[Sample, float] = {}
         self._helped: set[str] = set()
@@ -32,7 +32,7 @@ class Page:
                 self._check_histogram(family)
 
     def figure(self, name: str, **labels: str) -> float:
-        """The figure with just these labels; none is 0, as it is for whoever adds them up."""
+        """The sample with exactly these labels; 0 if there is none, as a sum over samples would have it."""
         return self.samples.get(Sample(name, tuple(sorted(labels.items()))), 0.0)
 
     def labels(self, name: str, label: str) -> set[str]:
@@ -43,7 +43,7 @@ class Page:
             _, _, name, meaning = line.split(" ", 3)
             assert re.fullmatch(_NAME, name)
             assert meaning.strip()
-            assert name not in self._helped, f"{name} is told twice"
+            assert name not in self._helped, f"{name} has two HELP lines"
             self._helped.add(name)
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")

@@ -23,7 +23,7 @@ CALLER = trace.SpanContext(
 
 
 async def until_ended(client: Client, session: str) -> str:
-    """The id of the turn that ends, or has ended."""
+    """Wait for the session's turn to end; its id."""
     async with patience(), client.follow(session) as frames:
         async for frame in frames:
             if frame.kind == "event" and frame.data["type"] == "holdfast.turn_ended":
@@ -31,9 +31,9 @@ async def until_ended(client: Client, session: str) -> str:
     raise AssertionError("the stream ended")
 
 
-async def test_a_turn_that_is_killed_and_taken_over_is_one_trace(tmp_path: Path) -> None:
-    """It waits, is answered, and its process is killed in the middle of the next model call. Only the spans that were
-    open then are lost."""
+async def test_killed_turn_stays_one_trace_after_takeover(tmp_path: Path) -> None:
+    """The turn waits, gets its answer, and its process is killed in the middle of the next model call. Only the spans
+    that were open at that moment are lost."""
     async with Collector() as collector, Model() as model:
         place = Place(tmp_path, model)
         environ: dict[str, Any] = {**collector.environ, "HOLDFAST_LINGER_SECONDS": "0"}
@@ -41,7 +41,7 @@ async def test_a_turn_that_is_killed_and_taken_over_is_one_trace(tmp_path: Path)
             session = await client.make(working_directory=str(place.work))
             await client.say(session, "a note please")
             (request,) = (await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]
-            await collector.until(lambda: bool(collector.named("invoke_agent")))  # It was let go of.
+            await collector.until(lambda: bool(collector.named("invoke_agent")))  # The session is released.
             model.hold(0)
             address = f"/v1/sessions/{session}/requests/{request['id']}"
             assert (await client.post(address, json={"decision": "approve"})).status_code == 200
@@ -64,7 +64,7 @@ async def test_a_turn_that_is_killed_and_taken_over_is_one_trace(tmp_path: Path)
     assert waiting.service == "holdfast-serve"
 
 
-async def test_a_turn_is_linked_to_the_request_that_began_it_in_its_callers_trace(tmp_path: Path) -> None:
+async def test_turn_links_to_the_request_that_started_it(tmp_path: Path) -> None:
     async with Collector() as collector, Model() as model:
         async with Place(tmp_path, model).serve(**collector.environ) as server, server.client() as client:
             session = await client.make()
@@ -83,7 +83,7 @@ async def test_a_turn_is_linked_to_the_request_that_began_it_in_its_callers_trac
     assert holding.trace != CALLER_TRACE
 
 
-async def test_turns_of_copilot_clients_are_traced_and_their_log_names_them(tmp_path: Path) -> None:
+async def test_copilot_turns_are_traced_and_named_in_the_log(tmp_path: Path) -> None:
     async with Collector() as collector, copilot.Model() as model:
         home = copilot.Home(tmp_path, model)
         model.on("good morning", copilot.says("Good morning to you."))
@@ -104,7 +104,7 @@ async def test_turns_of_copilot_clients_are_traced_and_their_log_names_them(tmp_
     assert b"good morning" not in log + collector.bodies
 
 
-async def test_a_collector_that_is_not_there_keeps_nobody(tmp_path: Path) -> None:
+async def test_unreachable_collector_does_not_hold_up_shutdown(tmp_path: Path) -> None:
     gone: dict[str, Any] = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "50"}
     async with Model() as model, Place(tmp_path, model).serve(**gone) as server, server.client() as client:
         session = await client.make()
@@ -124,11 +124,11 @@ async def test_a_collector_that_is_not_there_keeps_nobody(tmp_path: Path) -> Non
         ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://there"}, False),
     ],
 )
-def test_spans_are_sent_where_the_usual_variables_ask_for_it(environ: dict[str, str], wanted: bool) -> None:
+def test_otel_variables_decide_whether_spans_are_exported(environ: dict[str, str], wanted: bool) -> None:
     assert wants_spans(environ) is wanted
 
 
-def test_without_the_sdk_one_is_told_and_served_all_the_same(
+def test_server_runs_with_a_warning_when_the_sdk_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "holdfast.observability.exporter", None)

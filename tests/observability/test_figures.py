@@ -1,4 +1,4 @@
-"""Figures for Prometheus: exact after known traffic, well-formed, and of bounded size whatever anybody calls things."""
+"""Metrics for Prometheus: exact after known traffic, well-formed, and bounded whatever names outsiders choose."""
 
 import asyncio
 import re
@@ -86,7 +86,7 @@ async def test_known_traffic_gives_exact_counts(tmp_path: Path) -> None:
     assert page.figure("holdfast_tokens_total", model="scripted", kind="output") == 25
     assert page.figure("holdfast_tokens_total", model="scripted", kind="cached") == 20
     assert page.figure("holdfast_cost_microdollars_total", model="scripted") == 150
-    # Three failures (the answer that was cut, once), both calls for a tool that is made up, and the first that asks.
+    # Three failures (one answer was cut), both calls of the made-up tool, and the first call that asks.
     assert page.figure("holdfast_cost_unknown_total", model="scripted") == 6
     assert waiting.figure("holdfast_requests_opened_total") == page.figure("holdfast_requests_opened_total") == 1
     assert (waiting.figure("holdfast_requests_closed_total"), page.figure("holdfast_requests_closed_total")) == (0, 1)
@@ -96,7 +96,7 @@ async def test_known_traffic_gives_exact_counts(tmp_path: Path) -> None:
     assert waiting.figure("holdfast_turns_running") == 0
 
 
-async def test_tools_that_a_model_makes_up_share_one_line(tmp_path: Path) -> None:
+async def test_tools_that_a_model_makes_up_share_one_label(tmp_path: Path) -> None:
     made_up = tuple(ScriptedCall(name or "x", {}) for name in HOSTILE[:-1])
     model = ScriptedModel(Script(rules=(Rule(replies=(Reply(tool_calls=made_up), Reply(text="So."))),)))
     async with Runtime(database=tmp_path / "f.db", model=model) as runtime:
@@ -106,7 +106,7 @@ async def test_tools_that_a_model_makes_up_share_one_line(tmp_path: Path) -> Non
     assert page.figure("holdfast_tool_calls_total", tool=OTHER, outcome="unknown_tool") == len(made_up)
 
 
-def test_models_of_any_name_and_number_leave_a_page_that_can_be_read() -> None:
+def test_any_number_of_odd_model_names_leaves_valid_metrics() -> None:
     figures = Figures(models=("demo",))
     for number in range(1_000):
         figures.booked(used_by(f"{number}{HOSTILE[number % len(HOSTILE)]}"))
@@ -132,13 +132,13 @@ def used_by(model: str) -> LedgerEntry:
     )
 
 
-def test_a_label_is_what_it_was_called_as_far_as_it_can_be_shown() -> None:
+def test_label_keeps_the_printable_part_of_a_name() -> None:
     labels = Labels(HOSTILE)
     assert [labels.of(name) for name in HOSTILE[:3]] == ['quo\\"te', "back\\\\slash", "new�line"]
     assert labels.of("never heard of") == OTHER
 
 
-async def test_a_server_counts_requests_and_its_page_can_be_read(tmp_path: Path) -> None:
+async def test_server_counts_requests_in_valid_metrics(tmp_path: Path) -> None:
     async with Place(tmp_path).serve() as server, server.client() as client:
         for _ in range(3):
             await client.get("/v1/models")
@@ -152,7 +152,7 @@ async def test_a_server_counts_requests_and_its_page_can_be_read(tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-async def test_a_metrics_port_shows_figures_and_health_and_nothing_else(tmp_path: Path, command: str) -> None:
+async def test_metrics_port_serves_only_metrics_and_health(tmp_path: Path, command: str) -> None:
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", command, "--data-dir", str(tmp_path), "--metrics-port", "0"),
         *(("--port", "0") if command == "serve" else ()),
@@ -165,15 +165,15 @@ async def test_a_metrics_port_shows_figures_and_health_and_nothing_else(tmp_path
         async with patience():
             while not (found := re.search(rb"Figures are on port (\d+)", await child.stdout.readline())):
                 assert not child.stdout.at_eof()
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", trust_env=False) as anybody:
-            page = await anybody.get("/metrics")
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", trust_env=False) as anonymous:
+            page = await anonymous.get("/metrics")
             assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert Page(page.text).figure("holdfast_sessions_held") == 0
-            assert (await anybody.get("/healthz")).json()["status"] == "ok"
-            assert (await anybody.get("/readyz")).json()["status"] == "ready"
-            assert (await anybody.get("/v1/sessions")).status_code == 404
-            assert (await anybody.post("/metrics")).status_code == 405
-            from_a_page = await anybody.get("/metrics", headers={"origin": "https://evil.example"})
+            assert (await anonymous.get("/healthz")).json()["status"] == "ok"
+            assert (await anonymous.get("/readyz")).json()["status"] == "ready"
+            assert (await anonymous.get("/v1/sessions")).status_code == 404
+            assert (await anonymous.post("/metrics")).status_code == 405
+            from_a_page = await anonymous.get("/metrics", headers={"origin": "https://evil.example"})
             assert from_a_page.status_code == 403
         child.send_signal(signal.SIGTERM)
         async with patience():

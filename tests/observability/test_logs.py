@@ -1,4 +1,4 @@
-"""Lines of the log: they can be read by programs, say what was being done, and give nothing away."""
+"""Log lines: programs can parse them, they name their activity, and they hold no secrets."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ API_KEY = re.compile(r"hf_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
 def logged(formatter: LineFormatter, *said: Any, **more: Any) -> str:
-    """What one record comes to."""
+    """One log record, formatted."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(formatter)
@@ -45,7 +45,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-async def test_every_line_of_a_server_is_json_and_names_what_was_done(tmp_path: Path) -> None:
+async def test_every_server_log_line_is_json_with_its_activity(tmp_path: Path) -> None:
     async with Model() as model:
         place = Place(tmp_path, model)
         async with place.serve("--log-format", "json") as server, server.client() as client:
@@ -79,13 +79,13 @@ async def test_every_line_of_a_server_is_json_and_names_what_was_done(tmp_path: 
     assert "/healthz" not in {line["route"] for line in requests}
 
 
-async def test_every_answer_has_a_request_id_and_only_a_sane_one_is_taken_over(tmp_path: Path) -> None:
-    async with Place(tmp_path).serve() as server, server.client() as client, server.client("") as nobody:
+async def test_every_response_has_a_request_id_and_keeps_a_valid_one_of_the_client(tmp_path: Path) -> None:
+    async with Place(tmp_path).serve() as server, server.client() as client, server.client("") as anonymous:
         given = await client.get("/v1/models", headers={"x-request-id": "trace:1/a-b_c.d"})
         assert given.headers["x-request-id"] == "trace:1/a-b_c.d"
         made = set()
         for odd in ("", "a b", "x" * 129, 'quo"te', "é"):
-            refused = await nobody.get("/v1/models", headers={b"x-request-id": odd.encode()})
+            refused = await anonymous.get("/v1/models", headers={b"x-request-id": odd.encode()})
             assert refused.status_code == 401
             made.add(refused.headers["x-request-id"])
         assert len(made) == 5
@@ -93,8 +93,8 @@ async def test_every_answer_has_a_request_id_and_only_a_sane_one_is_taken_over(t
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])
-async def test_no_secret_and_nothing_that_was_said_is_in_the_log(tmp_path: Path, level: str) -> None:
-    """Keys and tokens at any level; what people and models say, at `info`."""
+async def test_log_holds_neither_secrets_nor_message_text(tmp_path: Path, level: str) -> None:
+    """Keys and tokens at any level; the text of people and models at `info`."""
     async with Model() as model:
         place = Place(tmp_path, model)
         made = await place.run("keys", "create", "--name", "laptop", "--role", "admin")
@@ -121,7 +121,7 @@ async def test_no_secret_and_nothing_that_was_said_is_in_the_log(tmp_path: Path,
         assert "Hello, world" not in log
 
 
-async def test_the_token_of_a_start_is_not_in_the_log(tmp_path: Path) -> None:
+async def test_start_token_is_not_in_the_log(tmp_path: Path) -> None:
     place = Place(tmp_path)
     async with place.serve(HOLDFAST_LOG_LEVEL="debug") as server, server.client() as client:
         token = server.token
@@ -131,7 +131,7 @@ async def test_the_token_of_a_start_is_not_in_the_log(tmp_path: Path) -> None:
     assert token not in (place.data / "holdfast.log").read_text()
 
 
-async def test_a_log_on_stderr_is_json_where_no_person_reads_it(tmp_path: Path) -> None:
+async def test_stderr_log_is_json_when_stderr_is_not_a_terminal(tmp_path: Path) -> None:
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", "serve", "--port", "0", "--data-dir", str(tmp_path)),
         *("--log-to", "stderr"),
@@ -143,8 +143,8 @@ async def test_a_log_on_stderr_is_json_where_no_person_reads_it(tmp_path: Path) 
     async with patience():
         found = re.search(rb"serves (http://\S+) ", await child.stdout.readline())
         assert found is not None
-        async with Server(child, found[1].decode(), tmp_path).client("") as nobody:
-            await nobody.get("/v1/models")
+        async with Server(child, found[1].decode(), tmp_path).client("") as anonymous:
+            await anonymous.get("/v1/models")
         child.terminate()
         _, err = await child.communicate()
     (line,) = [msgspec.json.decode(line) for line in err.splitlines()]
@@ -166,7 +166,7 @@ SECRETS = [
 
 @pytest.mark.parametrize(("said", "secret"), SECRETS)
 @pytest.mark.parametrize("kind", ["text", "json"])
-def test_what_looks_like_a_secret_is_hidden(kind: Any, said: str, secret: str) -> None:
+def test_text_that_looks_like_a_secret_is_redacted(kind: Any, said: str, secret: str) -> None:
     try:
         raise ValueError(said)
     except ValueError:
@@ -175,13 +175,13 @@ def test_what_looks_like_a_secret_is_hidden(kind: Any, said: str, secret: str) -
     assert "[redacted]" in line
 
 
-def test_what_is_known_to_be_a_secret_is_hidden() -> None:
+def test_known_secret_is_redacted() -> None:
     formatter = JsonLineFormatter()
     formatter.hide(lambda text: text.replace('pass"word', "[redacted]"))
     assert "word" not in logged(formatter, 'it is pass"word')
 
 
-def test_nobody_writes_a_line_of_their_own_into_the_log() -> None:
+def test_logged_input_cannot_forge_a_line() -> None:
     said = "first\n2026-01-01 second\x1b[2J\ud800"
     assert logged(TextLineFormatter(), "%s", said).count("\n") == 1
     line = logged(JsonLineFormatter(), "%s", said, extra={FIELDS: {"more": said}})
@@ -189,14 +189,14 @@ def test_nobody_writes_a_line_of_their_own_into_the_log() -> None:
     assert msgspec.json.decode(line)["message"].startswith("first\n2026-01-01 second\x1b[2J")
 
 
-def test_a_line_for_people_names_what_was_done() -> None:
+def test_text_line_names_its_activity() -> None:
     current_activity.set(ActivityContext(owner="ada", session_id="s", turn_id="t", tool_call_id="c", trace_id="1f"))
     line = logged(TextLineFormatter(), "lost %d", 2)
     assert line.endswith("ERROR tests.logs: lost 2 [owner=ada session_id=s turn_id=t tool_call_id=c trace_id=1f]\n")
     current_activity.set(None)
 
 
-def test_a_traceback_is_one_value() -> None:
+def test_traceback_is_one_json_value() -> None:
     try:
         raise ValueError("no")
     except ValueError:
@@ -207,7 +207,7 @@ def test_a_traceback_is_one_value() -> None:
 NAMES = (*(f"a.log.{number}" for number in range(6, 0, -1)), "a.log")
 
 
-def test_a_log_that_has_become_long_starts_anew_and_no_line_is_lost(tmp_path: Path) -> None:
+def test_full_log_file_is_rotated_without_losing_a_line(tmp_path: Path) -> None:
     handler = RotatingFile(tmp_path / "a.log", maxBytes=100, backupCount=6, encoding="utf-8")
     handler.setFormatter(line_formatter("text"))
     said = [f"line {number}" for number in range(12)]

@@ -1,4 +1,4 @@
-"""Spans of turns: what they say, what they do not say, and that a turn is one trace whoever runs it."""
+"""Spans of turns: what they record, what they leave out, and that a turn is one trace in whichever process it runs."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,7 @@ def replies(*given: Reply) -> ScriptedModel:
     return ScriptedModel(Script(rules=(Rule(replies=given),)))
 
 
-async def test_a_turn_is_a_trace_with_its_model_calls(spans: Spans, database: Path) -> None:
+async def test_turn_is_a_trace_with_its_model_calls(spans: Spans, database: Path) -> None:
     usage = TokenUsage(input_tokens=7, output_tokens=3, cache_read_tokens=2, reasoning_tokens=1, cost_microdollars=40)
     async with Runtime(database=database, model=replies(Reply(text="It is grey.", usage=usage))) as runtime:
         session = await runtime.session("birds")
@@ -87,7 +87,7 @@ async def test_a_turn_is_a_trace_with_its_model_calls(spans: Spans, database: Pa
     assert (held["holdfast.session.id"], held["holdfast.turn.id"]) == ("birds", turn.turn_id)
 
 
-async def test_what_was_said_is_in_no_span(spans: Spans, database: Path) -> None:
+async def test_spans_hold_no_message_text_by_default(spans: Spans, database: Path) -> None:
     @tool(permission="allow")
     def look(where: str) -> str:
         return "a grey one"
@@ -99,9 +99,7 @@ async def test_what_was_said_is_in_no_span(spans: Spans, database: Path) -> None
         assert text not in spans.text()
 
 
-async def test_what_was_said_is_recorded_where_that_was_asked_for_and_secrets_are_not(
-    spans: Spans, database: Path
-) -> None:
+async def test_spans_hold_message_text_without_secrets_when_enabled(spans: Spans, database: Path) -> None:
     @tool(permission="allow")
     def look(where: str) -> str:
         return f"a grey one, {SECRET}"
@@ -119,7 +117,7 @@ async def test_what_was_said_is_recorded_where_that_was_asked_for_and_secrets_ar
     assert SECRET not in spans.text()
 
 
-async def test_tools_are_spans_and_what_they_make_is_below_them(spans: Spans, database: Path) -> None:
+async def test_spans_that_a_tool_makes_are_children_of_its_span(spans: Spans, database: Path) -> None:
     @tool(permission="allow")
     async def works() -> str:
         with trace.get_tracer("of the tool").start_as_current_span("inside"):
@@ -147,7 +145,7 @@ async def test_tools_are_spans_and_what_they_make_is_below_them(spans: Spans, da
     assert (of(failed)["error.type"], failed.status.status_code) == ("failed", StatusCode.ERROR)
 
 
-async def test_a_turn_that_waits_has_no_open_span_and_goes_on_in_its_trace(
+async def test_waiting_turn_has_no_open_span_and_resumes_its_trace(
     spans: Spans, database: Path, tmp_path: Path
 ) -> None:
     model = says(calls("create", path="notes.txt", file_text="Hi"), "Written.")
@@ -171,7 +169,7 @@ async def test_a_turn_that_waits_has_no_open_span_and_goes_on_in_its_trace(
     assert parent_of(wrote) == after.context.span_id
 
 
-async def test_a_stop_ends_the_spans(spans: Spans, database: Path) -> None:
+async def test_stop_ends_the_open_spans(spans: Spans, database: Path) -> None:
     speaking, never = asyncio.Event(), asyncio.Event()
 
     async def stands_still(piece: int) -> None:
@@ -190,7 +188,7 @@ async def test_a_stop_ends_the_spans(spans: Spans, database: Path) -> None:
     assert of(holding)["holdfast.turn.outcome"] == "stopped"
 
 
-async def test_each_try_at_a_model_call_is_a_span_with_its_error(spans: Spans, database: Path) -> None:
+async def test_each_attempt_at_a_model_call_is_a_span_with_its_error(spans: Spans, database: Path) -> None:
     model = replies(Reply(text="Here.", fail=Failure(kind="unavailable", times=1)))
     environ = {"HOLDFAST_BACKOFF_SECONDS": "0"}
     async with Runtime(database=database, model=model, environ=environ) as runtime:
@@ -205,7 +203,7 @@ async def test_each_try_at_a_model_call_is_a_span_with_its_error(spans: Spans, d
     assert holding.status.status_code is StatusCode.UNSET
 
 
-async def test_a_turn_that_fails_says_why(spans: Spans, database: Path) -> None:
+async def test_failed_turn_records_its_error(spans: Spans, database: Path) -> None:
     async with Runtime(database=database, model=replies(Reply(fail=Failure(kind="unauthorized")))) as runtime:
         turn = await (await runtime.session()).run("go")
     assert turn.reason == "error"
@@ -216,7 +214,7 @@ async def test_a_turn_that_fails_says_why(spans: Spans, database: Path) -> None:
     assert holding.status.status_code is StatusCode.ERROR
 
 
-async def test_a_turn_that_is_handed_over_is_one_trace(spans: Spans, database: Path) -> None:
+async def test_handed_over_turn_stays_one_trace(spans: Spans, database: Path) -> None:
     speaking, never = asyncio.Event(), asyncio.Event()
 
     async def stands_still(piece: int) -> None:
@@ -236,7 +234,7 @@ async def test_a_turn_that_is_handed_over_is_one_trace(spans: Spans, database: P
 
 
 class Broken(SpanProcessor):
-    """Somebody's own code, in the way of every span."""
+    """A span processor that raises when a model call starts and when any span ends."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         if span.name.startswith("chat"):
@@ -246,7 +244,7 @@ class Broken(SpanProcessor):
         raise RuntimeError("broken at an end")
 
 
-async def test_a_provider_that_is_broken_fails_no_turn(spans: Spans, database: Path) -> None:
+async def test_broken_tracer_provider_fails_no_turn(spans: Spans, database: Path) -> None:
     @tool(permission="allow")
     def look() -> str:
         return "a heron"
@@ -257,11 +255,11 @@ async def test_a_provider_that_is_broken_fails_no_turn(spans: Spans, database: P
     assert (turn.reason, turn.text) == ("completed", "Seen.")
 
 
-def test_without_a_provider_nothing_is_made() -> None:
+def test_no_tracer_without_a_provider() -> None:
     assert tracer() is None
 
 
-def test_help_is_given_without_opentelemetry() -> None:
+def test_help_does_not_import_opentelemetry() -> None:
     script = "import sys; from holdfast.cli.main import main; sys.argv = ['holdfast', '--help']\ntry: main()\n"
     script += "except SystemExit: pass\nprint([name for name in sys.modules if 'opentelemetry' in name])"
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -269,7 +267,7 @@ def test_help_is_given_without_opentelemetry() -> None:
     assert said.splitlines()[-1] == "[]"
 
 
-def test_the_trace_of_a_turn_follows_from_its_id_alone() -> None:
+def test_trace_id_depends_on_the_turn_id_alone() -> None:
     known = TurnId("3f2504e0-4f89-41d3-9a0c-0305e82c3301")
     assert f"{trace_id_of(known):032x}" == "3f2504e04f8941d39a0c0305e82c3301"
     for odd in ("turn-1", "", "ünïcode", "0" * 32, "g" * 32):
@@ -288,7 +286,7 @@ def test_the_trace_of_a_turn_follows_from_its_id_alone() -> None:
         ({"OTEL_TRACES_SAMPLER": "nonsense", "OTEL_TRACES_SAMPLER_ARG": "x"}, Decision.RECORD_AND_SAMPLE),
     ],
 )
-def test_a_share_of_the_turns_is_sampled_though_each_has_a_parent(environ: dict[str, str], decision: Decision) -> None:
+def test_sampling_ratio_applies_to_turns_despite_their_parent_span(environ: dict[str, str], decision: Decision) -> None:
     turn = turn_context(TurnId("3f2504e0-4f89-41d3-9a0c-0305e82c3301"))
     parent = trace.set_span_in_context(trace.NonRecordingSpan(turn))
     assert sampler(environ).should_sample(parent, turn.trace_id, "invoke_agent").decision is decision

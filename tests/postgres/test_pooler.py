@@ -51,14 +51,14 @@ async def store(pooler: Pooler, database: str) -> AsyncIterator[Store]:
 @pytest.mark.parametrize(
     "name",
     [
-        "test_many_appends_at_once_leave_no_gap_and_no_double",
+        "test_concurrent_appends_leave_no_gap_and_no_duplicate",
         "test_a_fenced_unit_writes_all_of_its_parts",
-        "test_a_refused_unit_writes_nothing_and_the_others_of_its_batch_go_on",
-        "test_an_edit_is_never_lost_to_a_promotion_that_did_not_see_it",
-        "test_catching_up_is_the_log_and_the_message_in_flight",
-        "test_a_process_that_slept_too_long_must_renew_before_it_claims",
+        "test_refused_unit_writes_nothing_and_the_rest_of_its_batch_commits",
+        "test_promotion_of_a_stale_version_cannot_lose_an_edit",
+        "test_catch_up_gives_the_log_and_the_message_in_flight",
+        "test_process_with_an_expired_lease_must_renew_before_it_claims",
         "test_a_client_tool_belongs_to_one_attachment_at_a_time",
-        "test_a_deleted_session_is_gone_for_good",
+        "test_deleted_session_is_gone_for_good",
     ],
 )
 async def test_the_store_keeps_its_promises_through_a_pooler(pooler: Pooler, store: Store, name: str) -> None:

@@ -1,1 +1,1 @@
-"""Every durable event as a frozen type, one file for each noun, and the codec that stores them."""
+"""Every durable event as a frozen type, one file per noun, and the codec that stores them."""

@@ -1,5 +1,7 @@
-"""What every durable event has in common: it is frozen, and its JSON says its type and is in camel case. Events hold no
-cycles, and there are many of them: the garbage collector passes them over."""
+"""The base of every durable event: frozen, with JSON in camel case that carries a type tag.
+
+Events hold no reference cycles and there are many of them, so the garbage collector does not track them.
+"""
 
 import msgspec
 

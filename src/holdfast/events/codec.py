@@ -1,7 +1,6 @@
-"""Events and inbox items to bytes and back. The only place where an event is not yet, or no longer, a typed value.
+"""Encodes events and inbox items to bytes and decodes them. Everywhere else an event is a typed value.
 
-Whatever text comes in can be stored: NUL is kept, and a lone surrogate (half a character, which no encoding can
-carry) becomes U+FFFD here.
+Any text can be stored: NUL is kept, and a lone surrogate (half a character, which UTF-8 can't encode) becomes U+FFFD.
 """
 
 from typing import Any, Union
@@ -17,7 +16,7 @@ _KNOWN = {str(kind.__struct_config__.tag): kind for kind in (*RECORDS, *PROGRESS
 _VERSIONS = {name: upcast.version_of(name) for name in _KNOWN}
 _RECORD_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in RECORDS)
 SHOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in SHOWN)
-"""Types of events that tell the owner of a session something."""
+"""The type tags of the events in `SHOWN`."""
 
 _encoder = msgspec.json.Encoder()
 _body_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[(*RECORDS, *PROGRESS)])
@@ -34,7 +33,7 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 
 
 def encode(body: Body) -> tuple[str, int, bytes]:
-    """A body as (type, version, data)."""
+    """The body as (type, version, data)."""
     if isinstance(body, Encoded):
         return body.kept_type, body.kept_version, body.data
     if isinstance(body, Unknown):
@@ -44,13 +43,13 @@ def encode(body: Body) -> tuple[str, int, bytes]:
 
 
 def encoded(body: Body) -> Encoded:
-    """The body as what a store writes of it."""
+    """The body in the form that a store writes."""
     said = body.content.encode("utf-8", "surrogatepass") if isinstance(body, UserMessage) else None
     return Encoded(*encode(body), said)
 
 
 def said(body: Body) -> str | None:
-    """What a person wrote in this event, if it is one of that kind."""
+    """The text that a person wrote, if the event is a user message; else None."""
     match body:
         case UserMessage(content=text):
             return str(without_surrogates(text))
@@ -61,7 +60,7 @@ def said(body: Body) -> str | None:
 
 
 def decode(event_type: str, version: int, data: bytes | memoryview) -> Body:
-    """The body that `encode` was given, lifted to this release's version when it is older."""
+    """The inverse of `encode`; data of an older version is upcast to this release's version."""
     if event_type not in _KNOWN or version > _VERSIONS[event_type]:
         return Unknown(original_type=event_type, original_version=version, data=msgspec.Raw(bytes(data)))
     if version == _VERSIONS[event_type]:
@@ -81,8 +80,8 @@ def encode_item(item: inbox.Item | inbox.UnknownItem) -> bytes:
 
 
 def decode_item(data: bytes) -> inbox.Item | inbox.UnknownItem:
-    """The item that `encode_item` was given. An item of a kind or shape that only a newer release knows is kept as its
-    bytes; bytes that no release wrote are an error."""
+    """The inverse of `encode_item`. An item of a kind or shape that only a newer release knows is kept as its bytes;
+    bytes that no release wrote raise an error."""
     try:
         return _item_decoder.decode(data)
     except msgspec.ValidationError:
@@ -90,7 +89,7 @@ def decode_item(data: bytes) -> inbox.Item | inbox.UnknownItem:
 
 
 def arguments(text: str) -> Any:
-    """The arguments of a tool call as the model wrote them; those that are not JSON stay text."""
+    """The decoded arguments of a tool call; text that is not JSON stays text."""
     try:
         return msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -98,7 +97,7 @@ def arguments(text: str) -> Any:
 
 
 def to_bytes(value: Any) -> bytes:
-    """JSON in UTF-8. Only text with a lone surrogate takes the slow way round."""
+    """JSON in UTF-8. Only text with a lone surrogate takes the slow path."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -106,7 +105,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def size_of(text: str) -> int:
-    """How many bytes a text takes up in the store, whatever is in it."""
+    """The size of any text in the store, in bytes."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 

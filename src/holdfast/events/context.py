@@ -1,4 +1,4 @@
-"""What a model is sent: the words that the history is told in and every provider translates from."""
+"""The messages and tools that a model call sends, in the neutral form that each provider protocol translates."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The log's unit of truth: a body with its place, its id and its time. And the list of all bodies there are."""
+"""An event of the log: a body with its position, id and time. Also the lists of all event types."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ RECORDS: tuple[type[Body], ...] = (
     session.ToolDelivered,
     session.SessionShutdown,
 )
-"""May be appended by any operation without a lease; they take effect at the holder's next step."""
+"""Any operation may append these without a lease; they take effect at the holder's next step."""
 
 PROGRESS: tuple[type[Body], ...] = (
     session.SessionError,
@@ -60,12 +60,12 @@ SHOWN: tuple[type[Body], ...] = (
     request.ExternalToolRequested,
     request.UserInputRequested,
 )
-"""What tells the owner of a session something: an answer, a question, a line for people, how a turn ended. What people
-sent is not among it, nor what tools gave."""
+"""Events that are news for the owner of a session and make it unread: an answer, a question, a line for people, the
+end of a turn. Messages of people and results of tools are not."""
 
 
 class Unknown(Body, frozen=True, tag="holdfast.unknown"):
-    """An event that a newer release wrote. It keeps its place in the log and changes nothing."""
+    """An event that a newer release wrote. It keeps its position in the log and changes no state."""
 
     original_type: str
     original_version: int
@@ -73,14 +73,14 @@ class Unknown(Body, frozen=True, tag="holdfast.unknown"):
 
 
 class Encoded(Body, frozen=True, tag="holdfast.encoded"):
-    """An event on its way into a log as the bytes that are kept there: a whole log takes up less memory like that.
-    A log that is read has none of these."""
+    """An event on its way into a log, already as the stored bytes: importing a whole log needs less memory this way.
+    Reading a log never gives one of these."""
 
     kept_type: str
     kept_version: int
     data: bytes
     said: bytes | None = None
-    """What a person wrote, for who looks for it."""
+    """The text that a person wrote, for the search."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -97,5 +97,5 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 def type_of(body: Body) -> str:
-    """The name of an event's type, as the log and the wire say it."""
+    """The type tag of an event, as the log and the wire have it."""
     return str(type(body).__struct_config__.tag)

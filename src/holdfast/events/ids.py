@@ -1,4 +1,4 @@
-"""The names of things, each its own type, so that one can't be passed where another is meant; and new ones."""
+"""Ids, each a type of its own so that one can't be passed for another, and the generator of new ones."""
 
 import os
 import re
@@ -16,42 +16,43 @@ TaskId = NewType("TaskId", str)
 EventId = NewType("EventId", str)
 
 Position = NewType("Position", int)
-"""Where an event stands in its session's log: 1, 2, 3, … without gaps. 0 is before the first."""
+"""The position of an event in its session's log: 1, 2, 3, … without gaps. 0 is before the first."""
 
 Fence = NewType("Fence", int)
-"""How many times a session was claimed. A write that carries an old one is refused."""
+"""The number of a session's latest claim; each claim raises it by a random step. A write with another number is
+refused."""
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """What names a session. A session of another owner is the same as none."""
+    """The name of a session. A session of another owner counts as missing."""
 
     owner: Owner
     session: SessionId
 
 
 CHOSEN_ID: Final = r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]*"
-"""What an id looks like that a client chose, whatever it names. It is the same in an address, in a header, as the
-name of a file and in every database; `CHOSEN_ID_RULE` says so to people."""
+"""The pattern of an id that a client may choose, for any kind of thing. Such an id needs no escaping in a URL, in a
+header, as a file name or in any database. `CHOSEN_ID_RULE` states the pattern for people."""
 
 CHOSEN_ID_RULE: Final = "letters (a to z, A to Z), digits, - _ : and, but for the first one, dots"
 
 _CHOSEN_ID: Final = re.compile(CHOSEN_ID)
 
 
-def may_be_chosen(found: str) -> bool:
-    """Whether a client may give something this id. How long it may be is for others to say."""
-    return _CHOSEN_ID.fullmatch(found) is not None
+def may_be_chosen(id: str) -> bool:
+    """Whether a client may choose this id. The callers bound its length."""
+    return _CHOSEN_ID.fullmatch(id) is not None
 
 
 _IDS_AT_ONCE: Final = 64
-"""Asking the system for randomness lets another thread run first, which costs more than the randomness."""
+"""Ids per call of `os.urandom`: it releases the GIL, and getting that back costs more than the random bytes."""
 
 _spare: list[str] = []
 os.register_at_fork(after_in_child=_spare.clear)
 
 
 def random_id() -> str:
-    """A random UUID that nobody else has, nor can guess. Safe in any thread, and after a fork."""
+    """A random UUID, unique and unguessable. Safe in any thread, and after a fork."""
     try:
         return _spare.pop()
     except IndexError:

@@ -1,5 +1,5 @@
-"""What may be put into a session's inbox. An item is durable from the moment it is accepted, and changes
-nothing until the holder of the lease promotes it into the log."""
+"""The items of a session's inbox. An item is durable once it is accepted, and changes nothing until the holder of the
+lease promotes it into the log."""
 
 from typing import Any, Literal
 
@@ -13,11 +13,12 @@ from holdfast.events.tool import ToolError
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="kind"):
-    """What an inbox item says."""
+    """The base of every inbox item."""
 
 
 class Message(Payload, frozen=True, tag="message"):
-    """What a person sent. `steer` joins the running turn at its next step; `enqueue` waits for a turn of its own."""
+    """A message of a person. With `steer` it joins the running turn at its next step; with `enqueue` it waits for a
+    turn of its own."""
 
     message_id: MessageId
     text: str
@@ -32,16 +33,17 @@ class Message(Payload, frozen=True, tag="message"):
     model: str | None = None
     thinking: int | None = None
     rewinds_to: Position | None = None
-    """It is sent in place of what was said after that: the unit that starts its turn takes the rest back."""
+    """The message replaces the conversation after this position: the unit that starts its turn also rewinds to it."""
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):
     decision: Decision
     feedback: str = ""
     rules: tuple[str, ...] = ()
-    """What is approved beyond this once, if not the rule that the request names."""
+    """The rules to grant for the session; empty for the rule that the request names."""
     place: str | None = None
-    """Where it is approved for later sessions as well: a directory, or everywhere (the empty one). None: it is not."""
+    """The directory where the rules hold for later sessions as well; the empty string for everywhere, None for
+    nowhere."""
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="client_tool"):
@@ -55,11 +57,11 @@ class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     answer: str
     was_freeform: bool = True
     failed: bool = False
-    """Nobody could be asked; `answer` says why."""
+    """The question could not be asked; `answer` says why."""
 
 
 class Answer(Payload, frozen=True, tag="answer"):
-    """The answer to a request. Its key in the inbox is the request, so that only one can ever be accepted."""
+    """The answer to a request. Its key in the inbox is the request id, so that only one can ever be accepted."""
 
     request_id: RequestId
     answer_id: str
@@ -67,45 +69,46 @@ class Answer(Payload, frozen=True, tag="answer"):
     answered_by: str = ""
 
     def says_the_same(self, other: "Answer") -> bool:
-        """Whether the two may share an id. Who sends it does not matter."""
+        """Whether both have the same content, so that they may share an id; the sender does not matter."""
         return self.content == other.content
 
 
 StopCause = Literal["stopped", "suspended", "not continued"]
-"""Somebody stopped the turn; or left it on purpose; or came back and did not want to go on with what was pending."""
+"""Why a turn is stopped: a person stopped it, a client suspended it, or a client resumed the session without wanting
+its pending work continued."""
 
 
 class Stop(Payload, frozen=True, tag="stop"):
-    """Ends the turn that was running when it was accepted, and no other."""
+    """Ends the turn that was running when the stop was accepted, and no other."""
 
     stop_id: str
     keep_queued: bool = False
     cause: StopCause = "stopped"
     meant_for: TurnId | None = None
-    """The turn that its sender saw; if another one runs, or none, nothing is stopped and the queue stays as it is."""
+    """The turn that the sender saw. If another turn runs, or none, the stop changes neither the turn nor the queue."""
     turn_id: TurnId | None = None
-    """Set by the store as it accepts the stop: the turn that it ends. None: nothing was running."""
+    """The turn that the stop ends, set by the store when it accepts the stop; None if no turn was running."""
 
     def comes_too_late(self, running: TurnId | None) -> bool:
-        """Whether it is meant for another turn than the one that runs."""
+        """Whether the stop is meant for another turn than the running one."""
         return self.meant_for is not None and self.meant_for != running
 
 
 class Rewind(Payload, frozen=True, tag="rewind"):
-    """Let the conversation go on from an earlier place. Only an idle session does that."""
+    """Continue the conversation from an earlier position. Only an idle session rewinds."""
 
     rewind_id: str
     kept: Position
 
 
 class TaskNews(Payload, frozen=True, tag="task"):
-    """Something became of a task. Its key in the inbox is the task and the kind of news, so that each comes once."""
+    """News of a task. Its key in the inbox is the task and the kind of news, so that each is put once."""
 
     notice: TaskNotice
 
 
 class ToBackground(Payload, frozen=True, tag="background"):
-    """Somebody wants a command that the turn waits for to go on in the background."""
+    """Move a command that the turn waits for to the background."""
 
     task_id: TaskId
     tool_call_id: ToolCallId
@@ -120,8 +123,8 @@ an old one. A process leaves the items that it can't read to processes with a hi
 
 
 class UnknownItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that a newer release put. This release keeps it as it is: it is neither promoted nor changed here, and
-    the items after it are promoted as if it were not in the inbox."""
+    """An item that a newer release put. This release neither promotes nor changes it, and promotes the items after it
+    as if it were not in the inbox."""
 
     kind: str
     payload: msgspec.Raw
@@ -131,15 +134,16 @@ ItemState = Literal["accepted", "promoted", "removed", "refused"]
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of an inbox: the receipt that its sender may read again at any time."""
+    """One row of an inbox: the receipt that the sender may read at any time."""
 
     sequence: int
-    """Names this version of the item: an edit or a new order gives another. It is not the order of the queue."""
+    """Identifies this version of the item: an edit or a reordering gives a new one. It is not the queue's order."""
     key: str
     state: ItemState
     outcome: str
-    """How it ended: a delivery (idle, queued, steering) for a message, otherwise a word or nothing."""
+    """The outcome of a closed item: its delivery (idle, queued, steering) if it is a message, otherwise a word or
+    empty."""
     accepted_at: int
     while_running: bool
-    """A turn was unfinished when it was accepted."""
+    """A turn was unfinished when the store accepted the item."""
     item: Item | UnknownItem

@@ -1,4 +1,4 @@
-"""Events about messages: what people typed, what the model answered, and what became of the call."""
+"""Events about messages: those of people, the answers of the model, and the outcome of each model call."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,8 @@ from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, ToolCallId, TurnId
 
 Delivery = Literal["idle", "queued", "steering"]
-"""How a message met the session: it was idle, the message waited for its own turn, or it joined a running one."""
+"""How a message reached the session: while it was idle, from the queue with a turn of its own, or by steering a running
+turn."""
 
 
 SealCause = Literal["crash", "provider error"]
@@ -21,7 +22,7 @@ class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
 class ReasoningBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="reasoning"):
     text: str
     duration_ms: int = 0
-    """From its first piece to what came after it; 0 where nobody measured, as of a message that was cut."""
+    """From its first piece to the next block; 0 if not measured, as in a message that was cut."""
 
 
 class ToolCallBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool_call"):
@@ -36,14 +37,14 @@ BlockKind = Literal["text", "reasoning", "tool_call"]
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A picture that the model is shown."""
+    """An image that the model is shown."""
 
     media_type: str
     data: bytes
 
 
 class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Where the person was who wrote a message. The model is told; people are not shown it in the conversation."""
+    """The page that a person was on when writing a message. The model reads it; the conversation does not show it."""
 
     url: str = ""
     content: str = ""
@@ -54,40 +55,40 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class UserMessage(Body, frozen=True, tag="user.message"):
-    """What a person typed. `added` is what the model gets before it (date, files, context); readers never see it."""
+    """A message of a person. The model gets `added` (date, files, context) before it; readers never see that."""
 
     message_id: MessageId
     turn_id: TurnId
     content: str
     delivery: Delivery
     model_text: str = ""
-    """What the model is told instead of `content`, where people are shown something shorter."""
+    """The text for the model instead of `content`, if people are shown a shorter one."""
     added: str = ""
     images: tuple[Image, ...] = ()
     attachments: tuple[dict[str, Any], ...] = ()
-    """What was attached, as the client described it, without its bytes; what the model gets of it is in `added` and
+    """The attachments as the client described them, without their bytes; the model's part of them is in `added` and
     `images`."""
     agent_mode: str = ""
     model: str | None = None
-    """Whom its turn asks from here on, instead of the session's model."""
+    """The model of the rest of the turn, instead of the session's."""
     thinking: int | None = None
-    """How long the model may think in its turn from here on, instead of what the session says."""
+    """The thinking budget of the rest of the turn in tokens, instead of the session's."""
 
 
 class AssistantMessage(Body, frozen=True, tag="assistant.message"):
-    """One model call's answer, its blocks in the order in which they came."""
+    """The answer of one model call, its blocks in the order of arrival."""
 
     message_id: MessageId
     blocks: tuple[Block, ...]
     model: str = ""
     finish_reason: str = ""
     interrupted: bool = False
-    """A crash, a stop or a provider's error cut it: what readers had seen is kept as it was."""
+    """A crash, a stop or a provider's error cut the message; it keeps all the text that readers had seen."""
     duration_ms: int = 0
 
 
 class Sealed(Body, frozen=True, tag="holdfast.sealed"):
-    """The cut message before it is closed. The call is made again, as the message `next_message_id`."""
+    """Closes the cut message `message_id`. The model call is made again, as the message `next_message_id`."""
 
     message_id: MessageId
     next_message_id: MessageId
@@ -98,14 +99,14 @@ NoteReason = Literal["interrupted", "empty answer", "repeated call", "last round
 
 
 class Noted(Body, frozen=True, tag="holdfast.noted"):
-    """A user-role line for the model only: people did not write it and do not see it."""
+    """A note of the runtime to the model, in the user role: people neither wrote it nor see it."""
 
     text: str
     reason: NoteReason
 
 
 class Usage(Body, frozen=True, tag="assistant.usage"):
-    """What a model call used. An unknown figure is None, never 0."""
+    """The token usage and cost of a model call. An unknown figure is None, never 0."""
 
     message_id: MessageId
     model: str
@@ -119,7 +120,7 @@ class Usage(Body, frozen=True, tag="assistant.usage"):
 
 
 class CallFailed(Body, frozen=True, tag="model.call_failure"):
-    """A model call failed. When a retry makes sense it is made again, as attempt `attempt + 1`."""
+    """A model call failed. If it is retryable it is made again, as attempt `attempt + 1`."""
 
     message_id: MessageId
     attempt: int

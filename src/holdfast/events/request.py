@@ -1,4 +1,4 @@
-"""Events about requests: what a session asks of people and clients, and how each was answered."""
+"""Events about requests: the questions of a session to people and clients, and their answers."""
 
 from typing import Any, Literal
 
@@ -21,15 +21,15 @@ Decision = Literal[
 
 
 class PermissionAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool call would do, in the terms that permission rules are written in."""
+    """The effect that a tool call asks permission for, in the terms of permission rules."""
 
     kind: PermissionKind
     subject: str
-    """The path, the command or the tool that it would happen to."""
+    """The path, the command or the tool that the call would use."""
     inside: bool = True
-    """It stays within the session's working directory."""
+    """The effect stays within the session's working directory."""
     details: dict[str, Any] = {}
-    """What people are shown beside it (the diff, the whole command, the arguments), as the wire names it."""
+    """More for people to see (the diff, the whole command, the arguments), under the wire's field names."""
 
 
 class PermissionRequested(Body, frozen=True, tag="permission.requested"):
@@ -50,7 +50,7 @@ class PermissionCompleted(Body, frozen=True, tag="permission.completed"):
     feedback: str = ""
     answered_by: str = ""
     rules: tuple[str, ...] = ()
-    """Granted with it; none: the rule of the request."""
+    """The rules that the answer grants; empty for the rule of the request."""
 
 
 class ExternalToolRequested(Body, frozen=True, tag="external_tool.requested"):
@@ -66,7 +66,7 @@ class ExternalToolCompleted(Body, frozen=True, tag="external_tool.completed"):
     request_id: RequestId
     answered_by: str = ""
     cancelled: bool = False
-    """Its turn ended without an answer."""
+    """The turn ended before an answer came."""
 
 
 class UserInputRequested(Body, frozen=True, tag="user_input.requested"):

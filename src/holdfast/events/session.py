@@ -17,44 +17,45 @@ class ClientTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     parameters: dict[str, Any]
     asks_permission: bool = False
     ends_turn: bool = False
-    """Once it was called nothing is left to say."""
+    """The turn ends after a call of this tool."""
     delivered_once: bool = False
-    """A call that nobody answered is not given to the next client that offers this tool; it waits for its answer."""
+    """An unanswered call is not delivered again to the next client that offers this tool; it waits for its answer."""
 
 
 Mode = Literal["interactive", "plan", "autopilot"]
 
 Conventions = Literal["holdfast", "copilot"]
-"""Whose habits a session follows: what becomes its title, what the model is told besides, how a turn may end."""
+"""The product whose conventions a session follows: how it gets its title, the extra context for the model, how a turn
+may end."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A model's endpoint that a session brought along. Its key and headers are never in here, nor in the log."""
+    """A model endpoint that the client gave to a session. Its key and headers are neither in here nor in the log."""
 
     base_url: str
     type: Literal["openai", "azure", "anthropic"] = "openai"
     model: str | None = None
-    """What that endpoint calls the model, if not as the session does."""
+    """The endpoint's own name of the model, if it differs from the session's."""
     wire_api: Literal["completions", "responses"] = "completions"
     api_version: str | None = None
-    """Azure's; None is its route without versions."""
+    """The API version of Azure; None for its route without versions."""
     has_secrets: bool = False
-    """It can't be asked without what the client gave with it."""
+    """Calls need the secrets that the client gave with the endpoint."""
     name: str = ""
-    """What the client calls it among several; it is a part of its models' names, as `NAME/MODEL`."""
+    """The client's name for this endpoint among several; its models are called `NAME/MODEL`."""
 
 
 class DirectoryIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which folder a session works in, whatever its path leads to later."""
+    """The identity of a session's working directory, even if its path leads elsewhere later."""
 
     path: str
-    """The real path, without a link in it."""
+    """The real path, with all links resolved."""
     device: int
     inode: int
     boot: str
-    """The start of the machine on which it was seen: the number of a device holds no longer than that."""
+    """The boot of the machine during which it was recorded: device numbers do not outlive a boot."""
     limited: bool = False
-    """Chosen by a role whose folders the server bounds: every use is held to those bounds."""
+    """A role with limited directories chose it: the server checks its bounds at every use."""
 
 
 class SessionStarted(Body, frozen=True, tag="session.start"):
@@ -67,25 +68,25 @@ class SessionStarted(Body, frozen=True, tag="session.start"):
     system_message: str | None = None
     working_directory: str | None = None
     directory_identity: DirectoryIdentity | None = None
-    """None: the first holder that uses the folder fixes it."""
+    """None until the first holder that uses the directory records it."""
     tools: tuple[str, ...] | None = None
-    """Names of the local tools that the session uses; None is all that its worker has."""
+    """The names of the session's local tools; None for all that its worker has."""
     client_tools: tuple[ClientTool, ...] = ()
     allow: tuple[str, ...] = ()
-    """Permission rules that were granted when the session was made."""
+    """The permission rules granted when the session was created."""
     dry_run: bool = False
     conventions: Conventions = "holdfast"
     process: str = ""
     """The process that the client was attached to."""
     client_name: str = ""
     wants_title: bool = False
-    """A model is to make its title of the first message; until then, or without, it is the first words."""
+    """A model makes the title from the first message; until then, or if that fails, the title is its first words."""
     parent: SessionId | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SessionResumed(Body, frozen=True, tag="session.resume"):
-    """A client came back to the session."""
+    """A client resumed the session."""
 
     resume_time: int
     event_count: int
@@ -96,7 +97,7 @@ class SessionResumed(Body, frozen=True, tag="session.resume"):
 
 
 class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
-    """What a client changed about how the session runs, from its next step on. What is unset stays as it was."""
+    """A client changed settings of the session, effective from its next step. An unset field stays as it was."""
 
     system_message: str | UnsetType | None = UNSET
     system_mode: Literal["append", "replace"] | UnsetType = UNSET
@@ -106,17 +107,17 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     """The built-in tools that the model is offered."""
     client_tools: tuple[ClientTool, ...] | UnsetType = UNSET
     allow: tuple[str, ...] | UnsetType = UNSET
-    """All of the permission rules that are granted."""
+    """All granted permission rules, replacing the earlier ones."""
     place_rules: tuple[str, ...] | UnsetType = UNSET
     """The rules that people granted for the working directory, or everywhere."""
     attached_process: str | UnsetType = UNSET
-    """The process that a client has attached to."""
+    """The process that a client attached to."""
     reasoning_effort: str | UnsetType | None = UNSET
     thinking: int | UnsetType | None = UNSET
-    """How many tokens the model may think for before it answers; 0 is off, and None is its own habit."""
+    """The model's thinking budget in tokens; 0 switches thinking off, None leaves it to the model."""
     provider: Provider | UnsetType | None = UNSET
     stream: bool | UnsetType = UNSET
-    """Whether the model is asked to stream."""
+    """Whether model calls stream."""
     client_name: str | UnsetType = UNSET
 
 
@@ -130,28 +131,28 @@ class PlanChanged(Body, frozen=True, tag="session.plan_changed"):
 
 
 class ToolDelivered(Body, frozen=True, tag="holdfast.tool_delivered"):
-    """A pending call of a client tool was given to a client again: the next attempt at it."""
+    """A pending call of a client tool was delivered to a client again, as its next attempt."""
 
     request_id: RequestId
     tool_call_id: ToolCallId
 
 
 class SessionShutdown(Body, frozen=True, tag="session.shutdown"):
-    """The last client left, or somebody closed the session. It can be resumed at any time."""
+    """The last client left, or a client closed the session. It can be resumed at any time."""
 
     shutdown_type: Literal["routine", "error"]
     reason: str = ""
     api_duration_ms: int = 0
     model_metrics: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """What was used until then, for each model: `requests` and `usage`, as the wire has them."""
+    """The usage of each model until then: `requests` and `usage`, in the wire's format."""
 
 
 class TitleChanged(Body, frozen=True, tag="session.title_changed"):
     title: str
     chosen: bool = False
-    """Somebody gave this name, so that none that is made up replaces it."""
+    """A person chose this title, so no generated title replaces it."""
     by_model: bool = False
-    """A model made it of the first message, in place of that message's first words."""
+    """A model made the title from the first message, replacing the first words of that message."""
 
 
 class ModelChanged(Body, frozen=True, tag="session.model_change"):
@@ -160,7 +161,7 @@ class ModelChanged(Body, frozen=True, tag="session.model_change"):
 
 
 class SessionInfo(Body, frozen=True, tag="session.info"):
-    """A line for people. The model never sees it."""
+    """A line for people. The model never gets it."""
 
     info_type: str
     message: str
@@ -168,13 +169,13 @@ class SessionInfo(Body, frozen=True, tag="session.info"):
 
 
 class Truncated(Body, frozen=True, tag="holdfast.truncated"):
-    """The conversation goes on from `kept` as if what came after had not been said. The log keeps all of it."""
+    """The conversation continues from `kept` as if the later events had not happened. The log keeps all of them."""
 
     kept: Position
 
 
 class SessionError(Body, frozen=True, tag="session.error"):
-    """Why a turn failed. It stands in the same unit as the end of that turn."""
+    """The error that failed a turn. It is in the same unit as the end of that turn."""
 
     error_type: str
     message: str

@@ -1,4 +1,4 @@
-"""Events about tasks: commands that went on in the background, and what the model is told of them."""
+"""Events about tasks: commands that run in the background, and the notices of them for the model."""
 
 from typing import Literal
 
@@ -8,14 +8,15 @@ from holdfast.events.body import Body
 from holdfast.events.ids import TaskId, ToolCallId
 
 TaskStatus = Literal["running", "completed", "failed", "killed", "lost"]
-"""`failed`: it ended with another exit code than 0, or met a ceiling. `lost`: nobody saw how it ended."""
+"""`failed`: it ended with a non-zero exit code, or reached a limit. `lost`: its outcome is unknown."""
 
 NoticeKind = Literal["completed", "failed", "killed", "lost", "stalled"]
-"""What the model may be told of a task, each at most once. `stalled`: it is quiet and seems to wait for an answer."""
+"""The kinds of notice about a task; the model gets each at most once. `stalled`: the task is silent and seems to wait
+for input."""
 
 
 class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """All that is told of one change of a task."""
+    """One change of a task, with everything that the model learns of it."""
 
     task_id: TaskId
     kind: NoticeKind
@@ -26,13 +27,14 @@ class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     output_file: str = ""
     output_tail: str = ""
     detail: str = ""
-    """Why, where the exit code does not say: the ceiling that was met, what escaped a kill."""
+    """More than the exit code says: the limit that was reached, the processes that escaped a kill."""
     silent: bool = False
-    """The model knows already, since it ended the task itself: it is only taken off the list of running ones."""
+    """The model knows already, because it ended the task itself: the notice only removes the task from the list of
+    running ones."""
 
 
 class TaskStarted(Body, frozen=True, tag="holdfast.task_started"):
-    """A command goes on in the background. It stands in the same unit as the result of the call that started it."""
+    """A command runs on in the background. The event is in the same unit as the result of the call that started it."""
 
     task_id: TaskId
     tool_call_id: ToolCallId
@@ -40,10 +42,10 @@ class TaskStarted(Body, frozen=True, tag="holdfast.task_started"):
     description: str = ""
     output_file: str = ""
     flipped: bool = False
-    """It was started in the foreground, and took longer than anybody wanted to wait."""
+    """The command started in the foreground and outlasted the turn's wait for it."""
 
 
 class TaskNotified(Body, frozen=True, tag="holdfast.task_notified"):
-    """The model is told of a task in its next call."""
+    """The model's next call carries this notice."""
 
     notice: TaskNotice

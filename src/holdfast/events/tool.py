@@ -1,4 +1,4 @@
-"""Events about tool calls. Only an attempt without a completion is in doubt after a crash."""
+"""Events about tool calls. After a crash, only an attempt without a completion is in doubt."""
 
 from typing import Final, Literal
 
@@ -11,25 +11,25 @@ ToolError = Literal[
 ]
 
 Origin = Literal["unknown", "runtime", "person", "file", "command", "network", "client", "tool"]
-"""Where the text of a result is from. `runtime`: Holdfast's own words. `person`: an answer or a refusal. `tool`: a tool
-that did not say more. `unknown`: a release wrote the event that did not note it. All but the runtime's words and
-people's are from outside."""
+"""The source of a result's text. `runtime`: Holdfast itself. `person`: an answer or a refusal. `tool`: a tool that did
+not name a source. `unknown`: the event is of a release that did not record it. All but `runtime` and `person` are
+outside."""
 
 MAX_RESULT_BYTES: Final = 10_000_000
-"""The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. A client's answer is such a
-result, of which every surface takes pictures of this size, and less text."""
+"""The largest result of a tool, text in UTF-8 and images together, wherever the tool runs. It bounds a client's answer
+as well: every surface accepts images of this size in one, and less text."""
 
 MAX_ANSWER_BYTES: Final = 5_000_000
-"""The text of a client's answer: who reads it again takes many times as much memory for a moment."""
+"""The largest text of a client's answer: reading it back takes many times as much memory for a moment."""
 
 MAX_RESULT_JSON_BYTES: Final = 14_000_000
-"""The largest JSON message with a result that a surface takes: pictures of that size fit, which take up a third more
-there, and text, of which JSON writes some bytes as two or three. It is read in one go, so `server/json_bounds.py` also
-bounds what is in it."""
+"""The largest JSON message with a result that a surface accepts: it fits images of `MAX_RESULT_BYTES`, which base64
+makes a third larger, and text, whose bytes JSON may escape as two or three. It is parsed in one go, so
+`server/json_bounds.py` also bounds its content."""
 
 
 class ToolStarted(Body, frozen=True, tag="tool.execution_start"):
-    """The model asked for this call. Written for all calls of a step before any permission; nothing has run yet."""
+    """The model requested this call. Written for all calls of a step before any permission; nothing has run yet."""
 
     tool_call_id: ToolCallId
     tool_name: str
@@ -49,16 +49,16 @@ class ToolCompleted(Body, frozen=True, tag="tool.execution_complete"):
     content: str
     """The whole result."""
     preview: str | None = None
-    """What the model is sent of it, when the whole is too long."""
+    """The part for the model, if the whole result is too long."""
     origin: Origin = "unknown"
     error: ToolError | None = None
     code: str = ""
-    """The stable name of why it was refused, where there is one."""
+    """The stable code of a refusal, if it has one."""
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
-    """Pictures that the model is shown with the result."""
+    """Images that the model gets with the result."""
     details: str = ""
-    """For people: more than the model is told, such as a diff."""
+    """More for people than the model gets, such as a diff."""
     simulated: bool = False
-    """A dry run: nothing was done."""
+    """A dry run: the call had no effect."""
     duration_ms: int = 0

@@ -11,13 +11,13 @@ EndReason = Literal["completed", "stopped", "error", "interrupted"]
 class TurnStarted(Body, frozen=True, tag="holdfast.turn_started"):
     turn_id: TurnId
     unattended: bool = False
-    """Nobody is there to be asked: what would ask is denied."""
+    """No person is present: every request to a person is denied."""
     woken: bool = False
-    """Nobody wrote: it was started to tell the model of its tasks."""
+    """News of a task started the turn, not a message."""
 
 
 class TurnWaiting(Body, frozen=True, tag="holdfast.turn_waiting"):
-    """Nothing is left to do until somebody answers. The session is released."""
+    """The turn waits for answers or for an eligible worker, and the session is released."""
 
     turn_id: TurnId
     reason: Literal["requests", "no eligible worker"]
@@ -31,13 +31,13 @@ class TurnEnded(Body, frozen=True, tag="holdfast.turn_ended"):
 
 
 class StepStarted(Body, frozen=True, tag="assistant.turn_start"):
-    """A model call is about to be made; its answer will be the message `message_id`."""
+    """A model call is about to start; its answer will be the message `message_id`."""
 
     turn_id: TurnId
     step: int
     message_id: MessageId
     last: bool = False
-    """The limit of rounds is reached: this call is made without tools, to sum up."""
+    """The turn has reached its limit of steps: this call has no tools, and asks for a summary."""
 
 
 class StepEnded(Body, frozen=True, tag="assistant.turn_end"):

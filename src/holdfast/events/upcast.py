@@ -1,5 +1,4 @@
-"""How the data of an old version of an event becomes that of the next. A log is never rewritten: old events are
-lifted each time they are read."""
+"""Upcasts the data of old event versions. A log is never rewritten: old events are upcast at every read."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ def lift(
     data: dict[str, Any],
     lifts: Mapping[str, tuple[Lift, ...]] = LIFTS,
 ) -> dict[str, Any]:
-    """Bring data of an older version up to the one that this release reads."""
+    """Upcast data of an older version to the version that this release reads."""
     for step in lifts.get(event_type, ())[version - 1 :]:
         data = step(data)
     return data

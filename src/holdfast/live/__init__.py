@@ -1,1 +1,1 @@
-"""What is happening right now: deltas and wake-ups. All of it may be lost; the store repairs it."""
+"""Hints: deltas and wake-ups that tell of what has just been committed. Losing any of them costs latency only."""

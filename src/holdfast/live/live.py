@@ -1,6 +1,6 @@
-"""The seam for hints: what has just been committed, sent to whoever listens.
+"""The seam for hints: what has just been committed, sent to the subscribers.
 
-A hint is published only after what it tells is durable. Any hint may be late, lost or doubled: a reader that misses
+A hint is published only after its content is durable. Any hint may be late, lost or duplicated: a reader that misses
 one repairs it from the store, so losing them all costs latency and nothing else.
 """
 
@@ -27,8 +27,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grown(msgspec.Struct, frozen=True):
-    """More of the message in flight was committed. It fits on what a reader has if that has the log up to `head`, and
-    the message up to the byte `follows[1]` of the block `follows[0]`; else something in between was missed."""
+    """More of the message in flight was committed. A reader can append it if it has the log up to `head` and the
+    message up to byte `follows[1]` of block `follows[0]`; otherwise the reader missed something in between."""
 
     head: Position
     follows: tuple[int, int]
@@ -36,38 +36,38 @@ class Grown(msgspec.Struct, frozen=True):
 
 
 class Advanced(msgspec.Struct, frozen=True):
-    """These events were committed, one after the other."""
+    """These events were committed, at consecutive positions."""
 
     events: tuple[Event, ...]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A tool that runs said something. Not kept."""
+    """A line of progress from a running tool. It is not stored."""
 
     tool_call_id: ToolCallId
     text: str
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """The inbox is no longer what it was: something was put, edited, removed or promoted."""
+    """The inbox changed: an item was put, edited, removed or promoted."""
 
     tail: int | None = None
-    """How far the inbox reaches now, if something was put."""
+    """The tail of the inbox, if an item was put."""
     promoted: bool = False
-    """The holder itself took something out: news for readers, but nobody has more to do than before."""
+    """The holder promoted an item: readers show it, but no worker has new work."""
     queue: bool = False
-    """Somebody edited, reordered or removed messages that wait, or a stop took them out."""
+    """Queued messages were edited, reordered or removed, by a person or by a stop."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Hints were dropped because this subscriber was slow, or another process wrote: catch up from the store."""
+    """Catch up from the store: hints were dropped because this subscriber was slow, or another process wrote."""
 
 
 Hint = Grown | Advanced | Progress | Changed | Lost
 
 
 class Subscription(Protocol):
-    """One listener. It holds at most a bounded number of hints."""
+    """The hints of one session for one subscriber, in a bounded queue."""
 
     async def next(self) -> Hint: ...
 
@@ -75,35 +75,38 @@ class Subscription(Protocol):
 
 
 Listener = Callable[[Key | None, int | None], None]
+"""Called with the session whose inbox changed, or None for any session, and with its tail if an item was put."""
 
 
 class Live(Protocol):
+    """Publishes hints and delivers them to subscribers."""
+
     def publish(self, key: Key, hint: Hint) -> None: ...
 
     def subscribe(self, key: Key) -> Subscription: ...
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with the key of each session whose inbox changed (other than by a promotion) and its tail,
-        or with None when it may have been any. Gives back how to end it."""
+        """Call `listener` with the key and the tail of each session whose inbox changed other than by a promotion, or
+        with None if any session may have changed. Returns a function that removes the listener."""
         ...
 
     def watch(self, watcher: Callable[[Key, Hint], None]) -> Callable[[], None]:
-        """Call `watcher` with every hint of every session that is published here. Gives back how to end it."""
+        """Call `watcher` with every hint that this process publishes. Returns a function that removes the watcher."""
         ...
 
     def announce(self) -> None:
-        """Something is being put: a claim that is handed in now is right behind it."""
+        """Wake the workers because an item is being put: a claim that they submit now runs right after the put."""
         ...
 
     def lose_all(self) -> None:
-        """Tell every subscriber and listener to look at the store: hints may have been missed."""
+        """Send every subscriber `Lost` and wake every listener: hints may have been missed."""
         ...
 
     def others_wrote(self) -> bool:
-        """Another process committed something. False: its hints come by another way, and who listens here need not
-        look at the store right now."""
+        """Report that another process committed something. Returns False if its hints arrive another way, so that the
+        subscribers need not read the store right now."""
         ...
 
     def listening(self) -> bool:
-        """Whether anybody subscribes to anything."""
+        """Whether any session has a subscriber."""
         ...

@@ -8,11 +8,11 @@ from holdfast.events.ids import Key
 from holdfast.live.live import Changed, Hint, Listener, Lost
 
 MAX_HINTS = 1_000
-"""What a slow subscriber may fall behind; then it is told to catch up from the store instead."""
+"""How many hints a slow subscriber may fall behind; beyond that its queue is replaced by `Lost`."""
 
 
 class LocalSubscription:
-    """The hints of one session for one listener."""
+    """The hints of one session for one subscriber of this process."""
 
     def __init__(self, key: Key, closed: Callable[["LocalSubscription"], None]) -> None:
         self.key = key
@@ -39,11 +39,11 @@ class LocalSubscription:
 
 
 class LocalLive:
-    """Hands hints to the subscribers of the same process, in the order in which they were published."""
+    """Delivers hints to the subscribers of the same process, in the order of publication."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[Key, dict[LocalSubscription, None]] = {}
-        """In the order in which they came: who is told first must not depend on where they lie in memory."""
+        """Ordered by subscription, so that the order of delivery does not depend on memory addresses."""
         self._listeners: list[Listener] = []
         self._watchers: list[Callable[[Key, Hint], None]] = []
 
@@ -55,12 +55,12 @@ class LocalLive:
             self.wake(key, hint.tail)
 
     def offer(self, key: Key, hint: Hint) -> None:
-        """A hint for those who follow the session, wherever it was published."""
+        """Deliver a hint, published here or in another process, to the session's subscribers."""
         for subscription in self._subscriptions.get(key, ()):
             subscription.offer(hint)
 
     def wake(self, key: Key | None, tail: int | None) -> None:
-        """A wake-up for those who do the work, wherever it comes from."""
+        """Deliver a wake-up, from here or from another process, to the listeners."""
         for listener in tuple(self._listeners):
             listener(key, tail)
 
@@ -94,7 +94,7 @@ class LocalLive:
         return bool(self._subscriptions)
 
     def keys(self) -> tuple[Key, ...]:
-        """The sessions that somebody follows."""
+        """The sessions that have subscribers."""
         return tuple(self._subscriptions)
 
     def has_subscribers(self, key: Key) -> bool:

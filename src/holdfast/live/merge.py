@@ -1,16 +1,17 @@
-"""Hints put together, so that a tick costs one message: whoever gets the whole reads what the parts would have told.
+"""Merges consecutive hints, so that a tick costs one message: the merged hint tells a reader what its parts would.
 
-Only what follows on is joined. Hints that don't are kept apart and in their order, and the reader judges them as ever.
+Only hints that follow on each other are merged. The others stay separate and in order, and the reader checks each
+against its cursor as usual.
 """
 
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost
 
 
-def joined(first: Hint, then: Hint) -> Hint | None:
-    """One hint that tells what both tell, or None where that takes two."""
+def merged(first: Hint, then: Hint) -> Hint | None:
+    """One hint that tells what both tell, or None if they can't be merged."""
     match first, then:
         case Lost(), _:
-            # Whoever hears it reads from the store, and finds there whatever was committed before it was sent.
+            # Its receiver reads the store, which has everything that was committed before the message was sent.
             return first
         case _, Lost():
             return then
@@ -35,8 +36,8 @@ def _grown(first: Grown, then: Grown) -> Grown | None:
 
 
 def _longer(first: Delta, then: Delta) -> Delta | None:
-    """Both as one piece of their block."""
-    if _place(first) != _place(then) or then.offset != end_of(first):
+    """Both deltas as one, if the second continues the first in the same block."""
+    if _block_of(first) != _block_of(then) or then.offset != end_of(first):
         return None
     return Delta(
         message_id=first.message_id,
@@ -49,7 +50,7 @@ def _longer(first: Delta, then: Delta) -> Delta | None:
     )
 
 
-def _place(delta: Delta) -> tuple[str, int, str, str, str]:
+def _block_of(delta: Delta) -> tuple[str, int, str, str, str]:
     return delta.message_id, delta.block, delta.kind, delta.tool_call_id, delta.name
 
 

@@ -1,8 +1,9 @@
-"""Hints between processes, through Redis or Valkey: what is published here is heard wherever somebody follows.
+"""Hints between processes, through Redis or Valkey: each process receives the hints of the sessions it follows.
 
-Nobody ever waits for Redis. What is published goes to this process at once and into a bounded queue for the others;
-one message for each session leaves it at most once in a tick. When Redis is away, hints come from the store, as they do
-without it; when it is back, whoever follows a session reads on from the store once, and then hears hints again.
+No caller ever waits for Redis. A published hint reaches this process's subscribers at once and joins a bounded outbox
+for the other processes; one message for each session leaves it at most once in a tick. While Redis is down, readers
+poll the store, as they do without Redis; when it is back, each subscriber reads the store once and then gets hints
+again.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from holdfast.events.ids import Key, random_id
 from holdfast.live.live import Changed, Hint, Listener, Lost, Progress
 from holdfast.live.local import LocalLive, LocalSubscription
 from holdfast.live.outbox import Batch, Outbox
-from holdfast.live.wire import LostAll, NotUnderstood, Told, Woken, decode, hints_of
+from holdfast.live.wire import LostAll, NotUnderstood, SessionHints, WakeUps, decode, hints_of
 
 log = logging.getLogger(__name__)
 
@@ -30,45 +31,45 @@ TICK_SECONDS: Final = 0.01
 """At most one message for each session in this time: a publish costs more than many tokens do."""
 
 ANSWER_SECONDS: Final = 2.0
-"""Redis answers in a millisecond. One that takes so long is as good as away."""
+"""The timeout of a command. Redis answers in a millisecond; after this long it counts as down."""
 
 PING_SECONDS: Final = 1.0
 
 NET_SECONDS: Final = 2.0
-"""How often who follows a session looks at the store although Redis is there, if another process wrote: for the hint
-that a dying process never sent, and for processes that don't know of Redis."""
+"""How often subscribers read the store although Redis is up, if another process wrote: a safety net for the hint that
+a dying process never sent, and for processes that run without Redis."""
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
-"""How long to wait before Redis is tried again: twice as long each time."""
+"""The backoff before the next connection attempt: it doubles each time, between these two."""
 
 FAREWELL_SECONDS: Final = 1.0
-"""How long the end of a process may be held up by what it has still to tell."""
+"""How long shutdown waits for the outbox to be sent."""
 
 COMMANDS_AT_ONCE: Final = 500
 
 
 class UrlRefused(Exception):
-    """The URL of Redis has something in it that can't be used. The message does not repeat it."""
+    """The URL of Redis can't be used. The message does not repeat the URL, which may hold a password."""
 
 
 class RedisSubscription:
-    """One listener here; as long as there is one for its session, this process hears what others tell of it."""
+    """One subscriber of this process. While a session has one, this process receives its hints from Redis."""
 
-    def __init__(self, local: LocalSubscription, left: Callable[[Key], None]) -> None:
+    def __init__(self, local: LocalSubscription, on_close: Callable[[Key], None]) -> None:
         self._local = local
-        self._left = left
+        self._on_close = on_close
 
     async def next(self) -> Hint:
         return await self._local.next()
 
     def close(self) -> None:
         self._local.close()
-        self._left(self._local.key)
+        self._on_close(self._local.key)
 
 
 class RedisLive:
-    """One per process. `namespace` keeps those who share a Redis but no database apart."""
+    """The hints of one process, through Redis. `namespace` separates databases that share one Redis."""
 
     def __init__(self, url: str, *, namespace: str) -> None:
         self._pool = _pool(url)
@@ -79,29 +80,32 @@ class RedisLive:
         self._sender = random_id()
         self._outbox = Outbox()
         self._pending = asyncio.Event()
-        self._all_told = asyncio.Event()
-        self._all_told.set()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
         self._channels: dict[bytes, Key] = {}
-        """Where hints are heard, or are to be: the sessions that somebody here follows."""
+        """The channels that this process is subscribed to, or about to be: the sessions that have subscribers here."""
         self._moved: set[Key] = set()
-        """Sessions that somebody began or ceased to follow since Redis was last told."""
+        """Sessions that gained or lost a subscriber since the last SUBSCRIBE or UNSUBSCRIBE."""
         self._moves = asyncio.Event()
         self._settled = asyncio.Event()
-        """It is known whether Redis is there."""
+        """Set once the first connection attempt has succeeded or failed."""
         self._is_up = False
         self._was_up: bool | None = None
         self._others_wrote = False
-        self._strange: set[str] = set()
+        self._warned_of: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.sent = 0
-        """Messages that were sent to other processes."""
+        """Messages that this process sent to the others."""
         self.heard = 0
-        """Messages of other processes that were understood."""
+        """Messages of other processes that this process decoded."""
         self.ignored = 0
-        """Messages that were not."""
+        """Messages that it could not decode."""
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._keep_connected()), asyncio.create_task(self._look_now_and_then())]
+        self._tasks = [
+            asyncio.create_task(self._keep_connected()),
+            asyncio.create_task(self._read_store_periodically()),
+        ]
         return self
 
     async def __aexit__(
@@ -110,14 +114,14 @@ class RedisLive:
         await self.close()
 
     async def close(self) -> None:
-        """Tell the others what is still to be told, if that is soon done."""
+        """Send the rest of the outbox, for at most `FAREWELL_SECONDS`, and disconnect."""
         tasks, self._tasks = self._tasks, []
-        if tasks and not self._all_told.is_set():
+        if tasks and not self._all_sent.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_SECONDS):
                     await self._settled.wait()
                     if self._is_up:
-                        await self._all_told.wait()
+                        await self._all_sent.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -127,7 +131,7 @@ class RedisLive:
         return self._is_up
 
     async def answers(self) -> bool:
-        """Whether it is there, as soon as that is known."""
+        """Whether Redis is up, once the first connection attempt is over."""
         await self._settled.wait()
         return self._is_up
 
@@ -135,7 +139,7 @@ class RedisLive:
         """How hints travel at the moment, for people."""
         return "up" if self._is_up else "down, hints by polling"
 
-    # What everybody calls
+    # The seam
 
     def publish(self, key: Key, hint: Hint) -> None:
         self._local.publish(key, hint)
@@ -146,11 +150,11 @@ class RedisLive:
         elif not isinstance(hint, Progress):
             self._outbox.lose(key)
         self._pending.set()
-        self._all_told.clear()
+        self._all_sent.clear()
 
     def subscribe(self, key: Key) -> RedisSubscription:
-        subscription = RedisSubscription(self._local.subscribe(key), self._moved_at)
-        self._moved_at(key)
+        subscription = RedisSubscription(self._local.subscribe(key), self._subscribers_moved)
+        self._subscribers_moved(key)
         return subscription
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
@@ -174,62 +178,64 @@ class RedisLive:
     def listening(self) -> bool:
         return self._local.listening()
 
-    async def _look_now_and_then(self) -> None:
+    async def _read_store_periodically(self) -> None:
         while True:
             await asyncio.sleep(NET_SECONDS)
             if self._others_wrote:
                 self._others_wrote = False
                 self._local.lose_all()
 
-    # One connection after the other
+    # Connections
 
     async def _keep_connected(self) -> None:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
         while True:
             started = loop.time()
             try:
-                await self._connected()
+                await self._run_connection()
             except Exception as error:
                 self._went_down(error)
             if loop.time() - started > 2 * LONGEST_PAUSE_SECONDS:
-                pause = FIRST_PAUSE_SECONDS  # It was there for a while, and is not just letting us in to throw us out.
+                pause = FIRST_PAUSE_SECONDS  # The connection was stable: this is not a server that drops us at once.
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _connected(self) -> None:
-        """From connecting to the first thing that goes wrong, which is raised."""
-        telling, hearing = _connection(self._pool), _connection(self._pool)
+    async def _run_connection(self) -> None:
+        """Connect, then send and receive until the first error, which is raised."""
+        publisher, receiver = _connection(self._pool), _connection(self._pool)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await _connect(telling)
-                await _connect(hearing)
+                await _connect(publisher)
+                await _connect(receiver)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._hear(hearing, telling, tasks))
+                tasks.create_task(self._receive(receiver, publisher, tasks))
         except ExceptionGroup as errors:
             raise _first(errors) from None
         finally:
-            for connection in (telling, hearing):
+            for connection in (publisher, receiver):
                 await connection.disconnect(nowait=True)
 
-    async def _hear(self, hearing: AbstractConnection, telling: AbstractConnection, tasks: asyncio.TaskGroup) -> None:
+    async def _receive(
+        self, receiver: AbstractConnection, publisher: AbstractConnection, tasks: asyncio.TaskGroup
+    ) -> None:
         self._channels, self._moved = {}, set()
-        await hearing.send_command("SUBSCRIBE", self._all)
-        tasks.create_task(self._ping(hearing))
+        await receiver.send_command("SUBSCRIBE", self._all)
+        tasks.create_task(self._ping(receiver))
         while True:
             async with asyncio.timeout(PING_SECONDS + ANSWER_SECONDS):
-                answer = await hearing.read_response()
+                answer = await receiver.read_response()
             match answer:
                 case [b"message", bytes(channel), bytes(data)]:
                     self._take(channel, data)
                 case [b"subscribe", self._all, *_]:
                     self._came_up()
-                    tasks.create_task(self._follow(hearing))
-                    tasks.create_task(self._tell(telling))
+                    tasks.create_task(self._follow(receiver))
+                    tasks.create_task(self._publish(publisher))
                 case [b"subscribe", bytes(channel), *_] if channel in self._channels:
-                    # What was told before this moment was not heard.
+                    # This process missed the hints from before the subscription.
                     self._local.offer(self._channels[channel], Lost())
                 case _:
-                    pass  # It ceased to be followed, or Redis says that it lives.
+                    pass  # The reply to an UNSUBSCRIBE or to a PING.
 
     async def _ping(self, connection: AbstractConnection) -> None:
         while True:
@@ -255,9 +261,9 @@ class RedisLive:
         text = f"{type(error).__name__}: {error}" if str(error) else "it does not answer"
         return text.replace(self._password, "***") if self._password else text
 
-    # Telling
+    # Sending
 
-    async def _tell(self, connection: AbstractConnection) -> None:
+    async def _publish(self, connection: AbstractConnection) -> None:
         while True:
             await self._pending.wait()
             self._pending.clear()
@@ -270,88 +276,88 @@ class RedisLive:
                 self._pending.set()
                 raise
             if not self._outbox:
-                self._all_told.set()
+                self._all_sent.set()
             await asyncio.sleep(next_tick - asyncio.get_running_loop().time())
 
     async def _send(self, connection: AbstractConnection, batch: Batch) -> None:
         commands = [("PUBLISH", self._all, message) for message in batch.for_all(self._sender)]
         commands += [("PUBLISH", self._channel(key), message) for key, message in batch.for_sessions(self._sender)]
         for start in range(0, len(commands), COMMANDS_AT_ONCE):
-            some = commands[start : start + COMMANDS_AT_ONCE]
+            pipeline = commands[start : start + COMMANDS_AT_ONCE]
             async with asyncio.timeout(ANSWER_SECONDS):
-                await connection.send_packed_command(connection.pack_commands(some))
-                for _ in some:
+                await connection.send_packed_command(connection.pack_commands(pipeline))
+                for _ in pipeline:
                     await connection.read_response()
-            self.sent += len(some)
+            self.sent += len(pipeline)
 
-    # Following
+    # Channels
 
-    def _moved_at(self, key: Key) -> None:
-        if self._is_up:  # Else all of them are looked at when it is.
+    def _subscribers_moved(self, key: Key) -> None:
+        if self._is_up:  # Otherwise `_follow` looks at all sessions when Redis is back.
             self._moved.add(key)
             self._moves.set()
 
     async def _follow(self, connection: AbstractConnection) -> None:
-        """Hear of the sessions that somebody here follows, and of no others."""
+        """Keep this process subscribed to the channels of the sessions that have subscribers, and to no others."""
         self._moved.update(self._local.keys())
         while True:
             moved, self._moved = self._moved, set()
             self._moves.clear()
-            begun, ceased = list[bytes](), list[bytes]()
+            followed, unfollowed = list[bytes](), list[bytes]()
             for key in moved:
                 channel, is_followed = self._channel(key), self._local.has_subscribers(key)
                 if is_followed and channel not in self._channels:
                     self._channels[channel] = key
-                    begun.append(channel)
+                    followed.append(channel)
                 elif not is_followed and self._channels.pop(channel, None) is not None:
-                    ceased.append(channel)
-            await self._order(connection, "UNSUBSCRIBE", ceased)
-            await self._order(connection, "SUBSCRIBE", begun)
+                    unfollowed.append(channel)
+            await self._send_channels(connection, "UNSUBSCRIBE", unfollowed)
+            await self._send_channels(connection, "SUBSCRIBE", followed)
             await self._moves.wait()
 
-    async def _order(self, connection: AbstractConnection, command: str, channels: list[bytes]) -> None:
+    async def _send_channels(self, connection: AbstractConnection, command: str, channels: list[bytes]) -> None:
         for start in range(0, len(channels), COMMANDS_AT_ONCE):
             await connection.send_command(command, *channels[start : start + COMMANDS_AT_ONCE])
 
     def _channel(self, key: Key) -> bytes:
-        """Of a length that does not depend on the names; nobody reads them here who can't read the messages."""
+        """The channel of a session: a digest, so that its length is fixed and it does not reveal the session's name."""
         digest = hashlib.blake2b(f"{len(key.owner)} {key.owner} {key.session}".encode(), digest_size=16)
         return f"{self._prefix}:session:{digest.hexdigest()}".encode()
 
-    # Hearing
+    # Receiving
 
     def _take(self, channel: bytes, data: bytes) -> None:
-        """Never raises: whatever is in there, the next message may be ours."""
+        """Deliver one message. Never raises: a message that can't be decoded must not end the connection."""
         try:
             sender, message = decode(data)
             if sender == self._sender:
                 return
-            self._heed(channel, message)
+            self._deliver(channel, message)
             self.heard += 1
         except NotUnderstood as error:
             self.ignored += 1
-            if error.why not in self._strange and len(self._strange) < 10:
-                self._strange.add(error.why)
+            if error.why not in self._warned_of and len(self._warned_of) < 10:
+                self._warned_of.add(error.why)
                 log.warning("a message on %s is ignored, and so are others like it: it is %s", self._prefix, error.why)
 
-    def _heed(self, channel: bytes, message: Told | Woken | LostAll) -> None:
+    def _deliver(self, channel: bytes, message: SessionHints | WakeUps | LostAll) -> None:
         match message:
-            case Told(key=key) if self._channels.get(channel) == key:
+            case SessionHints(key=key) if self._channels.get(channel) == key:
                 for hint in hints_of(message):
                     self._local.offer(key, hint)
-            case Woken(inboxes=inboxes) if channel == self._all:
+            case WakeUps(inboxes=inboxes) if channel == self._all:
                 for key, tail in inboxes:
                     self._local.wake(key, tail)
             case LostAll() if channel == self._all:
                 self._local.lose_all()
-            case Told() if channel != self._all:
-                pass  # Late: it ceased to be followed meanwhile.
+            case SessionHints() if channel != self._all:
+                pass  # Late: the session has lost its last subscriber meanwhile.
             case _:
                 raise NotUnderstood("on a channel that is not for it")
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> Exception:
-    """The cause; what it ended along with it says nothing more."""
+    """The first error of the group, which caused the others."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -360,7 +366,7 @@ def _first(errors: BaseExceptionGroup[Any]) -> Exception:
 
 
 def check_url(url: str) -> None:
-    """Raises `UrlRefused`. Nothing is connected to."""
+    """Check the URL without connecting. Raises `UrlRefused`."""
     _pool(url)
 
 
@@ -375,17 +381,17 @@ def _pool(url: str) -> ConnectionPool:
         )
         _connection(pool)
     except (ValueError, TypeError, OSError):
-        raise UrlRefused("it has an option that Redis does not know, or a value that is none") from None
-    # What a URL says beats what we say, and these two would have us misread every answer.
+        raise UrlRefused("it has an option that Redis does not know, or an option with an invalid value") from None
+    # Options in the URL override ours, and these two would make us misread every reply.
     if pool.connection_kwargs.get("decode_responses") or pool.connection_kwargs["protocol"] != 2:
         raise UrlRefused("answers must come as bytes, in version 2 of the protocol")
     return pool
 
 
 def _connection(pool: ConnectionPool) -> AbstractConnection:
-    """A new one, which does nothing yet. A pool's own would be shared, and connected again behind our back."""
-    made: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
-    return made
+    """A new connection, not yet open. One that the pool manages would be shared, and reconnect by itself."""
+    connection: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
+    return connection
 
 
 async def _connect(connection: AbstractConnection) -> None:

@@ -1,7 +1,7 @@
-"""Hints as bytes, for other processes: a version, who sent them, and what they tell.
+"""Encodes hints for other processes: a version, the sender, and the hints.
 
-Events travel as the log has them, so that processes of two releases understand each other as well as they do through
-the store. Whatever does not decode is refused whole: a reader is never given half a message.
+Events travel in the encoding of the log, so that processes of two releases understand each other as well as they do
+through the store. A message that does not decode is refused whole: a reader never gets half a message.
 """
 
 from collections.abc import Sequence
@@ -17,32 +17,32 @@ from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Prog
 VERSION: Final = 1
 
 MAX_MESSAGE_BYTES: Final = 1_000_000
-"""Nothing of ours is as long; what is longer is not read."""
+"""No message of ours is this long; a longer one is refused unread."""
 
 
 class NotUnderstood(Exception):
-    """A message that is not ours, or of a release to come."""
+    """The message is not ours, or a newer release sent it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What happened in one session, in order."""
+class SessionHints(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The hints of one session, in order."""
 
     key: Key
     hints: "tuple[_Hint, ...]"
 
 
-class Woken(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Sessions whose inbox changed, and how far it reaches; None: it changed otherwise."""
+class WakeUps(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The sessions whose inbox changed, each with its tail; None if no item was put."""
 
     inboxes: tuple[tuple[Key, int | None], ...]
 
 
 class LostAll(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Too much was dropped to say what: everybody looks at the store."""
+    """The sender dropped hints of too many sessions to name them: every process reads the store."""
 
 
 class _Grown(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -80,19 +80,19 @@ class _Lost(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 _Hint = _Grown | _Advanced | _Progress | _Changed | _Lost
-Message = Told | Woken | LostAll
+Message = SessionHints | WakeUps | LostAll
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw])
 _message_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-def encode_told(sender: str, key: Key, hints: Sequence[Hint]) -> bytes:
-    return _encode(sender, Told(key, tuple(_to_wire(hint) for hint in hints)))
+def encode_hints(sender: str, key: Key, hints: Sequence[Hint]) -> bytes:
+    return _encode(sender, SessionHints(key, tuple(_to_wire(hint) for hint in hints)))
 
 
-def encode_woken(sender: str, inboxes: Sequence[tuple[Key, int | None]]) -> bytes:
-    return _encode(sender, Woken(tuple(inboxes)))
+def encode_wake_ups(sender: str, inboxes: Sequence[tuple[Key, int | None]]) -> bytes:
+    return _encode(sender, WakeUps(tuple(inboxes)))
 
 
 def encode_lost_all(sender: str) -> bytes:
@@ -104,7 +104,7 @@ def _encode(sender: str, message: Message) -> bytes:
 
 
 def decode(data: bytes) -> tuple[str, Message]:
-    """The sender and what it sent. Raises `NotUnderstood`."""
+    """The sender and its message. Raises `NotUnderstood`."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise NotUnderstood("too long to be ours")
     try:
@@ -119,10 +119,10 @@ def decode(data: bytes) -> tuple[str, Message]:
         raise NotUnderstood("malformed") from None
 
 
-def hints_of(told: Told) -> list[Hint]:
-    """Raises `NotUnderstood`."""
+def hints_of(message: SessionHints) -> list[Hint]:
+    """The hints of the message. Raises `NotUnderstood`."""
     try:
-        return [_from_wire(hint) for hint in told.hints]
+        return [_from_wire(hint) for hint in message.hints]
     except (ValueError, TypeError, RecursionError):
         raise NotUnderstood("malformed") from None
 
@@ -152,7 +152,7 @@ def _from_wire(hint: _Hint) -> Hint:
                 raise NotUnderstood("malformed")
             return Grown(Position(head), follows, deltas)
         case _Advanced(events=events):
-            return Advanced(_one_after_the_other(events))
+            return Advanced(_consecutive(events))
         case _Progress(tool_call_id=tool_call_id, text=text):
             return Progress(ToolCallId(tool_call_id), text)
         case _Changed(tail=tail, promoted=promoted, queue=queue):
@@ -161,8 +161,8 @@ def _from_wire(hint: _Hint) -> Hint:
             return Lost()
 
 
-def _one_after_the_other(events: tuple[_Event, ...]) -> tuple[Event, ...]:
-    """A reader looks only at where the first of them stands."""
+def _consecutive(events: tuple[_Event, ...]) -> tuple[Event, ...]:
+    """The decoded events, checked to be without gaps: a reader checks only the position of the first."""
     if not events or any(event.position != events[0].position + index for index, event in enumerate(events)):
         raise NotUnderstood("malformed")
     return tuple(

@@ -1,4 +1,4 @@
-"""The address of an API: which can be called, and how people are told of it."""
+"""Checks the base URL of an API and gives its host for messages."""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +6,7 @@ from holdfast.models.errors import BadBaseUrl
 
 
 def host_of(base_url: str) -> str:
-    """The host (and port) of a base URL. Raises `BadBaseUrl`, which repeats nothing of it: it may hold a password."""
+    """The host (and port) of a base URL. Raises `BadBaseUrl`, which does not repeat the URL: it may hold a password."""
     try:
         parts = urlsplit(base_url)
         host, port = parts.hostname, parts.port

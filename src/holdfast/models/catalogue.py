@@ -1,6 +1,6 @@
-"""Which models there are, by name, and what each of them needs to be opened.
+"""The catalogue of models by name: it knows what each needs and opens it.
 
-It imports every kind of model, and with them aiohttp (a fifth of a second): import it when a model is wanted.
+It imports every kind of model, and with them aiohttp (a fifth of a second): import it only where a model is opened.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ from holdfast.models.scripted import ScriptedModel
 
 
 class ProviderInfo(msgspec.Struct, frozen=True):
+    """A known provider: its address and the environment variables that configure it."""
+
     base_url: str
     key_variable: str
     base_url_variable: str | None = None
@@ -34,10 +36,10 @@ _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example ope
 def open_model(
     name: str, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
 ) -> OpenAICompatible | ScriptedModel:
-    """The model of this name. Without a key given, the provider's usual variable is looked up in `environ`. What is
-    given is not for `copilot/NAME`, whose address and token are in `environ` alone.
+    """The model of this name. Without `api_key`, the key comes from the provider's usual variable in `environ`. Both
+    `base_url` and `api_key` are ignored for `copilot/NAME`, whose address and token come from `environ` alone.
 
-    Nothing is called yet. Raises `ModelNotUsable` with a sentence that says what to change.
+    It makes no call yet. Raises `ModelNotUsable` with a sentence that says what to change.
     """
     if name == "demo":
         return demo_model()
@@ -78,17 +80,17 @@ def _open(
 def _open_copilot(name: str, model: str, environ: Mapping[str, str]) -> OpenAICompatible:
     endpoint = CopilotEndpoint.from_environ(environ)
     if endpoint is None:
-        raise UnknownModel(name, f"The model {name} is behind {URL_VARIABLE}, which is not set. {_POSSIBLE}")
+        raise UnknownModel(name, f"The model {name} needs {URL_VARIABLE}, which is not set. {_POSSIBLE}")
     return endpoint.open(model)
 
 
 def max_tokens_field(base_url: str) -> MaxTokensField:
-    """OpenAI's own newer models refuse the field that all others know."""
+    """The name of the field for the token limit: OpenAI's newer models refuse the one that all others accept."""
     return "max_completion_tokens" if base_url.startswith("https://api.openai.com/") else "max_tokens"
 
 
 def thinking_field(base_url: str) -> ThinkingField:
-    """How an endpoint that a client named takes a budget for thinking."""
+    """The field in which a client's own endpoint takes the thinking budget."""
     return "reasoning" if host_of(base_url) == "openrouter.ai" else "reasoning_effort"
 
 

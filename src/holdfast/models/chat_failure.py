@@ -1,6 +1,6 @@
-"""What went wrong with a chat completion call, as a `ModelError` that says what to do about it.
+"""Turns failures of chat completion calls into a `ModelError` that says what to do.
 
-Whatever the other end wrote is redacted, made printable and cut short before it gets into a message.
+Text of the endpoint is redacted, made printable and cut short before it becomes part of a message.
 """
 
 import json
@@ -31,38 +31,39 @@ _STATUS_OF_CODE = {
 
 
 MIN_SECRET_CHARACTERS = 4
-"""Shorter ones are not kept out of what is quoted: they protect nothing, and every other word has them in it."""
+"""Shorter secrets are not redacted: they protect nothing, and every other word contains them."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where an endpoint's address and key come from: what to look at when they are wrong."""
+    """The settings that an endpoint's address and key come from: what to check when they are wrong."""
 
     url: str = "--model-base-url"
     key: str = "the provider's key variable, such as OPENAI_API_KEY or OPENROUTER_API_KEY"
 
 
 class ModelEndpoint:
-    """The other end of a call: its name for people, and the secrets that must not come back from it."""
+    """The endpoint of a call: its name for messages, and the secrets to redact from its responses."""
 
     def __init__(self, *, host: str, secrets: Iterable[str] = (), origin: Origin | None = None) -> None:
         self.host = host
         self._origin = origin or Origin()
-        self._secrets = sorted(_written_ways(secrets), key=len, reverse=True)
+        self._secrets = sorted(_spellings(secrets), key=len, reverse=True)
 
     def hiding(self, secrets: Iterable[str]) -> "ModelEndpoint":
         """The same endpoint for a call that carries more secrets."""
         return ModelEndpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin)
 
     def quote(self, text: str) -> str:
-        """Text from the other end, fit to be shown."""
+        """Text of the endpoint, redacted, printable and short."""
         for secret in self._secrets:
             text = text.replace(secret, "[redacted]")
         text = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
         return text if len(text) <= MAX_QUOTE_CHARACTERS else text[: MAX_QUOTE_CHARACTERS - 1] + "…"
 
     def unreachable(self, reason: str) -> ModelError:
-        said = f"Can't reach the model at {self.host} ({self.quote(reason)})"
-        message = f"{said}: is it running? check {self._origin.url}."
+        message = (
+            f"Can't reach the model at {self.host} ({self.quote(reason)}): is it running? check {self._origin.url}."
+        )
         return ModelError("model_unreachable", message, retryable=True)
 
     def connect_timeout(self, seconds: float) -> ModelError:
@@ -82,13 +83,13 @@ class ModelEndpoint:
         return ModelError("model_garbage", message, retryable=True, status=status)
 
     def from_status(self, status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ModelError:
-        """The failure that an HTTP status and its body stand for."""
+        """The error for a response with this HTTP status and body."""
         error = _error_in(body)
         said = self.quote(_sentence_of(error) if error is not None else _plain_text(body))
         return self._failure(status, said, code=_code_of(error), retry_after_seconds=retry_after_seconds)
 
     def from_error(self, error: Any) -> ModelError:
-        """The failure that an `error` object stands for when it comes in place of (the rest of) an answer."""
+        """The error for an `error` object that arrives in place of (the rest of) an answer."""
         code = _code_of(error)
         return self._failure(_status_of(error, code), self.quote(_sentence_of(error)), code=code)
 
@@ -114,28 +115,28 @@ class ModelEndpoint:
         return ModelError("model_refused", message, retryable=False, status=status)
 
     def _unauthorized(self, status: int) -> ModelError:
-        """Providers like to quote a part of the key here, so their own words are left out."""
+        """Leaves out the provider's own message, which often quotes a part of the key."""
         message = f"The model at {self.host} does not accept the key (status {status}): check {self._origin.key}."
         return ModelError("model_unauthorized", message, retryable=False, status=status)
 
     def _redirected(self, status: int) -> ModelError:
         message = (
-            f"The model at {self.host} redirects to another address (status {status}), which is not followed "
-            f"because the key would travel along: set {self._origin.url} to the final address."
+            f"The model at {self.host} redirects to another address (status {status}), which Holdfast does not follow "
+            f"because it would send the key there: set {self._origin.url} to the final address."
         )
         return ModelError("model_refused", message, retryable=False, status=status)
 
 
-def _written_ways(secrets: Iterable[str]) -> set[str]:
-    """Each secret as it may come back: as it is, trimmed, without the word before it, and as JSON writes it."""
-    found = {secret.strip() for secret in secrets}
-    found |= {secret.removeprefix("Bearer ").strip() for secret in found}
-    found |= {json.dumps(secret)[1:-1] for secret in found}
-    return {secret for secret in found if len(secret) >= MIN_SECRET_CHARACTERS}
+def _spellings(secrets: Iterable[str]) -> set[str]:
+    """Each secret in the forms that a response may quote: trimmed, without `Bearer`, and escaped as in JSON."""
+    spellings = {secret.strip() for secret in secrets}
+    spellings |= {secret.removeprefix("Bearer ").strip() for secret in spellings}
+    spellings |= {json.dumps(secret)[1:-1] for secret in spellings}
+    return {secret for secret in spellings if len(secret) >= MIN_SECRET_CHARACTERS}
 
 
 def retry_after_seconds(headers: Mapping[str, str], *, now: float) -> float | None:
-    """How long the provider asks us to wait: `Retry-After` in seconds or as a date, or OpenAI's `retry-after-ms`."""
+    """The backoff that the provider asks for: `Retry-After` in seconds or as a date, or OpenAI's `retry-after-ms`."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("Retry-After")
@@ -192,7 +193,7 @@ def _code_of(error: Any) -> str:
 
 
 def _status_of(error: Any, code: str) -> int:
-    """A failure in the middle of an answer is the provider's trouble unless it says otherwise."""
+    """The HTTP status of an error object; without one, an error in the middle of an answer counts as a 503."""
     match error:
         case {"code": int(status)} | {"status": int(status)} if 400 <= status < 600:
             return status
@@ -203,6 +204,6 @@ def _status_of(error: Any, code: str) -> int:
 
 
 def _plain_text(body: bytes) -> str:
-    """A body that is not JSON, unless it is a web page."""
+    """The text of a body that is not JSON; empty for a web page."""
     text = body.decode("utf-8", "replace").strip()
     return "" if text.startswith("<") else text

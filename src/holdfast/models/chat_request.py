@@ -1,7 +1,7 @@
-"""A model request as the body of a chat completion call.
+"""Encodes a model request as the body of a chat completion call.
 
-The messages come last and are prefix-stable: what was sent at one step is, byte for byte and without the closing
-bracket, the beginning of what is sent at the next.
+The messages come last and are prefix-stable: the encoded messages of one step, without the closing bracket, are byte
+for byte the beginning of the next step's.
 """
 
 from base64 import b64encode
@@ -26,13 +26,13 @@ from holdfast.models.model import (
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
 ThinkingField = Literal["reasoning", "reasoning_effort"]
-"""How an endpoint is told how long to think: OpenRouter takes a number of tokens, OpenAI and most others a word."""
+"""The field for the thinking budget: OpenRouter takes a number of tokens, OpenAI and most others a word."""
 
 EFFORTS: Final = ((0, "none"), (4_000, "low"), (16_000, "medium"))
-"""A budget up to so many tokens is called that; a larger one is `high`."""
+"""The word for a thinking budget of up to this many tokens; a larger budget is `high`."""
 
 TOOL_IMAGES: Final = "The images of the tool results above, in order."
-"""What stands before the images that tools gave: the message of a tool takes text only, so a user's has them."""
+"""Introduces the images of tool results: a tool message takes only text, so the images go into a user message."""
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text"):
@@ -76,10 +76,11 @@ class _ToolResult(msgspec.Struct, tag_field="role", tag="tool"):
 
 
 def encode_messages(messages: Iterable[ContextMessage]) -> bytes:
-    """The conversation as a JSON array. Pure, and the same message has the same bytes wherever it stands.
+    """The conversation as a JSON array. Pure; a message has the same bytes at every position.
 
-    The images of tools follow the last result of their step: cut between two results, it would begin otherwise."""
-    return b"[%b]" % b",".join(to_bytes(message) for message in _written(messages))
+    The images of tool results follow the last result of their step. Between two results of a step the prefix would not
+    be stable."""
+    return b"[%b]" % b",".join(to_bytes(message) for message in _chat_messages(messages))
 
 
 def encode_request(
@@ -110,17 +111,17 @@ def _thinking(budget: int, field: ThinkingField) -> Any:
     return next((effort for most, effort in EFFORTS if budget <= most), "high")
 
 
-def _written(messages: Iterable[ContextMessage]) -> Iterator[_System | _User | _Assistant | _ToolResult]:
-    given: list[Image] = []
+def _chat_messages(messages: Iterable[ContextMessage]) -> Iterator[_System | _User | _Assistant | _ToolResult]:
+    tool_images: list[Image] = []
     for message in messages:
         if isinstance(message, ToolOutcome):
-            given += message.images
-        elif given:
-            yield _User(_parts(TOOL_IMAGES, given))
-            given = []
+            tool_images += message.images
+        elif tool_images:
+            yield _User(_parts(TOOL_IMAGES, tool_images))
+            tool_images = []
         yield _message(message)
-    if given:
-        yield _User(_parts(TOOL_IMAGES, given))
+    if tool_images:
+        yield _User(_parts(TOOL_IMAGES, tool_images))
 
 
 def _message(message: ContextMessage) -> _System | _User | _Assistant | _ToolResult:

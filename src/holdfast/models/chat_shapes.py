@@ -1,4 +1,4 @@
-"""The shapes of a chat completion, whole or in pieces, and how to read one that is not quite in shape."""
+"""The JSON shapes of a chat completion, whole or streamed, and a lenient decoder for malformed ones."""
 
 import json
 import math
@@ -11,7 +11,8 @@ from holdfast.events.codec import without_surrogates
 from holdfast.models.model import TokenUsage
 
 MAX_COUNT = 2**53
-"""Of tokens or microdollars. Beyond it a number is nonsense, and no database or browser holds it exactly."""
+"""The largest plausible number of tokens or microdollars. A larger one is an error of the provider, and neither a
+database nor a browser holds it exactly."""
 
 
 class Function(msgspec.Struct, gc=False):
@@ -66,7 +67,7 @@ decode = msgspec.json.Decoder(Completion).decode
 
 
 def decode_leniently(payload: bytes) -> Completion:
-    """A completion without the parts that are not what they should be. Raises ValueError for what is not JSON."""
+    """The completion without its malformed parts. Raises ValueError if the payload is not JSON."""
     try:
         return _mend(without_surrogates(json.loads(payload.decode("utf-8", "replace"), strict=False)))
     except RecursionError:
@@ -74,7 +75,7 @@ def decode_leniently(payload: bytes) -> Completion:
 
 
 def detail_text(entry: Any) -> str | None:
-    """The text of one entry of `reasoning_details`; "" for one that has none to show, None for a malformed one."""
+    """The text of one entry of `reasoning_details`; "" if it has no text to show, None if it is malformed."""
     match entry:
         case {"type": "reasoning.text", "text": str(text)}:
             return text
@@ -102,14 +103,14 @@ def _count(tokens: int | None) -> int | None:
 
 
 def _microdollars(dollars: float | None) -> int | None:
-    """Rounded half to even, from the digits that the provider wrote."""
+    """The amount in microdollars, rounded half to even from the decimal digits that the provider sent."""
     if dollars is None or not math.isfinite(dollars):
         return None
     return _count(round(Decimal(str(dollars)) * 1_000_000))
 
 
 def _mend(value: Any) -> Completion:
-    """A completion from whatever JSON came, without the parts that are not what they should be."""
+    """A completion from any JSON value, without its malformed parts."""
     if not isinstance(value, dict):
         return Completion()
     choices = [_mend_choice(choice) for choice in _objects(value.get("choices"))]
@@ -172,7 +173,7 @@ def _text(value: Any) -> str | None:
 
 
 def _parts_text(content: Any) -> str | None:
-    """Some providers send the content as a list of typed parts."""
+    """The text of the content, which some providers send as a list of typed parts."""
     if not isinstance(content, list):
         return _text(content)
     return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))

@@ -1,7 +1,7 @@
-"""A chat completion from bytes to chunks, streamed or whole. Pure, and fast: this runs for every token.
+"""Decodes a chat completion from bytes to chunks, streamed or whole. Pure, and fast: this runs for every token.
 
-However the bytes are cut into reads, the chunks join to the same text. Odd shapes lose what can't be read of them and
-never the stream; only what is not JSON at all ends it.
+However the bytes are split into reads, the chunks join to the same text. A malformed object loses only its unreadable
+parts and never ends the stream; only data that is not JSON ends it.
 """
 
 import logging
@@ -32,7 +32,7 @@ from holdfast.models.model import (
 )
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""One event of a stream. Far more than any provider sends, and a bound on what a broken one can make us hold."""
+"""The largest event of a stream: far more than any provider sends, and a bound on memory if one is broken."""
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ _REASONS: dict[str, Literal["stop", "length", "tool_calls", "content_filter"]] =
 
 
 class ChatStream:
-    """One answer as it comes in. It never raises: when `over` is true, `failure` says whether the answer is whole.
+    """One answer as it arrives. It never raises: once `over` is true, the answer is complete unless `failure` is set.
 
-    The last chunks of a whole answer are the usage, if the provider told it, and then `Finished`, once each.
+    The last chunks of a complete answer are the usage, if the provider reported it, and then `Finished`, once each.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ChatStream:
 
     @property
     def finished(self) -> bool:
-        """Whether the model has said why it stopped: nothing of the answer itself is missing."""
+        """Whether the finish reason has arrived: no part of the answer itself is missing then."""
         return self._finish_reason is not None
 
     def feed(self, data: bytes) -> list[Chunk]:
-        """What one read of an event stream brought."""
+        """Decode the data of one read of an event stream."""
         end = data.rfind(b"\n")
         if end < 0:
             return self._keep(data)
@@ -90,7 +90,7 @@ class ChatStream:
         return self._batch.drain()
 
     def end(self) -> list[Chunk]:
-        """The event stream ended. Without a finish reason or `[DONE]` the answer was cut."""
+        """Handle the end of the event stream. Without a finish reason or `[DONE]` the answer was cut."""
         if self._tail and not self.over and not self.finished:
             self._take_last_line(bytes(self._tail))
         if not self.over and self.finished:
@@ -101,7 +101,7 @@ class ChatStream:
         return self._batch.drain()
 
     def whole(self, body: bytes) -> list[Chunk]:
-        """The answer of a call that does not stream: one object."""
+        """Decode the answer of a call that does not stream: one object."""
         self._take(body)
         if not self.over and not self._answered:
             self._fail(self._endpoint.garbage("an object without choices"))
@@ -137,7 +137,7 @@ class ChatStream:
                 self._take_finish_reason(choice.finish_reason)
 
     def _take_delta(self, delta: ChatDelta) -> None:
-        # OpenRouter says the same thing in `reasoning` and in `reasoning_details`; the first that is there counts.
+        # OpenRouter sends the same text in `reasoning` and in `reasoning_details`: take only the first that is present.
         if reasoning := delta.reasoning or delta.reasoning_content:
             self._batch.add(ReasoningDelta, reasoning)
         elif delta.reasoning_details:
@@ -162,7 +162,7 @@ class ChatStream:
             self._batch.add(ReasoningDelta, reasoning)
 
     def _take_odd_payload(self, payload: bytes) -> None:
-        """What the fast decoder would not have: the end mark, an odd shape, or no JSON at all."""
+        """Handle a payload that the fast decoder refuses: the end mark, a malformed object, or no JSON at all."""
         payload = payload.strip()
         if payload == b"[DONE]":
             return self._finish()
@@ -177,7 +177,7 @@ class ChatStream:
         return self._take_completion(mended)
 
     def _take_odd_line(self, line: bytes) -> None:
-        """Comments and the other fields of an event mean nothing here; a line that is no field at all is noted."""
+        """Ignore comments and the other fields of an event; note a line that is not a field at all."""
         line = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
         if line[:5] == b"data:":
             self._take(line[5:])
@@ -185,7 +185,7 @@ class ChatStream:
             self._strayed = True
 
     def _take_last_line(self, line: bytes) -> None:
-        """A line that the end of the stream closed: perhaps whole, else the sign of a cut."""
+        """Handle a last line without a line break: it may be complete; if it does not decode, the answer was cut."""
         if line[:5] != b"data:":
             return self._take_odd_line(line)
         self._take(line[5:])
@@ -217,17 +217,17 @@ class ChatStream:
 
 
 class _Batch:
-    """What one read brought, with neighbouring pieces of the same thing joined."""
+    """The chunks of one read, with consecutive pieces of the same kind joined."""
 
     def __init__(self) -> None:
         self.used = False
-        """Whether anything of the answer was told yet."""
+        """Whether any chunk of the answer was added yet."""
         self._chunks: list[Chunk] = []
         self._kind: type[TextDelta] | type[ReasoningDelta] | int = TextDelta
         self._parts: list[str] = []
 
     def add(self, kind: type[TextDelta] | type[ReasoningDelta] | int, text: str) -> None:
-        """A piece of text, of reasoning, or of the arguments of the tool call with this index."""
+        """Add a piece of text, of reasoning, or of the arguments of the tool call with this index."""
         if kind is not self._kind:
             self._join()
             self._kind = kind
@@ -253,9 +253,9 @@ class _Batch:
 
 
 class _ToolCalls:
-    """Which call a piece belongs to. Providers differ: some leave the index out, some use 0 for every call.
+    """Assigns each piece to its tool call. Providers differ: some leave out the index, some use 0 for every call.
 
-    Our own indices are dense, in order of appearance; the id and the name are told once.
+    Our own indices are dense, in order of appearance; the first chunks of a call carry its id and name, once each.
     """
 
     def __init__(self, new_id: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""What a session chose to be answered by, and what its row says of it, so that only a process that can run it tries."""
+"""The model that a session chose, and how its row records that, so that only a process that can run it claims it."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from holdfast.events.session import Provider
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose model it is, its name (None: the configured one), and the provider that the session brought along."""
+    """The session, the name of its model (None for the configured one), and its own provider if it has one."""
 
     key: Key
     name: str | None = None
@@ -17,10 +17,10 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OWN_MODEL: Final = ""
-"""What the row of a session says that is run with what its client gave to it. No client can give a model this name, so
-that no process that lacks a model takes it for one of those."""
+"""The model in the row of a session that runs with its client's own provider or token. No model can have this name, so
+no process lists it among the models that it can't use."""
 
 
 def row_model(name: str | None, provider: Provider | None, *, own_token: bool = False) -> str | None:
-    """What the session's row is to say of its model. `own_token`: the client gave the session a token of its own."""
+    """The model to record in the session's row. `own_token`: the client gave the session a token of its own."""
     return OWN_MODEL if provider is not None or own_token else name

@@ -1,8 +1,8 @@
-"""The endpoint that Copilot's clients bring with them in `COPILOT_API_URL`: chat completions, and a list of models.
+"""The endpoint that Copilot's clients name in `COPILOT_API_URL`: chat completions, and a list of models.
 
-Models of it are named `copilot/NAME`. It is asked with the client's own token, and Holdfast's keys never go there.
+Its models are named `copilot/NAME`. Calls carry the client's own token; Holdfast's keys never go there.
 
-It imports aiohttp (a fifth of a second): import it when a model is wanted.
+It imports aiohttp (a fifth of a second): import it only where a model is opened.
 """
 
 import hashlib
@@ -19,22 +19,22 @@ from holdfast.models.openai_compatible import OpenAICompatible
 PREFIX: Final = "copilot"
 URL_VARIABLE: Final = "COPILOT_API_URL"
 TOKEN_VARIABLES: Final = ("COPILOT_SDK_AUTH_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
-"""Where the token is looked for, in this order. The first is where Copilot's clients put theirs."""
+"""The environment variables that may hold the token, in this order. Copilot's clients set the first."""
 
 ORIGIN: Final = Origin(url=URL_VARIABLE, key="the token that the client was given, or COPILOT_SDK_AUTH_TOKEN")
 
 LIST_SECONDS: Final = 300.0
-"""How long a list of models is taken to be true."""
+"""How long a list of models stays cached."""
 
 MAX_LISTS: Final = 64
-"""Lists that are kept: one for each token."""
+"""Cached lists, one for each token."""
 
 LIST_TIMEOUT_SECONDS: Final = 10.0
-"""Somebody waits for the list, and it is short."""
+"""The timeout for the list, which is short and has a caller waiting for it."""
 
 
 class CopilotEndpoint:
-    """The endpoint of one process. Sessions with a token of their own are asked for with that."""
+    """The endpoint of one process. A session with its own token uses that token."""
 
     def __init__(
         self, base_url: str, token: str | None = None, *, seconds: Callable[[], float] = time.monotonic
@@ -46,7 +46,7 @@ class CopilotEndpoint:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self | None:
-        """The endpoint that the environment names, if it does."""
+        """The endpoint that the environment names, if any."""
         base_url = environ.get(URL_VARIABLE, "").strip()
         tokens = (environ.get(variable, "").strip() for variable in TOKEN_VARIABLES)
         return cls(base_url, next(filter(None, tokens), None)) if base_url else None
@@ -55,7 +55,7 @@ class CopilotEndpoint:
         return "CopilotEndpoint(***)"
 
     def open(self, model: str, *, token: str | None = None) -> OpenAICompatible:
-        """Nothing is called yet. Raises `ModelNotUsable`."""
+        """The model, without calling it yet. Raises `ModelNotUsable`."""
         return OpenAICompatible(
             base_url=self._base_url,
             model=model,
@@ -65,16 +65,16 @@ class CopilotEndpoint:
         )
 
     async def list_models(self, *, token: str | None = None) -> list[dict[str, Any]]:
-        """What can be asked there, as the endpoint tells it, the default first. Each has an `id`, a `name`, and
-        `capabilities` with `supports` and `limits`. Raises `ModelError`."""
-        whose = hashlib.sha256((token or self._token or "").encode()).digest()
-        until, listed = self._lists.get(whose, (0.0, []))
-        if not listed or self._seconds() >= until:
-            listed = await self._ask_for_list(token)
-            self._keep(whose, listed)
-        return list(listed)
+        """The endpoint's models in its own order, the default first. Each has an `id`, a `name`, and `capabilities`
+        with `supports` and `limits`. Raises `ModelError`."""
+        token_digest = hashlib.sha256((token or self._token or "").encode()).digest()
+        until, models = self._lists.get(token_digest, (0.0, []))
+        if not models or self._seconds() >= until:
+            models = await self._fetch_list(token)
+            self._keep(token_digest, models)
+        return list(models)
 
-    async def _ask_for_list(self, token: str | None) -> list[dict[str, Any]]:
+    async def _fetch_list(self, token: str | None) -> list[dict[str, Any]]:
         async with OpenAICompatible(
             base_url=self._base_url,
             model="",
@@ -85,33 +85,33 @@ class CopilotEndpoint:
         ) as endpoint:
             body = await endpoint.get("/models")
         try:
-            return _listed(msgspec.json.decode(body))
+            return _models_in(msgspec.json.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = f"The list of models is not JSON: check that {URL_VARIABLE} is the API's address."
             raise ModelError("model_garbage", message, retryable=True) from None
 
-    def _keep(self, whose: bytes, listed: list[dict[str, Any]]) -> None:
-        self._lists.pop(whose, None)
-        self._lists[whose] = (self._seconds() + LIST_SECONDS, listed)
+    def _keep(self, token_digest: bytes, models: list[dict[str, Any]]) -> None:
+        self._lists.pop(token_digest, None)
+        self._lists[token_digest] = (self._seconds() + LIST_SECONDS, models)
         if len(self._lists) > MAX_LISTS:
             del self._lists[next(iter(self._lists))]
 
 
-def _listed(answer: Any) -> list[dict[str, Any]]:
-    """The models of an answer; what is not one, or comes twice, is left out."""
-    found = answer.get("data", answer.get("models")) if isinstance(answer, dict) else answer
+def _models_in(response: Any) -> list[dict[str, Any]]:
+    """The models of a response, without malformed entries and duplicates."""
+    entries = response.get("data", response.get("models")) if isinstance(response, dict) else response
     models: dict[str, dict[str, Any]] = {}
-    for entry in found if isinstance(found, list) else ():
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("id"), str) and entry["id"]:
-            models.setdefault(entry["id"], _whole(entry))
+            models.setdefault(entry["id"], _completed(entry))
     return list(models.values())
 
 
-def _whole(entry: dict[str, Any]) -> dict[str, Any]:
-    """With all that clients rely on."""
+def _completed(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with all the fields that clients rely on."""
     name = entry.get("name")
-    told = _object(entry.get("capabilities"))
-    capabilities = {**told, "supports": _object(told.get("supports")), "limits": _object(told.get("limits"))}
+    stated = _object(entry.get("capabilities"))
+    capabilities = {**stated, "supports": _object(stated.get("supports")), "limits": _object(stated.get("limits"))}
     return {**entry, "name": name if isinstance(name, str) and name else entry["id"], "capabilities": capabilities}
 
 

@@ -1,7 +1,8 @@
-"""What clients entrust to their sessions: keys, tokens and headers for calls to models. Never in the log.
+"""The secrets that clients give to their sessions: keys, tokens and headers for model calls. They are never in the log.
 
-They are in the memory of the process that they were given to, which then alone can run the session; or, when there is a
-key to seal them under, only in the store, for every process with that key. The newest that a client gave count.
+Without a sealing key they stay in the memory of the process that received them, and only that process can run the
+session. With one they are only in the store, encrypted, and every process with that key can run it. The newest secrets
+of a session replace all earlier ones.
 """
 
 import logging
@@ -21,22 +22,23 @@ if TYPE_CHECKING:
     from holdfast.models.sealer import Sealer
 
 MAX_SESSIONS: Final = 10_000
-"""Whose secrets one process keeps in memory; the one not used for longest must then be given them again."""
+"""Sessions whose secrets one process keeps in memory. Beyond that it drops those of the least recently used session,
+whose client must give them again."""
 
 MAX_MESSAGES: Final = 1_000
-"""Whose headers one process keeps; the oldest go first, and their calls are made without."""
+"""Messages whose headers one process keeps. The oldest are dropped first, and their calls carry no headers."""
 
 MAX_SECRET_CHARACTERS: Final = 16_384
-"""A key or a token. Servers take no longer ones."""
+"""The longest key or token. Servers accept no longer ones."""
 
 NOBODY: Final = ""
-"""Holds the secrets of a session that needs some and whose client must give them again."""
+"""The keeper of a session whose secrets are lost: its client must give them again."""
 
 log = logging.getLogger(__name__)
 
 
 class ProviderSecrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """For one endpoint, and no other. A bearer token comes before a key."""
+    """The secrets for one endpoint, and no other. A bearer token takes precedence over a key."""
 
     api_key: str | None = None
     bearer_token: str | None = None
@@ -50,10 +52,10 @@ class ProviderSecrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a client gave to one session."""
+    """All the secrets that a client gave to one session."""
 
     providers: dict[str, ProviderSecrets] = {}
-    """By the provider that each was given for: see `place_of`."""
+    """The secrets for each provider, by `place_of` it."""
     github_token: str | None = None
 
     def __repr__(self) -> str:
@@ -64,7 +66,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Vault(Protocol):
-    """Where it is noted who has the secrets of a session, so that nobody else tries to run it: the store."""
+    """The part of the store that records the keeper of each session's secrets, so that no other process runs it."""
 
     @property
     def process(self) -> str: ...
@@ -79,7 +81,7 @@ class Vault(Protocol):
 
 
 class Credentials:
-    """One per process. `wake` is called when a session may be run here that could not before."""
+    """The secrets that one process knows. It calls `wake` when a session may have become runnable here."""
 
     def __init__(
         self,
@@ -93,63 +95,64 @@ class Credentials:
         self._sealer = sealer
         self._wake = wake
         self._learned = learned
-        """Told of every secret that this process comes to know, so that none is shown."""
+        """Called with every secret that this process learns, so that it can be redacted."""
         self._in_memory: OrderedDict[Key, Secrets] = OrderedDict()
         self._headers = MessageHeaders()
 
     def __repr__(self) -> str:
         return f"Credentials(sessions={len(self._in_memory)})"
 
-    # Of sessions
+    # Secrets of sessions
 
     async def put(self, key: Key, secrets: Secrets) -> bool:
-        """Take what a client gave, instead of all that was given before. False: there is no such session.
+        """Replace the session's secrets. Returns False if the session does not exist.
 
-        On return this process may run the session, and with a key to seal them every process that has it. Raises
-        `ModelNotUsable` for what no call could carry."""
+        On return this process may run the session, or with a sealing key every process that has that key. Raises
+        `ModelNotUsable` for secrets that no call could carry."""
         check_secrets(secrets)
         self._learned(_values(secrets))
         if self._sealer is None:
             self._remember(key, secrets)
-            found = await self._vault.keep_secret(key, keeper=self._vault.process)
+            exists = await self._vault.keep_secret(key, keeper=self._vault.process)
         else:
             sealed = self._sealer.seal(key, msgspec.json.encode(secrets))
-            found = await self._vault.keep_secret(key, keeper=self._sealer.name, sealed=sealed)
-        if not found:
+            exists = await self._vault.keep_secret(key, keeper=self._sealer.name, sealed=sealed)
+        if not exists:
             self._in_memory.pop(key, None)
         self._wake()
-        return found
+        return exists
 
     async def forget(self, key: Key) -> None:
-        """The session needs nothing of its client (any more), or is gone: any process may run it."""
+        """Drop the session's secrets, because it needs none any more or is deleted: any process may run it."""
         self._in_memory.pop(key, None)
         self._headers.drop(key)
         await self._vault.drop_secret(key)
         self._wake()
 
     async def for_provider(self, key: Key, provider: Provider) -> ProviderSecrets:
-        """What goes to the session's own provider: what was given for that name and that very URL, and nothing else."""
+        """The secrets for the session's own provider: only those that the client gave for exactly this name and URL."""
         if not provider.has_secrets:
             return ProviderSecrets()
-        given, kept = await self._look(key)
-        found = given.providers.get(place_of(provider)) if given is not None else None
-        if found is None:
-            await self._lose(key, given, kept)
+        secrets, kept = await self._look(key)
+        of_provider = secrets.providers.get(place_of(provider)) if secrets is not None else None
+        if of_provider is None:
+            await self._lose(key, secrets, kept)
             raise SecretsUnknown("The key of the session's own provider")
-        return found
+        return of_provider
 
     async def github_token(self, key: Key) -> str | None:
-        """The session's own token; None if it has none. Raises `SecretsUnknown` for one that is not known here."""
-        given, kept = await self._look(key)
-        if given is not None:
-            return given.github_token
+        """The session's own token; None if it has none. Raises `SecretsUnknown` if this process does not know it."""
+        secrets, kept = await self._look(key)
+        if secrets is not None:
+            return secrets.github_token
         if kept is None or await self._vault.secret(key) is None:
             return None
-        await self._lose(key, given, kept)
+        await self._lose(key, secrets, kept)
         raise SecretsUnknown("The session's own token")
 
     async def _look(self, key: Key) -> tuple[Secrets | None, tuple[str, bytes] | None]:
-        """What a client gave, as far as this process can know it; and what the store says of it, or would say."""
+        """The session's secrets, if this process knows them; and the keeper and sealed bytes that the store has, or
+        would have, for them."""
         if self._sealer is None:
             if key in self._in_memory:
                 self._in_memory.move_to_end(key)
@@ -157,12 +160,13 @@ class Credentials:
         kept = await self._vault.secret(key)
         return (None if kept is None else self._unsealed(key, kept[1])), kept
 
-    async def _lose(self, key: Key, given: Secrets | None, kept: tuple[str, bytes] | None) -> None:
-        """Note that nobody has them, unless a client gave them anew meanwhile: or it would be tried again and again."""
+    async def _lose(self, key: Key, secrets: Secrets | None, kept: tuple[str, bytes] | None) -> None:
+        """Record that no process has the secrets, unless a client gave them again meanwhile. Otherwise this process
+        would claim the session again and again."""
         keeper, sealed = kept or (NOBODY, b"")
         await self._vault.lose_secret(key, keeper=keeper, sealed=sealed)
-        if self._sealer is None and self._in_memory.get(key) is not given:
-            # Given while that was being written.
+        if self._sealer is None and self._in_memory.get(key) is not secrets:
+            # A client gave them again during that write.
             await self._vault.keep_secret(key, keeper=self._vault.process)
 
     def _remember(self, key: Key, secrets: Secrets) -> None:
@@ -182,24 +186,25 @@ class Credentials:
             log.warning("the secrets of session %s were sealed under another key, or are damaged", key.session)
         return None
 
-    # Of single messages
+    # Headers of messages
 
     def add_headers(self, key: Key, message_id: MessageId, headers: Mapping[str, str]) -> None:
-        """Send these along with the calls of the turn that the message is in, if it runs here. Raises `BadHeader`."""
+        """Send these headers with the calls of the message's turn, if it runs in this process. Raises `BadHeader`."""
         check_headers(headers)
         self._headers.add(key, message_id, headers)
 
     def headers(self, key: Key, message_ids: Iterable[MessageId]) -> dict[str, str]:
-        """What goes along with the calls of the turn that these messages are in; a newer one's count for more."""
+        """The headers for the calls of the turn with these messages; those of a newer message take precedence."""
         return self._headers.of_turn(key, message_ids)
 
     def turn_ended(self, key: Key) -> None:
-        """The headers that went along with the session's last turn are done with."""
+        """Drop the headers of the session's last turn."""
         self._headers.end_turn(key)
 
 
 def place_of(provider: Provider) -> str:
-    """Tells providers apart, also two at the same URL. A URL has no space in it: no name can pass for another."""
+    """The key of a provider's secrets: its name and URL. A URL contains no space, so that no two providers share a
+    key."""
     return f"{provider.name} {provider.base_url}" if provider.name else provider.base_url
 
 
@@ -212,29 +217,29 @@ def _values(secrets: Secrets) -> Iterable[str]:
 
 
 class MessageHeaders:
-    """The headers of single messages, until the turn that they are in ends."""
+    """The headers of each message, until its turn ends."""
 
     def __init__(self) -> None:
-        self._given: OrderedDict[tuple[Key, MessageId], dict[str, str]] = OrderedDict()
+        self._by_message: OrderedDict[tuple[Key, MessageId], dict[str, str]] = OrderedDict()
         self._used: dict[Key, set[MessageId]] = {}
 
     def add(self, key: Key, message_id: MessageId, headers: Mapping[str, str]) -> None:
         if headers:
-            self._given[key, message_id] = dict(headers)
-        if len(self._given) > MAX_MESSAGES:
-            self._drop(*next(iter(self._given)))
+            self._by_message[key, message_id] = dict(headers)
+        if len(self._by_message) > MAX_MESSAGES:
+            self._drop(*next(iter(self._by_message)))
 
     def of_turn(self, key: Key, message_ids: Iterable[MessageId]) -> dict[str, str]:
-        if not self._given:
+        if not self._by_message:
             return {}
-        mine = [message_id for message_id in message_ids if (key, message_id) in self._given]
+        mine = [message_id for message_id in message_ids if (key, message_id) in self._by_message]
         for message_id in self._used.pop(key, set()).difference(mine):
             self._drop(key, message_id)
         if mine:
             self._used[key] = set(mine)
         merged: dict[str, str] = {}
         for message_id in mine:
-            for name, value in self._given[key, message_id].items():
+            for name, value in self._by_message[key, message_id].items():
                 merged = {other: kept for other, kept in merged.items() if other.lower() != name.lower()}
                 merged[name] = value
         return merged
@@ -244,27 +249,27 @@ class MessageHeaders:
             self._drop(key, message_id)
 
     def drop(self, key: Key) -> None:
-        """All of a session."""
+        """Drop the headers of all messages of a session."""
         self._used.pop(key, None)
-        for of, message_id in [found for found in self._given if found[0] == key]:
-            self._drop(of, message_id)
+        for session, message_id in [entry for entry in self._by_message if entry[0] == key]:
+            self._drop(session, message_id)
 
     def _drop(self, key: Key, message_id: MessageId) -> None:
-        self._given.pop((key, message_id), None)
+        self._by_message.pop((key, message_id), None)
         if key in self._used:
             self._used[key].discard(message_id)
 
 
 def check_secrets(secrets: Secrets) -> None:
-    """Raises `BadHeader` or `BadBaseUrl`, which repeat none of them."""
-    for place, given in secrets.providers.items():
+    """Check that a call can carry the secrets. Raises `BadHeader` or `BadBaseUrl`, which repeat none of them."""
+    for place, provider in secrets.providers.items():
         host_of(place.rpartition(" ")[2])
-        check_headers(given.headers, may_authorize=True)
-        _check_secret("key", given.api_key)
-        _check_secret("token", given.bearer_token)
+        check_headers(provider.headers, may_authorize=True)
+        _check_secret("key", provider.api_key)
+        _check_secret("token", provider.bearer_token)
     _check_secret("token", secrets.github_token)
 
 
 def _check_secret(what: str, secret: str | None) -> None:
     if secret is not None and (not is_sendable(secret) or len(secret) > MAX_SECRET_CHARACTERS):
-        raise BadHeader(f"the {what} is too long, or has a character that can't be in a header")
+        raise BadHeader(f"the {what} is too long, or has a character that a header can't carry")

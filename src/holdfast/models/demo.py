@@ -1,13 +1,13 @@
-"""The model of a first look: no key, no network. It shows what Holdfast does and says how to go on from there."""
+"""The demo model, which needs no key and no network: it shows what Holdfast does and how to use a real model."""
 
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedCall, ScriptedModel
 
 DEMO_FILE = "holdfast-demo.txt"
 WORD_PACE_MS = 25
-"""Slow enough to read along and to be interrupted, quick enough not to bore."""
+"""Slow enough to read along and to interrupt, fast enough not to bore."""
 
 STEP_PAUSE_MS = 1_500
-"""Time to write something into the turn."""
+"""Long enough to send a steering message during the turn."""
 
 BUILD_STEPS = 8
 BUILD_WAIT_SECONDS = 1
@@ -19,7 +19,7 @@ for step in {" ".join(str(step) for step in range(1, BUILD_STEPS + 1))}; do
 done
 echo "built {BUILD_STEPS} steps\"
 """
-"""Slow enough to be killed and started again while it runs. It builds nothing."""
+"""Slow enough to kill and restart the process while it runs. It builds nothing."""
 
 _FILE_TEXT = """This file was written by Holdfast's demo model, after you approved it.
 

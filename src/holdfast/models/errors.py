@@ -1,20 +1,20 @@
-"""How choosing a model fails, before any call is made. (A call that fails is a `ModelError`, in `model.py`.)
+"""Errors of opening a model, before any call is made. (A call that fails raises `ModelError`, in `model.py`.)
 
 ValueError
 └── ModelNotUsable           the caller is wrong: fix the name or the settings, then start again
-    ├── UnknownModel         no provider of ours answers to this name
-    ├── ModelKeyMissing      the provider wants a key and none is set
-    ├── BadBaseUrl           the base URL is not one that can be called
+    ├── UnknownModel         no provider has a model of this name
+    ├── ModelKeyMissing      the provider needs a key and none is set
+    ├── BadBaseUrl           the base URL can't be called
     ├── BadHeader            a header, or a key, can't be sent or must not be
-    ├── ProviderUnsupported  a session's own provider speaks what we don't
-    └── SecretsUnknown       a session needs what its client gave to another process, or to one that is gone
+    ├── ProviderUnsupported  a session's own provider uses a protocol that Holdfast does not support
+    └── SecretsUnknown       a session needs secrets that its client gave to another process, or to one that has ended
 """
 
 from typing import Final
 
 
 class ModelNotUsable(ValueError):
-    """The model can't be opened as it was asked for. The message says what to change."""
+    """The model can't be opened with this name and these settings. The message says what to change."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ModelKeyMissing(ModelNotUsable):
     def __init__(self, name: str, variable: str) -> None:
         super().__init__(
             f"The model {name} needs a key: set {variable}. "
-            f"A local server needs none, only --model-base-url; the model `demo` needs nothing at all."
+            f"A local server needs no key, only --model-base-url; the model `demo` needs neither."
         )
         self.name = name
         self.variable = variable
@@ -43,7 +43,7 @@ class BadBaseUrl(ModelNotUsable):
 
 
 class BadHeader(ModelNotUsable):
-    """It never holds the value."""
+    """A header can't be sent. The message never holds its value."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"The call to the model can't be made: {message}.")
@@ -54,7 +54,10 @@ class ProviderUnsupported(ModelNotUsable):
 
 
 class SecretsUnknown(ModelNotUsable):
-    """Another process may run the session, or this one once a client gives them again."""
+    """This process lacks the session's secrets: another process may have them, or a client gives them again."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is not known to this process: the session goes on when a client resumes it with it.")
+        super().__init__(
+            f"{what} is not known to this process: resume the session with a client that gives it, and the session "
+            f"continues."
+        )

@@ -1,6 +1,6 @@
-"""The seam to language models: what a call is given, what comes back while it streams, and how it fails.
+"""The seam to language models: the request of a call, the chunks that it streams, and its errors.
 
-A model streams batches: all that one network read brought, so that the cost is per read and not per token.
+A model streams batches: all the chunks of one network read, so that the cost is per read and not per token.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,11 +17,11 @@ from holdfast.events.context import ToolUse as ToolUse
 from holdfast.events.context import UserText as UserText
 
 EACH = 200
-"""Characters that take as long to write as a message without any."""
+"""The fixed cost of encoding a message, in characters."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. The same state always gives the same request, byte for byte once encoded."""
+    """The request of one call. The same state always gives the same request, byte for byte once encoded."""
 
     messages: tuple[ContextMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -29,12 +29,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     reasoning_effort: str | None = None
     thinking: int | None = None
-    """Tokens that it may think for before it answers, if that is said: 0 is off. It counts for more than an effort."""
+    """The thinking budget in tokens; 0 switches thinking off, None leaves it open. It takes precedence over
+    `reasoning_effort`."""
     headers: dict[str, str] = {}
-    """Sent along with this call alone. They may hold secrets."""
+    """Headers of this call alone. They may hold secrets."""
 
     def size(self) -> int:
-        """About how many characters there are to send."""
+        """The approximate number of characters to send."""
         return sum(_size(message) for message in self.messages)
 
     def __repr__(self) -> str:
@@ -60,7 +61,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """A piece of a tool call. The first one of an index has the id and the name; arguments come in pieces."""
+    """A piece of a tool call. The first piece of an index has the id and the name; the arguments follow in pieces."""
 
     index: int
     arguments: str = ""
@@ -69,7 +70,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """As the provider reported it; None where it did not say."""
+    """The usage that the provider reported; None for figures that it left out."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -98,7 +99,7 @@ ErrorCode = Literal[
 
 
 class ModelError(Exception):
-    """A call that failed. `retryable`: the same call may well succeed later."""
+    """A call failed. `retryable`: the same call may succeed later."""
 
     def __init__(
         self,
@@ -118,13 +119,13 @@ class ModelError(Exception):
 
 
 class Model(Protocol):
-    """Something that answers. Closing the generator closes the call, at once."""
+    """A language model. Closing the generator of `stream` ends the call at once."""
 
     @property
     def name(self) -> str:
-        """What the log and the ledger call it."""
+        """The model's name in the log and in the ledger."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Make the call. Raises `ModelError` instead of ending when the answer is not whole."""
+        """Make the call. Raises `ModelError` if the answer is not complete."""
         ...

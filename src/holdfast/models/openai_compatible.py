@@ -1,9 +1,9 @@
-"""Models that speak OpenAI's chat completions: OpenAI itself, OpenRouter, Ollama, vLLM and many more.
+"""Models behind OpenAI's chat completions protocol: OpenAI itself, OpenRouter, Ollama, vLLM and many more.
 
-One HTTP call for each answer, closed as soon as the iterator is. The key goes to the base URL's host and nowhere else:
-not after a redirect, not into a message, a repr or a log.
+Each answer is one HTTP call, which closes with its iterator. The key goes to the base URL's host and nowhere else: not
+to the target of a redirect, nor into a message, a repr or a log.
 
-Importing this module costs a fifth of a second (aiohttp), so import it where a model is opened, not before.
+It imports aiohttp (a fifth of a second): import it only where a model is opened.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from holdfast.models.model import Chunk, ModelError, ModelRequest
 __all__ = ["OpenAICompatible", "encode_messages"]
 
 MAX_ERROR_BYTES = 64 * 1024
-"""What is read of a refusal: more than any provider's sentence."""
+"""The part of an error response that is read: more than any provider's message."""
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""What is read of an answer that does not stream: more than any model writes."""
+"""The largest answer that does not stream: more than any model writes."""
 
 KEEP_ALIVE_SECONDS = 30.0
-"""How long an idle connection is kept for the next step. Providers close theirs after a minute or more."""
+"""How long an idle connection stays open for the next step. Providers close theirs after a minute or more."""
 
 END_GRACE_SECONDS = 0.1
-"""How long the end of a whole answer is awaited, so that its connection can be used again."""
+"""How long to wait for the end of the response after a complete answer, so that the connection can be reused."""
 
 
 class OpenAICompatible:
@@ -96,7 +96,7 @@ class OpenAICompatible:
             await session.close()
 
     async def retire(self) -> None:
-        """Close every connection, as soon as no call needs it. A call that is made later still works."""
+        """Close every connection once no call uses it. A later call still works."""
         self._is_retired = True
         if not self._calls:
             await self.close()
@@ -110,7 +110,7 @@ class OpenAICompatible:
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Make the call: one batch for each network read. A whole answer ends with its usage and `Finished`."""
+        """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`."""
         endpoint = self._endpoint_of(request)
         body = await beside_if_large(request.size(), lambda: self._encoded(request))
         url = f"{self._base_url}/chat/completions{self._query}"
@@ -135,13 +135,13 @@ class OpenAICompatible:
             if self._is_retired:
                 await self.retire()
         if not answer.over:
-            # The connection broke, but all of the answer was here.
+            # The connection broke after the whole answer had arrived.
             yield answer.end()
         if answer.failure is not None:
             raise answer.failure
 
     async def get(self, path: str) -> bytes:
-        """What the API has at that path; asked for, and failing, as a call is."""
+        """GET the path. It carries the same key as a call, and raises the same errors."""
         try:
             async with self._opened().get(f"{self._base_url}{path}{self._query}", allow_redirects=False) as response:
                 await _refuse_failure(response, self._endpoint)
@@ -161,7 +161,7 @@ class OpenAICompatible:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # How many calls run at a time is decided by who makes them.
+                # The callers bound how many calls run at a time.
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
@@ -214,7 +214,7 @@ async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 async def _reach_end(response: aiohttp.ClientResponse) -> None:
-    """Let a whole answer end, so that its connection is free for the next call; a laggard's is closed."""
+    """Read the end of a complete response, so that its connection is free for the next call; a slow one is closed."""
     if not response.content.at_eof():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_GRACE_SECONDS):
@@ -222,7 +222,7 @@ async def _reach_end(response: aiohttp.ClientResponse) -> None:
 
 
 def _is_json(response: aiohttp.ClientResponse) -> bool:
-    """Some servers answer whole though asked to stream."""
+    """Whether the response does not stream: some servers ignore `stream`."""
     return response.content_type == "application/json"
 
 
@@ -231,7 +231,7 @@ def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str
         {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
-            # Compression would hold tokens back.
+            # Compression would delay tokens.
             "Accept-Encoding": "identity",
             "User-Agent": "holdfast",
         }
@@ -241,5 +241,5 @@ def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str
     check_headers(headers, may_authorize=True)
     sent.update(headers)
     if not all(map(is_sendable, sent.values())):
-        raise BadHeader("its key has a character that can't be in a header")
+        raise BadHeader("the key has a character that a header can't carry")
     return sent

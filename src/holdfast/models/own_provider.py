@@ -1,4 +1,4 @@
-"""A model's endpoint that a session brought along: what of it can be asked, and how it wants to be asked."""
+"""A session's own provider: which protocols Holdfast supports, and the URLs of its calls."""
 
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -11,11 +11,11 @@ from holdfast.models.errors import BadBaseUrl, ProviderUnsupported
 ORIGIN: Final = Origin(url="the provider's base URL", key="the key that the session's client gave")
 
 MAX_URL_CHARACTERS: Final = 2_000
-"""A base URL is in the log, and a part of every call."""
+"""The longest base URL: it is in the log, and part of every call."""
 
 
 def check_provider(provider: Provider) -> None:
-    """Raises `ProviderUnsupported` or `BadBaseUrl` for one that can never answer: better at once than in its turns."""
+    """Raises `ProviderUnsupported` or `BadBaseUrl` for a provider that can never answer, before a turn needs it."""
     if provider.type == "anthropic":
         raise ProviderUnsupported(
             "A provider of the type anthropic is not supported yet: use an endpoint that speaks chat completions, "
@@ -31,7 +31,7 @@ def check_provider(provider: Provider) -> None:
 
 
 def base_url_of(provider: Provider, model: str) -> str:
-    """Where its chat completions are. Azure has them under each deployment, or, without a version, in one place."""
+    """The base URL of its chat completions. Azure has one for each deployment, or, without a version, one for all."""
     base_url = provider.base_url.rstrip("/")
     if provider.type != "azure" or "/openai" in urlsplit(base_url).path:
         return base_url

@@ -1,13 +1,13 @@
-"""A model that answers from a script: for the demo, and for tests that need to know what the model will say.
+"""A model that answers from a script: for the demo, and for tests that need predictable answers.
 
-What it says follows from the conversation alone, so that the same call after a crash gets the same answer, unless the
-script asks for failures, for `texts` that take turns, or for answers that are `varied`.
+The answer follows from the conversation alone, so that the same call after a crash gets the same answer, unless the
+script uses failures, `texts` that take turns, or `varied` answers.
 
-The reply is chosen like this. The last user text that contains a rule's `when` decides, and the reply is the one after
-as many tool rounds as followed it (the last reply stays). A text that fits no such rule, being a note from the runtime
-or a remark steered into the turn, leaves the turn on its course; when it opens a new turn, after a finished answer,
-the rule with an empty `when` has it. A rule that wants an image is tried like one with a `when`. When it is asked for a
-title it gives one, made of the message's own first words, whatever the rules say.
+How it chooses the reply: the last user text that contains a rule's `when` selects the rule, and the number of tool
+rounds after that text selects the reply (beyond the last reply, the last one again). A text that matches no rule, such
+as a note of the runtime or a message steered into the turn, does not change the rule; if it starts a new turn, after a
+finished answer, the rule with an empty `when` applies. A rule with `has_image` is matched like one with a `when`. A
+request for a title gets the first words of the message as its title, whatever the rules are.
 """
 
 import asyncio
@@ -45,30 +45,31 @@ from holdfast.models.title_request import asks_for_title
 FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
 
 INTERRUPTED_NOTE = "Your reply was interrupted"
+"""The beginning of the runtime's note after an answer that a crash cut short."""
+
 STOPPED_NOTE = "The user stopped your work here"
-"""How the runtime's note begins that follows an answer which a crash cut short."""
+"""The beginning of the runtime's note after a turn that a person stopped."""
 
 TASK_NEWS = "<task-notification>"
-"""What is in the user-role text by which the runtime tells a model of a task. A rule for it should come first: the text
-quotes the task's command and output, which may contain anything."""
-
+"""Part of every user-role text in which the runtime tells the model of a task. A rule for it should come first: the
+text quotes the task's command and output, which may contain anything."""
 
 TITLE_WORDS = 5
-"""How many words of a message the scripted model makes a title of."""
+"""The number of words that the scripted model takes from a message for its title."""
 
 TITLE_USAGE = TokenUsage(input_tokens=80, output_tokens=5, cost_microdollars=0)
-"""What that took: a script costs nothing."""
+"""The usage that a title call reports: a script costs nothing."""
 
 TITLES = (None, -1)
-"""Where calls for titles are counted."""
+"""The counter key of title calls."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a reply fails: `malformed`, `cut` and `hang` after that many chunks, the others instead of the answer."""
+    """The failure of a reply: `malformed`, `cut` and `hang` after `after` chunks, the others instead of the answer."""
 
     kind: FailureKind
     times: int | None = None
-    """Only the first so many calls fail, counted in one model instance; None: all of them."""
+    """How many calls fail before the others succeed, counted in one model instance; None for all of them."""
     after: int = 0
     status: int = 503
     retry_after: float | None = None
@@ -77,54 +78,55 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] | str = ""
-    """An object, or the very string to send, which need not be JSON."""
+    """An object, or the exact string to send, which need not be JSON."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer. In texts, `{user}` is what the person said last and `{last_tool_result}` what the last tool did
+    """One answer. In its texts, `{user}` is the person's last message and `{last_tool_result}` the last tool result
     (`{last_tool_message}` only its `message`, if it has one); `{task_id}`, `{task_status}`, `{task_exit_code}` and
-    `{task_last_line}` are what the last news of a task says."""
+    `{task_last_line}` come from the last notice of a task."""
 
     text: str = ""
     texts: tuple[str, ...] = ()
-    """Instead of `text`: each call of this reply takes the next one, round and round."""
+    """Used instead of `text`: each call of this reply takes the next one, in rotation."""
     reasoning: str = ""
     tool_calls: tuple[ScriptedCall, ...] = ()
     delay_ms: float = 0
     chunk_delay_ms: float = 0
     chunk_size: int = 0
-    """In characters; 0: by the word."""
+    """The size of a chunk in characters; 0 for one word per chunk."""
     usage: TokenUsage | None = None
     finish: Literal["stop", "length", "tool_calls", "content_filter", "other"] | None = None
     fail: Failure | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`when`: what the user text contains, in any case of letters; the first rule that fits has it."""
+    """Replies to a user text that contains `when`, ignoring case; the first rule that matches applies."""
 
     replies: tuple[Reply, ...]
     when: str = ""
     has_image: bool = False
-    """It fits only a text that an image came with, or was given by a tool after it."""
+    """Match only a text that has an image, or that a tool result with an image follows."""
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: tuple[Rule, ...]
     varied: bool = False
-    """No two answers have the same text, within a process or across them."""
+    """No two answers have the same text, within a process or across processes."""
     notes: tuple[str, ...] = (INTERRUPTED_NOTE,)
-    """How user-role texts begin that come from the runtime and not from a person."""
+    """The beginnings of the user-role texts that come from the runtime and not from a person."""
     title: Reply | None = None
-    """What it answers when a title is asked for; left out: the first words of the message, the first in capitals."""
+    """The answer to a request for a title; None for the first words of the message, capitalized."""
 
     @classmethod
     def from_json(cls, data: bytes | str) -> "Script":
-        """Raises `msgspec.DecodeError` with the path of what is wrong."""
+        """Parse a script. Raises `msgspec.DecodeError` with the path of the invalid value."""
         return msgspec.json.decode(data, type=cls)
 
 
 class Cue(msgspec.Struct, frozen=True):
-    """What in a conversation decides the answer: the rule and the round by their index, and what the person said."""
+    """The part of a conversation that decides the answer: the indices of the rule and of the round, and the person's
+    last message."""
 
     rule: int | None
     round: int
@@ -132,7 +134,7 @@ class Cue(msgspec.Struct, frozen=True):
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One call's answer: pieces to send one by one, then the closing, unless `failure` comes first."""
+    """The answer of one call: the pieces to send one by one, then the closing, unless `failure` comes first."""
 
     pieces: tuple[Chunk, ...]
     closing: tuple[Chunk, ...]
@@ -143,12 +145,12 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> bool:
-        """Whether it fails before anything is sent."""
+        """Whether the call fails before it sends anything."""
         return self.failure is not None and self.failure.kind not in ("malformed", "cut", "hang")
 
     @property
     def fails_at(self) -> int | None:
-        """The index of the piece (or of the closing) that the failure comes in place of."""
+        """The index of the piece (or of the closing) that the failure replaces."""
         return min(self.failure.after, len(self.pieces)) if self.failure is not None else None
 
 
@@ -157,7 +159,7 @@ Gate = Callable[[int], Awaitable[None]]
 
 
 class ScriptedModel:
-    """Plays a script in process."""
+    """Plays a script inside the process."""
 
     def __init__(self, script: Script, name: str = "scripted", *, gate: Gate | None = None) -> None:
         self._script = script
@@ -182,10 +184,10 @@ class ScriptedModel:
         await self.close()
 
     async def close(self) -> None:
-        """Nothing is held; here so that every model is closed alike."""
+        """Do nothing: the model holds no resources, but every model has `close`."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Play the answer, one piece to a batch, or all of it in one when the request does not stream."""
+        """Play the answer, one piece per batch, or all of it in one batch if the request does not stream."""
         answer = self.answer(request.messages)
         if answer.delay_seconds > 0:
             await asyncio.sleep(answer.delay_seconds)
@@ -219,14 +221,15 @@ class ScriptedModel:
         )
 
     def _title(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
-        """A call beside the conversation: it uses up none of the script's replies, and nothing holds it up."""
-        said = next((message.text for message in messages if isinstance(message, UserText)), "")
-        reply = self._script.title or Reply(text=_first_words(said), usage=TITLE_USAGE)
+        """The answer to a request for a title, which counts toward no reply of the script and does not wait for the
+        gate."""
+        text = next((message.text for message in messages if isinstance(message, UserText)), "")
+        reply = self._script.title or Reply(text=_first_words(text), usage=TITLE_USAGE)
         count = self._calls[TITLES]
         self._calls[TITLES] += 1
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
         return ScriptedAnswer(
-            pieces=_pieces(reply, Cue(None, 0, said), messages, count=count, salt=""),
+            pieces=_pieces(reply, Cue(None, 0, text), messages, count=count, salt=""),
             closing=_closing(reply),
             failure=reply.fail if fails else None,
             delay_seconds=reply.delay_ms / 1000,
@@ -235,20 +238,20 @@ class ScriptedModel:
         )
 
     async def pace(self, answer: ScriptedAnswer, index: int) -> None:
-        """Wait until the piece with this index is due; the closing comes after the last one."""
+        """Wait until the piece with this index is due; the index after the last piece is the closing."""
         if self._gate is not None and answer.is_gated:
             await self._gate(index)
         if 0 < index < len(answer.pieces) and answer.chunk_delay_seconds > 0:
             await asyncio.sleep(answer.chunk_delay_seconds)
 
 
-def _first_words(said: str) -> str:
-    words = said.split()[:TITLE_WORDS]
+def _first_words(text: str) -> str:
+    words = text.split()[:TITLE_WORDS]
     return " ".join(words)[:1].upper() + " ".join(words)[1:]
 
 
 def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
-    """Read a conversation backwards for what decides the next answer."""
+    """Read a conversation backwards for the rule and the round of the next answer."""
     rounds = 0
     opening_rounds = 0
     user: str | None = None
@@ -261,12 +264,12 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
                 rounds += 1
                 cut_follows = False
             case AssistantTurn(text) if text and not cut_follows and user is not None and catch_all is not None:
-                break  # The turn before this one had its answer.
+                break  # An answer that ended an earlier turn.
             case AssistantTurn():
                 cut_follows = False
             case UserText(text) if unmarked(text).startswith(STOPPED_NOTE):
                 if user is not None and catch_all is not None:
-                    break  # The turn before this one is over.
+                    break  # A stop that ended an earlier turn.
             case UserText(text, images):
                 text = unmarked(text)
                 is_note = text.startswith(script.notes)
@@ -285,7 +288,7 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
 
 
 def to_error(failure: Failure) -> ModelError:
-    """The error that a real provider's failure of this kind would be raised as."""
+    """The error that a real provider's failure of this kind raises."""
     match failure.kind:
         case "rate_limited":
             message = "The scripted model is limiting how often it may be called."
@@ -316,9 +319,9 @@ async def _fail(failure: Failure | None) -> None:
 
 def _rule_for(script: Script, text: str, *, has_image: bool) -> int | None:
     folded = text.casefold()
-    wanting = ((i, rule) for i, rule in enumerate(script.rules) if rule.when or rule.has_image)
-    fits = (i for i, rule in wanting if rule.when.casefold() in folded and (has_image or not rule.has_image))
-    return next(fits, None)
+    conditional = ((i, rule) for i, rule in enumerate(script.rules) if rule.when or rule.has_image)
+    matches = (i for i, rule in conditional if rule.when.casefold() in folded and (has_image or not rule.has_image))
+    return next(matches, None)
 
 
 def _catch_all(script: Script) -> int | None:
@@ -334,12 +337,12 @@ def _reply_at(script: Script, cue: Cue) -> Reply:
 
 def _pieces(reply: Reply, cue: Cue, messages: Sequence[ContextMessage], *, count: int, salt: str) -> tuple[Chunk, ...]:
     text = reply.texts[count % len(reply.texts)] if reply.texts else reply.text
-    said = _split(_fill(text, cue, messages) + (f" ({salt})" if salt else ""), reply.chunk_size)
-    thought = _split(_fill(reply.reasoning, cue, messages), reply.chunk_size)
+    words = _split(_fill(text, cue, messages) + (f" ({salt})" if salt else ""), reply.chunk_size)
+    reasoning = _split(_fill(reply.reasoning, cue, messages), reply.chunk_size)
     calls: list[Chunk] = []
     for index, call in enumerate(reply.tool_calls):
         calls += _call_pieces(call, index, _tool_call_id(messages, index, salt), reply.chunk_size)
-    return (*map(ReasoningDelta, thought), *map(TextDelta, said), *calls)
+    return (*map(ReasoningDelta, reasoning), *map(TextDelta, words), *calls)
 
 
 def _call_pieces(call: ScriptedCall, index: int, tool_call_id: str, chunk_size: int) -> list[Chunk]:
@@ -362,24 +365,24 @@ def _fill(template: str, cue: Cue, messages: Sequence[ContextMessage]) -> str:
         values["{last_tool_message}"] = _message_in(result)
     if "{task_" in template:
         values |= _last_news(messages)
-    return _BLANKS.sub(lambda found: values.get(found[0], ""), template)
+    return _PLACEHOLDERS.sub(lambda placeholder: values.get(placeholder[0], ""), template)
 
 
-_BLANKS = re.compile(
+_PLACEHOLDERS = re.compile(
     r"\{(?:user|last_tool_result|last_tool_message|task_id|task_status|task_exit_code|task_last_line)\}"
 )
 
 
 def _message_in(result: str) -> str:
     try:
-        found = msgspec.json.decode(result)
+        value = msgspec.json.decode(result)
     except msgspec.DecodeError:
         return result
-    return found["message"] if isinstance(found, dict) and isinstance(found.get("message"), str) else result
+    return value["message"] if isinstance(value, dict) and isinstance(value.get("message"), str) else result
 
 
 def _last_news(messages: Sequence[ContextMessage]) -> dict[str, str]:
-    """What the last notice of a task says, as a model would read it."""
+    """The placeholders' values from the last notice of a task, as a model reads it."""
     texts = (m.text for m in reversed(messages) if isinstance(m, UserText))
     notice = unmarked(next((text for text in texts if TASK_NEWS in text), ""))
     tail = _tagged(notice, "output-tail").strip().splitlines()
@@ -392,8 +395,8 @@ def _last_news(messages: Sequence[ContextMessage]) -> dict[str, str]:
 
 
 def _tagged(notice: str, name: str) -> str:
-    found = re.search(f"<{name}>(.*?)</{name}>", notice, re.DOTALL)
-    return unescape(found[1]) if found else ""
+    match = re.search(f"<{name}>(.*?)</{name}>", notice, re.DOTALL)
+    return unescape(match[1]) if match else ""
 
 
 @lru_cache(maxsize=256)
@@ -404,6 +407,6 @@ def _split(text: str, chunk_size: int) -> tuple[str, ...]:
 
 
 def _tool_call_id(messages: Sequence[ContextMessage], index: int, salt: str) -> str:
-    """The same for the same call of the same conversation, and for no other."""
+    """An id that is the same for the same call of the same conversation, and for no other."""
     digest = hashlib.sha256(to_bytes([list(messages), index, salt]))
     return f"call_{digest.hexdigest()[:24]}"

@@ -1,6 +1,6 @@
-"""Seals what is kept in the store so that only those with the same key can read it, and only for the same session.
+"""Encrypts secrets for the store: only a process with the same key can decrypt them, and only for the same session.
 
-It needs the package `cryptography`, which not everybody has: import it where a key is set.
+It needs the package `cryptography`, which is optional: import it only where a key is set.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ _NAME_BYTES: Final = 8
 
 
 class Sealer:
-    """A key. `name` tells keys apart and gives nothing of them away."""
+    """Encrypts and decrypts under one key. `name` identifies the key without revealing anything about it."""
 
     def __init__(self, secret: str) -> None:
-        # Slow on purpose, once in a process: people choose keys that can be guessed.
+        # Slow on purpose, once per process: people choose keys that can be guessed.
         derived = hashlib.scrypt(secret.encode(), salt=b"holdfast", n=1 << 14, r=8, p=1, dklen=_KEY_BYTES + _NAME_BYTES)
         self.name = f"key:{derived[_KEY_BYTES:].hex()}"
         self._cipher = AESGCM(derived[:_KEY_BYTES])
@@ -31,15 +31,15 @@ class Sealer:
 
     def seal(self, key: Key, text: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, text, _of(key))
+        return nonce + self._cipher.encrypt(nonce, text, _associated_data(key))
 
     def unseal(self, key: Key, sealed: bytes) -> bytes | None:
-        """None: it was sealed under another key, for another session, or is damaged."""
+        """The sealed text; None if it was sealed under another key or for another session, or is damaged."""
         try:
-            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _of(key))
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _associated_data(key))
         except (InvalidTag, ValueError):
             return None
 
 
-def _of(key: Key) -> bytes:
+def _associated_data(key: Key) -> bytes:
     return f"{len(key.owner)}:{key.owner}{key.session}".encode()

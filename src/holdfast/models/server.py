@@ -1,6 +1,6 @@
-"""The scripted model as a real server that speaks chat completions, for tests and benchmarks over HTTP.
+"""The scripted model as a real chat completions server, for tests and benchmarks over HTTP.
 
-Failures are real ones: statuses with their headers, a chunk that is not JSON, a connection that is dropped.
+Its failures are real: HTTP statuses with their headers, a chunk that is not JSON, a dropped connection.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ from holdfast.models.model import (
 from holdfast.models.scripted import Failure, Gate, Script, ScriptedAnswer, ScriptedModel, to_error
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
-"""More than the longest context that a model takes."""
+"""The largest request: more than the longest context of any model."""
 
 MAX_KEPT_REQUESTS = 1000
-"""How many request bodies are kept to be looked at."""
+"""The number of request bodies that are kept for inspection."""
 
 _STOP_SECONDS = 0.1
 _MALFORMED = b'{"id":"chatcmpl-scripted","choices":[{"delta":{"content":'
@@ -75,8 +75,8 @@ class _Call(msgspec.Struct):
 
 
 class ModelServer:
-    """Serves a script while it is open. Port 0 takes a free one; `url` is the base URL to call. `models` is what it
-    lists, if not the scripted model alone; each of them answers from the same script."""
+    """Serves a script while it is open. Port 0 takes a free port; `url` is the base URL to call. `models` are the
+    models that it lists, by default only the scripted model; each of them answers from the same script."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ModelServer:
     ) -> None:
         self.requests: deque[bytes] = deque(maxlen=MAX_KEPT_REQUESTS)
         self.headers: deque[dict[str, str]] = deque(maxlen=MAX_KEPT_REQUESTS)
-        """Those that came with each of the requests, by their names in lower case."""
+        """The headers of each request in `requests`, by their names in lower case."""
         self._model = ScriptedModel(script, gate=gate)
         self._host = host
         self._port = port
@@ -104,7 +104,7 @@ class ModelServer:
         return f"http://{host}:{self._port}/v1"
 
     async def __aenter__(self) -> Self:
-        # A client that hangs up cancels its answer.
+        # A client that disconnects cancels its answer.
         self._runner = web.AppRunner(
             self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=_STOP_SECONDS
         )
@@ -159,8 +159,8 @@ class ModelServer:
     def _allows(self, request: web.Request) -> bool:
         if self._api_key is None:
             return True
-        given = request.headers.get("Authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {self._api_key}".encode())
+        authorization = request.headers.get("Authorization", "")
+        return hmac.compare_digest(authorization.encode(), f"Bearer {self._api_key}".encode())
 
     async def _whole(self, request: web.Request, call: _Call, answer: ScriptedAnswer) -> web.StreamResponse:
         if answer.failure is None:
@@ -193,7 +193,7 @@ def run(
     api_key: str | None = None,
     on_ready: Callable[[str], None] = lambda url: print(f"The scripted model answers at {url}", flush=True),
 ) -> None:
-    """Serve a script until SIGINT or SIGTERM. `on_ready` is called with the base URL once calls are accepted."""
+    """Serve a script until SIGINT or SIGTERM. Calls `on_ready` with the base URL once the server accepts calls."""
 
     async def serve() -> None:
         stopped = asyncio.Event()
@@ -207,7 +207,7 @@ def run(
 
 
 async def _break_off(request: web.Request, failure: Failure) -> web.StreamResponse:
-    """Hang until the client has had enough, or drop the connection."""
+    """Hang until the client disconnects, or drop the connection."""
     if failure.kind == "hang":
         await asyncio.Event().wait()
     if request.transport is not None:
@@ -216,15 +216,15 @@ async def _break_off(request: web.Request, failure: Failure) -> web.StreamRespon
 
 
 def _conversation(messages: Iterable[_Message]) -> tuple[ContextMessage, ...]:
-    """As the model in process would see it: the images of tools stand with their results."""
-    told: list[ContextMessage] = []
+    """The conversation as the model in process gets it: the images of tools are part of their results."""
+    conversation: list[ContextMessage] = []
     for message in map(_context_message, messages):
-        last = told[-1] if told else None
+        last = conversation[-1] if conversation else None
         if isinstance(message, UserText) and message.text == TOOL_IMAGES and isinstance(last, ToolOutcome):
-            told[-1] = msgspec.structs.replace(last, images=message.images)
+            conversation[-1] = msgspec.structs.replace(last, images=message.images)
         else:
-            told.append(message)
-    return tuple(told)
+            conversation.append(message)
+    return tuple(conversation)
 
 
 def _context_message(message: _Message) -> ContextMessage:
@@ -248,7 +248,7 @@ def _context_message(message: _Message) -> ContextMessage:
 
 
 def _image(part: dict[str, Any]) -> Image:
-    """One that is not in a data URL, which nobody fetches here, is an image without bytes."""
+    """The image of a data URL. Other URLs are not fetched: they give an image without bytes."""
     match part.get("image_url"):
         case {"url": str(url)} | str(url) if url.startswith("data:"):
             media_type, _, data = url.removeprefix("data:").partition(";base64,")
@@ -327,14 +327,14 @@ def _add_tool_call(calls: list[dict[str, Any]], piece: ToolCallDelta) -> None:
 
 
 def _usage(usage: TokenUsage) -> dict[str, Any]:
-    told: dict[str, Any] = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
+    fields: dict[str, Any] = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
     if usage.cache_read_tokens is not None:
-        told["prompt_tokens_details"] = {"cached_tokens": usage.cache_read_tokens}
+        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read_tokens}
     if usage.reasoning_tokens is not None:
-        told["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+        fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     if usage.cost_microdollars is not None:
-        told["cost"] = usage.cost_microdollars / 1_000_000
-    return told
+        fields["cost"] = usage.cost_microdollars / 1_000_000
+    return fields
 
 
 def _scripted_error(failure: Failure) -> web.Response:

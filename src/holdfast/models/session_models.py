@@ -1,9 +1,9 @@
-"""Opens what sessions chose: their own provider before anything else, then a model by its name.
+"""Opens the models that sessions chose: their own provider first, else a model by its name.
 
-What a client gave goes to the address that it was given for, and no key of ours ever goes to an address that a client
-gave. Models are shared by the sessions that use the same one with the same key, and closed when long unused.
+A client's secrets go only to the address that the client gave them for, and none of our keys ever goes to an address
+that a client gave. Sessions with the same model and the same key share it; the least recently used models are closed.
 
-It imports every kind of model, and with them aiohttp (a fifth of a second): import it when a model is wanted.
+It imports every kind of model, and with them aiohttp (a fifth of a second): import it only where a model is opened.
 """
 
 import hashlib
@@ -25,13 +25,14 @@ from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.models.openai_compatible import OpenAICompatible
 
 MAX_OPEN: Final = 64
-"""Models with connections of their own. Another one costs the one unused for longest its connections."""
+"""Models with open connections. Beyond that, the least recently used model loses its connections."""
 
 _SALT: Final = os.urandom(16)
 
 
 class SessionModels:
-    """One per process. `default` is the model of a session that chose none; the rest is for models by name."""
+    """The models of one process. `default` is the model of a session that chose none; the other arguments configure
+    models by name."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class SessionModels:
         self._open: OrderedDict[tuple[str, ...], Model] = OrderedDict()
 
     async def model(self, choice: ModelChoice, credentials: Credentials) -> Model:
-        """Raises `ModelNotUsable` for one that this process can't use, though another might."""
+        """The model of a session. Raises `ModelNotUsable` if this process can't use it, though another might."""
         if choice.provider is not None:
             return await self._own(choice, choice.provider, credentials)
         name = choice.name or self._default
@@ -60,11 +61,11 @@ class SessionModels:
         return await self._opened((name,), lambda: self._by_name(name))
 
     def check_default(self) -> None:
-        """Raises `ModelNotUsable` unless the configured model can be used here. Nothing is called yet."""
+        """Raises `ModelNotUsable` unless this process can use the configured model. It makes no call."""
         self._by_name(self._default)
 
     async def list_models(self, *, token: str | None = None) -> list[dict[str, Any]]:
-        """What Copilot's endpoint offers, the default first; nothing without one. Raises `ModelError`."""
+        """The models of Copilot's endpoint, the default first; empty without one. Raises `ModelError`."""
         return [] if self.copilot is None else await self.copilot.list_models(token=token)
 
     async def close(self) -> None:
@@ -84,8 +85,8 @@ class SessionModels:
     async def _own(self, choice: ModelChoice, provider: Provider, credentials: Credentials) -> Model:
         secrets = await credentials.for_provider(choice.key, provider)
         name = choice.name or provider.model or ""
-        what = msgspec.json.encode(provider).decode()
-        return await self._opened((what, name, _fingerprint(secrets)), lambda: open_own(provider, name, secrets))
+        identity = msgspec.json.encode(provider).decode()
+        return await self._opened((identity, name, _fingerprint(secrets)), lambda: open_own(provider, name, secrets))
 
     async def _opened(self, key: tuple[str, ...], open_it: Callable[[], Model]) -> Model:
         model = self._open.get(key)
@@ -93,26 +94,26 @@ class SessionModels:
             model = self._open[key] = open_it()
         self._open.move_to_end(key)
         if len(self._open) > MAX_OPEN:
-            _, unused = self._open.popitem(last=False)
-            if isinstance(unused, OpenAICompatible):
-                await unused.retire()
+            _, least_used = self._open.popitem(last=False)
+            if isinstance(least_used, OpenAICompatible):
+                await least_used.retire()
         return model
 
 
 def open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
-    """The model of a session's own provider. One that can never be asked says so whenever it is: nobody else could run
-    the session either, and its turns must end."""
+    """The model of a session's own provider. An unusable provider gives a model whose every call fails with the reason:
+    no other process could run the session either, and its turns must end."""
     try:
         return _open_own(provider, name, secrets)
     except ModelNotUsable as error:
-        return Refusing(name, error.message)
+        return RefusingModel(name, error.message)
 
 
 def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
     own_provider.check_provider(provider)
     model = provider.model or name
     if not model:
-        raise ModelNotUsable("The session's own provider needs a model: name one when the session is made.")
+        raise ModelNotUsable("The session's own provider needs a model: name one when you create the session.")
     base_url = own_provider.base_url_of(provider, model)
     headers = dict(secrets.headers)
     if provider.type == "azure" and secrets.api_key and not secrets.bearer_token:
@@ -130,8 +131,8 @@ def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
     )
 
 
-class Refusing:
-    """Stands for a model that can't be asked: every call fails, and says why."""
+class RefusingModel:
+    """Stands for a model that can't be called: every call fails with the reason."""
 
     def __init__(self, name: str, message: str) -> None:
         self._name = name
@@ -155,5 +156,5 @@ async def _close(model: Model) -> None:
 
 
 def _fingerprint(secret: str | ProviderSecrets) -> str:
-    """Tells secrets apart without being one."""
+    """A keyed digest that distinguishes secrets without revealing them."""
     return hashlib.blake2b(msgspec.json.encode(secret), key=_SALT).hexdigest()

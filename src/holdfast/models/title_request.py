@@ -1,4 +1,4 @@
-"""The call that makes a title: what a model is sent for it, and what of its answer is a title."""
+"""The model call that makes a title: its request, and the title in its answer."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ INSTRUCTIONS: Final = (
 )
 
 MAX_SENT_CHARACTERS: Final = 2_000
-"""What a message is about stands at its beginning."""
+"""The part of a message that is sent: its topic is usually at the beginning."""
 
 MAX_TITLE_TOKENS: Final = 500
-"""Far more than a title has, for models that think first."""
+"""Far more than a title needs, for models that think first."""
 
 MAX_TITLE_CHARACTERS: Final = 60
 
@@ -25,7 +25,7 @@ _LABEL: Final = re.compile(r"^title\s*:\s*", re.IGNORECASE)
 
 
 def title_request(text: str) -> ModelRequest:
-    """Only the first message, and not more of it than it takes."""
+    """The request for a title: only the beginning of the first message."""
     return ModelRequest(
         messages=(SystemText(INSTRUCTIONS), UserText(text[:MAX_SENT_CHARACTERS])), max_tokens=MAX_TITLE_TOKENS
     )
@@ -36,12 +36,12 @@ def asks_for_title(messages: Sequence[ContextMessage]) -> bool:
 
 
 def title_in(answer: str) -> str:
-    """The title that a model gave, bare and short; nothing, if there is none in it."""
+    """The title in the model's answer, without decoration and shortened; empty if there is none."""
     for line in answer.splitlines():
         bare = _LABEL.sub("", " ".join(line.split()).strip(_AROUND)).strip(_AROUND)
-        shown = "".join(letter for letter in bare if letter.isprintable())
-        if shown:
-            return _shortened(shown)
+        title = "".join(letter for letter in bare if letter.isprintable())
+        if title:
+            return _shortened(title)
     return ""
 
 

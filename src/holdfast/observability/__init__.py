@@ -1,1 +1,1 @@
-"""What can be seen of a process from outside: figures, spans of its turns, and lines of its log."""
+"""Observability of a process: its metrics, the spans of its turns, and its log."""

@@ -1,6 +1,6 @@
-"""What is being done right now, for whoever writes a line of the log in the middle of it.
+"""The activity that the current asyncio task works on, for the lines that it logs.
 
-It travels with the task: what a task starts knows the same.
+It is a context variable: a task inherits the activity of the task that starts it.
 """
 
 from contextvars import ContextVar
@@ -9,7 +9,8 @@ import msgspec
 
 
 class ActivityContext(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The names of what is under way. A holder changes its turn as the session goes on: all that it started see it."""
+    """The ids of the work in progress. A holder updates its turn in place, so every task that it started sees the
+    change."""
 
     request_id: str = ""
     owner: str = ""
@@ -18,8 +19,8 @@ class ActivityContext(msgspec.Struct, kw_only=True, omit_defaults=True):
     tool_call_id: str = ""
     trace_id: str = ""
 
-    def named(self) -> dict[str, str]:
-        """Those that there are."""
+    def fields(self) -> dict[str, str]:
+        """The ids that are set, by name."""
         return {name: text for name in self.__struct_fields__ if (text := getattr(self, name))}
 
 
@@ -27,7 +28,7 @@ current_activity: ContextVar[ActivityContext | None] = ContextVar("holdfast_acti
 
 
 def begin_tool_call(tool_call_id: str) -> None:
-    """From here on this task runs one tool call."""
+    """Note that the current task runs this tool call from here on."""
     current = current_activity.get()
     if current is not None:
         current_activity.set(msgspec.structs.replace(current, tool_call_id=tool_call_id))

@@ -1,7 +1,8 @@
-"""Sends spans to a collector, over HTTP, as the variables of OpenTelemetry say. Only processes that Holdfast itself
-starts do this; a program that embeds it brings its own provider. It needs the extra `otel`.
+"""Sends spans to a collector over HTTP, configured by OpenTelemetry's environment variables.
 
-Sampling: the trace of a turn is the same in every process, so a share of the traces is a share of the turns, whole.
+Only processes that Holdfast itself starts use it; a program that embeds Holdfast brings its own tracer provider. It
+needs the extra `otel`. Sampling is by trace, and a turn has the same trace id in every process, so that each turn is
+sampled whole or not at all.
 """
 
 import threading
@@ -18,11 +19,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from holdfast.version import __version__
 
 SHUTDOWN_SECONDS: Final = 3.0
-"""What a process that ends waits for a collector. What was not sent then is lost."""
+"""How long a process that shuts down waits for the collector. Spans that are still unsent then are lost."""
 
 
 class Exporter:
-    """Spans of this process are sent from when it is made until `stop`."""
+    """Exports the spans of this process, from its construction until `stop`."""
 
     def __init__(self, service: str, environ: Mapping[str, str]) -> None:
         self._provider = TracerProvider(
@@ -32,10 +33,10 @@ class Exporter:
         trace.set_tracer_provider(self._provider)
 
     def stop(self) -> None:
-        """Send what is left, but wait no longer than a moment: a collector that is gone must not keep us."""
-        stopping = threading.Thread(target=self._provider.shutdown, daemon=True)
-        stopping.start()
-        stopping.join(SHUTDOWN_SECONDS)
+        """Flush the unsent spans, for at most `SHUTDOWN_SECONDS`: a dead collector must not hold up the shutdown."""
+        shutdown = threading.Thread(target=self._provider.shutdown, daemon=True)
+        shutdown.start()
+        shutdown.join(SHUTDOWN_SECONDS)
 
 
 def _resource(service: str, environ: Mapping[str, str]) -> Resource:
@@ -46,7 +47,8 @@ def _resource(service: str, environ: Mapping[str, str]) -> Resource:
 
 
 def sampler(environ: Mapping[str, str]) -> Sampler:
-    """As OTEL_TRACES_SAMPLER says. A turn has a parent that no process recorded, and so is a beginning in itself."""
+    """The sampler that OTEL_TRACES_SAMPLER names. No process records the parent span of a turn, so the sampler for
+    root spans decides about turns as well."""
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     match name.removeprefix("parentbased_"):
         case "always_off":

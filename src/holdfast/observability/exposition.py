@@ -1,4 +1,4 @@
-"""Figures as text that Prometheus reads, and names that are safe to stand in it."""
+"""Metrics in the text format of Prometheus, with label values escaped and bounded."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LABEL_CHARACTERS: Final = 100
 
 OTHER: Final = "(other)"
-"""The label of whatever has no line of its own."""
+"""The label value of all names that have no line of their own."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Histogram:
-    """How often something took how long."""
+    """Counts durations by bucket."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
@@ -39,31 +39,32 @@ class Histogram:
 
 
 class Labels:
-    """Names that come from outside, as labels. Only so many get a line of their own, whatever anybody calls things."""
+    """Label values for names that come from outside. Only the known names and `more` others get a line of their own;
+    the rest share `OTHER`, so that clients can't grow the number of lines without bound."""
 
     def __init__(self, known: Iterable[str], *, more: int = 0) -> None:
         self._known = {name: _clean(name) for name in known}
         self._room = more
 
     def of(self, name: str) -> str:
-        found = self._known.get(name)
-        if found is None:
+        label = self._known.get(name)
+        if label is None:
             if self._room <= 0:
                 return OTHER
             self._room -= 1
-            found = self._known[name] = _clean(name)
-        return found
+            label = self._known[name] = _clean(name)
+        return label
 
 
 def counter(name: str, meaning: str, samples: Mapping[tuple[str, ...], float], labels: Sequence[str]) -> Iterator[str]:
-    """A counter with a line for each set of labels that was seen."""
+    """A counter with one line for each set of label values in `samples`."""
     yield from _head(name, "counter", meaning)
     for values, figure in sorted(samples.items()):
         yield f"{name}{_labelled(labels, values)} {_figure(figure)}"
 
 
 def single(name: str, meaning: str, figure: float) -> Iterator[str]:
-    """One figure: a counter if its name says so, else a gauge."""
+    """A metric without labels: a counter if its name ends in `_total`, else a gauge."""
     yield from _head(name, "counter" if name.endswith("_total") else "gauge", meaning)
     yield f"{name} {_figure(figure)}"
 
@@ -82,6 +83,6 @@ def _figure(figure: float) -> str:
 
 
 def _clean(name: str) -> str:
-    """Printable, not too long, and escaped."""
-    shown = name[:MAX_LABEL_CHARACTERS]
-    return "".join(letter if letter.isprintable() else "�" for letter in shown).translate(_ESCAPES)
+    """The name as a label value: printable, not too long, and escaped."""
+    short = name[:MAX_LABEL_CHARACTERS]
+    return "".join(letter if letter.isprintable() else "�" for letter in short).translate(_ESCAPES)

@@ -1,4 +1,4 @@
-"""What this process has done, in numbers. Counted from what it committed, never from what it meant to do."""
+"""The metrics of this process. They count committed units, never intentions."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,17 +19,17 @@ COMMIT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 END_REASONS: Final = ("completed", "stopped", "error", "interrupted")
 
 MAX_AWAITED: Final = 10_000
-"""Model calls whose first token is awaited: far more than one process makes at once."""
+"""Model calls whose first token has not arrived yet: far more than one process makes at once."""
 
 MAX_MODELS: Final = 50
-"""Models that get lines of their own, beside the configured one. Clients may bring models under any name."""
+"""Models that get lines of their own, besides the configured one. Clients may bring models under any name."""
 
 NameOf = Callable[[ToolCallId], str]
 
 
 class Figures:
-    """One per process. Tools that are not of this process, such as a client's own or one that a model made up, are
-    counted together: their names are anybody's."""
+    """The metrics of one process. Tools that this process does not have (a client's own, or one that a model made up)
+    share one label, because outsiders choose their names."""
 
     def __init__(self, *, tools: Iterable[str] = (), models: Iterable[str] = ()) -> None:
         self._tools = Labels(tools)
@@ -50,24 +50,25 @@ class Figures:
     # Counting
 
     def committed(self, unit: Unit, *, name_of: NameOf, now: float, seconds: float) -> None:
-        """A unit is durable; it took so long. `name_of` knows the tool of a call that was asked for before."""
+        """Count a unit that is durable now; the commit took `seconds`. `name_of` gives the tool of a call from an
+        earlier unit."""
         self._commits.observe(seconds)
         self._requests_opened += len(unit.opens)
         self._requests_closed += len(unit.closes)
         for event in unit.events:
-            self._saw(event.body, unit, name_of, now)
+            self._count(event.body, unit, name_of, now)
 
     def shown(self, message_id: MessageId, seconds: float, now: float) -> None:
-        """Text of this message is durable, and shown; writing it took so long."""
+        """Count a piece of this message that is durable and shown now; the write took `seconds`."""
         self._commits.observe(seconds)
-        self._saw_text(message_id, now)
+        self._first_token(message_id, now)
 
-    def _saw_text(self, message_id: MessageId, now: float) -> None:
+    def _first_token(self, message_id: MessageId, now: float) -> None:
         if (started := self._awaited.pop(message_id, None)) is not None:
             self._first_tokens.observe(now - started)
 
     def booked(self, entry: LedgerEntry) -> None:
-        """A try at a model call was written into the ledger."""
+        """Count an attempt at a model call that is in the ledger now."""
         model = self._models.of(entry.model)
         for kind, tokens in (
             ("input", entry.input_tokens),
@@ -81,7 +82,7 @@ class Figures:
         else:
             self._cost[model,] += entry.cost_microdollars
 
-    def _saw(self, body: Body, unit: Unit, name_of: NameOf, now: float) -> None:
+    def _count(self, body: Body, unit: Unit, name_of: NameOf, now: float) -> None:
         match body:
             case TurnStarted():
                 self._turns_started += 1
@@ -92,7 +93,7 @@ class Figures:
                 if len(self._awaited) > MAX_AWAITED:
                     self._awaited.popitem(last=False)
             case AssistantMessage(message_id=message_id):
-                self._saw_text(message_id, now)  # A short answer comes all at once.
+                self._first_token(message_id, now)  # A short answer arrives in one piece, without segments.
             case CallFailed(error_code=code):
                 self._calls_failed[code,] += 1
             case ToolCompleted(tool_call_id=tool_call_id):
@@ -101,37 +102,36 @@ class Figures:
             case _:
                 pass
 
-    # Telling
+    # Exposition
 
     def lines(self) -> Iterator[str]:
-        """All of them, as Prometheus reads them."""
-        yield from single("holdfast_turns_started_total", "Turns that were started here.", self._turns_started)
+        """All metrics, in the text format of Prometheus."""
+        yield from single("holdfast_turns_started_total", "Turns that this process started.", self._turns_started)
         yield from counter(
-            "holdfast_turns_ended_total", "Turns that ended here, by how.", self._turns_ended, ["reason"]
+            "holdfast_turns_ended_total", "Turns that ended in this process, by reason.", self._turns_ended, ["reason"]
         )
         yield from counter(
-            "holdfast_model_call_failures_total", "Model calls that failed, by why.", self._calls_failed, ["code"]
+            "holdfast_model_call_failures_total", "Failed model calls, by error code.", self._calls_failed, ["code"]
         )
         yield from counter("holdfast_tokens_total", "Tokens that models reported.", self._tokens, ["model", "kind"])
         yield from counter(
-            "holdfast_cost_microdollars_total", "What model calls cost, where it is known.", self._cost, ["model"]
+            "holdfast_cost_microdollars_total", "Cost of the model calls whose cost is known.", self._cost, ["model"]
         )
         yield from counter(
-            "holdfast_cost_unknown_total",
-            "Model calls of which nobody said what they cost.",
-            self._cost_unknown,
-            ["model"],
+            "holdfast_cost_unknown_total", "Model calls whose cost is unknown.", self._cost_unknown, ["model"]
         )
         yield from counter(
             "holdfast_tool_calls_total", "Tool calls that have a result.", self._tool_calls, ["tool", "outcome"]
         )
         yield from single(
             "holdfast_requests_opened_total",
-            "Permissions, questions and client tools that were asked for here.",
+            "Requests (permissions, questions, client tools) that this process opened.",
             self._requests_opened,
         )
         yield from single(
-            "holdfast_requests_closed_total", "Those that were answered or given up here.", self._requests_closed
+            "holdfast_requests_closed_total",
+            "Requests that this process closed, answered or not.",
+            self._requests_closed,
         )
         yield from self._first_tokens.lines(
             "holdfast_first_token_seconds", "From the start of a step to its first token."
@@ -142,7 +142,7 @@ class Figures:
 
 
 def _name_in(unit: Unit, tool_call_id: ToolCallId) -> str:
-    """The tool of a call that was asked for and closed at once."""
+    """The tool of a call that starts and completes in the same unit."""
     for event in unit.events:
         if isinstance(event.body, ToolStarted) and event.body.tool_call_id == tool_call_id:
             return event.body.tool_name

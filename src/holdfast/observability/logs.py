@@ -1,7 +1,8 @@
-"""Lines of the log, for people or for programs. Each carries what was being done, and none a secret that is known.
+"""Log formatters, as text for people or as JSON for programs. Each line carries the activity of its task, and known
+secrets are redacted from every line.
 
-The code logs as any library does. Whoever runs it chooses: the commands of Holdfast use these formatters, and a
-program that embeds it may, too.
+The package itself logs through the standard library, as any library does. The commands of Holdfast install these
+formatters; a program that embeds it may use them too.
 """
 
 import logging
@@ -29,7 +30,7 @@ LEVELS: Final[Mapping[LogLevel, int]] = {
 }
 
 FIELDS: Final = "fields"
-"""The attribute of a record with more to say than its message does: names and plain values."""
+"""The attribute of a log record that carries more fields besides the message: names and plain values."""
 
 Value = str | int | float | bool | None
 
@@ -37,14 +38,14 @@ Hide = Callable[[str], str]
 
 
 class LineFormatter(logging.Formatter):
-    """What both formats have in common: nothing leaves here without having been looked through."""
+    """The common part of both formats: every text passes the redactors before it is written."""
 
     def __init__(self) -> None:
         super().__init__()
         self._hides: list[Hide] = [without_secrets]
 
     def hide(self, hide: Hide) -> None:
-        """From now on lines also go through this, which knows more secrets."""
+        """Add a redactor that knows more secrets; it applies to every later line."""
         self._hides.append(hide)
 
     def clean(self, text: str) -> str:
@@ -56,20 +57,20 @@ class LineFormatter(logging.Formatter):
     def message_of(self, record: logging.LogRecord) -> str:
         return self.clean(record.getMessage())
 
-    def trouble_of(self, record: logging.LogRecord) -> str:
-        """The traceback, if there is one."""
+    def traceback_of(self, record: logging.LogRecord) -> str:
+        """The traceback, or the empty string."""
         if record.exc_info and record.exc_info[0] is not None:
             return self.clean(self.formatException(record.exc_info))
         return self.clean(record.exc_text or "")
 
-    def names_of(self, record: logging.LogRecord) -> dict[str, Value]:
-        """What was being done, and what else the record has to say."""
+    def fields_of(self, record: logging.LogRecord) -> dict[str, Value]:
+        """The ids of the current activity, and the record's own `FIELDS`."""
         current = current_activity.get()
-        names: dict[str, Value] = dict(current.named()) if current is not None else {}
+        fields: dict[str, Value] = dict(current.fields()) if current is not None else {}
         more: dict[str, Value] = getattr(record, FIELDS, {})
         for name, value in more.items():
-            names[name] = self.clean(value) if isinstance(value, str) else value
-        return names
+            fields[name] = self.clean(value) if isinstance(value, str) else value
+        return fields
 
 
 class TextLineFormatter(LineFormatter):
@@ -77,10 +78,10 @@ class TextLineFormatter(LineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{self.formatTime(record)} {record.process} {record.levelname} {record.name}: "
-        names = " ".join(f"{name}={_in_one_line(str(value))}" for name, value in self.names_of(record).items())
-        line = head + _in_one_line(self.message_of(record)) + (f" [{names}]" if names else "")
-        trouble = self.trouble_of(record)
-        return f"{line}\n{trouble}" if trouble else line
+        fields = " ".join(f"{name}={_in_one_line(str(value))}" for name, value in self.fields_of(record).items())
+        line = head + _in_one_line(self.message_of(record)) + (f" [{fields}]" if fields else "")
+        traceback = self.traceback_of(record)
+        return f"{line}\n{traceback}" if traceback else line
 
 
 class JsonLineFormatter(LineFormatter):
@@ -93,19 +94,19 @@ class JsonLineFormatter(LineFormatter):
             "logger": record.name,
             "message": self.message_of(record),
             "process": record.process,
-            **self.names_of(record),
+            **self.fields_of(record),
         }
-        if trouble := self.trouble_of(record):
-            line["error"] = trouble
+        if traceback := self.traceback_of(record):
+            line["error"] = traceback
         return msgspec.json.encode(line).decode()
 
 
 class RotatingFile(RotatingFileHandler):
-    """A log that starts anew when it has become long. The one of the standard library makes every line twice, to see
-    whether it still fits; here the last line of a file may be a little beyond its end."""
+    """A log file that is rotated once it reaches its maximum size. The standard library's handler formats every line
+    twice, to check that it still fits; this one does not, so the last line may exceed the maximum a little."""
 
     def _open(self) -> TextIOWrapper:
-        """For this user only, also the files that follow the first."""
+        """Open with mode 0600, also after each rotation: only this user may read the log."""
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return open(descriptor, "a", encoding=self.encoding, errors=self.errors)
 
@@ -118,17 +119,18 @@ def line_formatter(kind: LogFormat) -> LineFormatter:
 
 
 def hide_in_logs(hide: Hide) -> None:
-    """Let every handler of this process that writes our lines hide what this knows."""
+    """Add the redactor to every log handler of this process that uses a `LineFormatter`."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.hide(hide)
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    """In UTC, to the millisecond."""
+    """The record's time in UTC, to the millisecond."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
 def _in_one_line(text: str) -> str:
-    """Nobody outside can write a line of its own into the log, or move a terminal's cursor."""
+    """The text with control characters escaped, so that logged input can neither forge a line nor move a terminal's
+    cursor."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -1,6 +1,6 @@
-"""Sees what happens to held sessions: counts it, makes spans of it, and says in the log how turns end.
+"""Observes held sessions: counts their commits, records spans, and logs how turns end.
 
-It only looks. Nothing waits for it, and nothing that it does can fail a turn.
+It only observes: nothing waits for it, and none of its failures can fail a turn.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 MAX_ORIGINS: Final = 1_000
 MAX_ORIGINS_PER_SESSION: Final = 8
 ORIGIN_SECONDS: Final = 60.0
-"""How long a request that came may still turn out to be why a session goes on."""
+"""How long after its arrival a request may still be linked to the work that it causes."""
 
 
 class Observer:
-    """One per process."""
+    """The observer of one process."""
 
     def __init__(self, clock: Clock, figures: Figures | None = None, *, records_content: bool = False) -> None:
         self.clock = clock
@@ -40,17 +40,18 @@ class Observer:
         self._origins: OrderedDict[Key, list[tuple[float, SpanContext]]] = OrderedDict()
 
     def held(self, key: Key, fence: Fence, redacted: Callable[[str], str]) -> "Observed":
-        """A session that this process holds from now on. `redacted` gives a text without the secrets that are known."""
+        """Begin to observe a session that this process holds from now on. `redacted` removes the known secrets from a
+        text."""
         return Observed(self, key, fence, Content(redacted if self._records_content else None))
 
     def request(self, method: str, headers: dict[str, str]) -> RequestSpan | None:
-        """An HTTP request begins; None where nobody keeps spans."""
+        """Start the span of an HTTP request; None without a tracer provider."""
         maker = tracer()
         return None if maker is None else RequestSpan(maker, method, headers)
 
-    def asked(self, key: Key, request: SpanContext) -> None:
-        """A request is about to do something to a session: what comes of it is linked to it. Only in this process,
-        for what a request puts into a session is the same whoever traces it, and however often it is sent."""
+    def link_request(self, key: Key, request: SpanContext) -> None:
+        """Link the request to the work that it is about to cause in a session. The link exists only in this process:
+        an inbox item carries no trace, so that sending it again gives the same item."""
         origins = self._origins.setdefault(key, [])
         self._origins.move_to_end(key)
         origins.append((self.clock.monotonic(), request))
@@ -58,19 +59,19 @@ class Observer:
         if len(self._origins) > MAX_ORIGINS:
             self._origins.popitem(last=False)
 
-    def came(self, key: Key, traceparent: str) -> None:
-        """The same for a client that says itself which span of its own it is in."""
+    def link_traceparent(self, key: Key, traceparent: str) -> None:
+        """Link the client's span that a `traceparent` names, as `link_request` does."""
         if tracer() is not None and (context := named_by(traceparent)) is not None:
-            self.asked(key, context)
+            self.link_request(key, context)
 
     def origins(self, key: Key) -> list[SpanContext]:
-        """The requests since this was last asked, as far as they can still matter."""
+        """Take the requests that were linked since the last call, without those older than `ORIGIN_SECONDS`."""
         since = self.clock.monotonic() - ORIGIN_SECONDS
         return [context for at, context in self._origins.pop(key, ()) if at >= since]
 
 
 class Observed:
-    """One session while this process holds it. Entered when its work begins, left when it is let go of."""
+    """One session while this process holds it. Entered when the work begins, left when the session is released."""
 
     def __init__(self, observer: Observer, key: Key, fence: Fence, content: Content) -> None:
         self._observer = observer
@@ -82,10 +83,10 @@ class Observed:
         self._waits = False
         self._booked: tuple[MessageId, int] | None = None
         self.span: HoldingSpan | None = None
-        """Of the turn that is under way; None where there is none, or nobody keeps spans."""
+        """The span of the current turn; None between turns, or without a tracer provider."""
 
     def resume(self, turn_id: TurnId | None, *, waits: bool) -> Self:
-        """What was found when it was claimed: an unfinished turn, perhaps one that waits for somebody."""
+        """Take up the unfinished turn that the claim found, if any. `waits`: it waits for an answer."""
         self._waits = waits
         if turn_id is not None:
             self._began(turn_id)
@@ -104,7 +105,8 @@ class Observed:
             self._ended("lost", error=type(error).__name__)
 
     def committed(self, unit: Unit, *, name_of: NameOf, seconds: float) -> None:
-        """A unit of this session is durable; it took so long. The state is still the one before it."""
+        """Observe a unit of this session that is durable now; the commit took `seconds`. `name_of` still reads the
+        state before the unit."""
         self._observer.figures.committed(unit, name_of=name_of, now=self._observer.clock.monotonic(), seconds=seconds)
         for entry in unit.ledger:
             self._book(entry)
@@ -130,11 +132,11 @@ class Observed:
             self.span.link(origins)
 
     def shown(self, message_id: MessageId, seconds: float) -> None:
-        """A piece of a message is durable and shown."""
+        """Observe a piece of a message that is durable and shown now; the write took `seconds`."""
         self._observer.figures.shown(message_id, seconds, self._observer.clock.monotonic())
 
     def _book(self, entry: LedgerEntry) -> None:
-        """Each try at a model call is on the books once, though two units may say so."""
+        """Count each attempt at a model call once, although two units may carry its ledger entry."""
         if self._booked == (entry.message_id, entry.attempt):
             return
         self._booked = (entry.message_id, entry.attempt)

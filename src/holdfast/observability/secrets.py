@@ -1,4 +1,4 @@
-"""What looks like a secret in a line that is written somewhere, whoever put it there."""
+"""Redacts text that looks like a secret, whatever its source."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _BEFORE: Final = ("bearer ", "token=", "key=", "password=", "secret=")
 _BEGINNINGS: Final = ("hf_", "sk-", "sk_", "gho_", "ghp_", "ghs_", "ghu_", "github_pat_", "xoxa-", "xoxb-", "xoxp-")
 
 _SIGNS: Final = ("@", *_BEFORE, *_BEGINNINGS)
-"""Without any of these there is nothing to look for; most lines have none."""
+"""A text without any of these needs no regular expression; most lines have none."""
 
 _LOOKS_SECRET: Final = re.compile(
     r"(?<=://)[^/\s@]+(?=@)"  # a name and a password in a URL
@@ -20,7 +20,7 @@ _LOOKS_SECRET: Final = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """The text with a mark in place of everything that looks like a key, a token or a password."""
+    """The text with `HIDDEN` in place of everything that looks like a key, a token or a password."""
     lowered = text.lower()
     if not any(sign in lowered for sign in _SIGNS):
         return text

@@ -1,11 +1,11 @@
-"""Spans of turns, model calls and tools, under the names that OpenTelemetry has for generative AI.
+"""Spans of turns, model calls and tools, under OpenTelemetry's names for generative AI.
 
-A turn may be run by several processes and wait for days, so no span is open while it waits: each time that a process
-holds it is a span of its own (`invoke_agent`), with the model calls and tools of that time below it. The trace is the
-turn's: its id is made of the turn's id alone, so that every holder writes into the same one, without being told.
+Several processes may run one turn, and it may wait for days, so no span is open while it waits: each period in which a
+process holds the turn is a span of its own (`invoke_agent`), with the model calls and tools of that period below it.
+The trace id is derived from the turn's id alone, so that every holder writes into the same trace without coordination.
 
-Without a provider nothing is made at all. What people and models say is recorded only where that was asked for, and
-then without the secrets that are known.
+Without a tracer provider no span is created. The text of messages is recorded only if the operator asks for it, and
+then without the known secrets.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from holdfast.version import __version__
 log = logging.getLogger(__name__)
 
 MAX_CONTENT_CHARACTERS: Final = 65_536
-"""Of one message, one argument or one result, where content is recorded at all."""
+"""The recorded length of one message list, one set of arguments or one result, where content is recorded at all."""
 
 Attributes = dict[str, AttributeValue]
 
@@ -45,7 +45,7 @@ _USAGE: Final = {
 
 
 class Content(msgspec.Struct, frozen=True):
-    """How what was said is recorded: not at all, or through this."""
+    """How the text of messages is recorded: through this redactor, or not at all if it is None."""
 
     redacted: Callable[[str], str] | None = None
 
@@ -55,7 +55,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 def tracer() -> trace.Tracer | None:
-    """What spans are made with; None where nobody would keep them."""
+    """The tracer of the process; None if no tracer provider is set, because its spans would be discarded."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
@@ -63,17 +63,17 @@ def tracer() -> trace.Tracer | None:
 
 
 def trace_id_of(turn_id: TurnId) -> int:
-    """The turn's id itself, which is a random UUID; of any other id a digest."""
+    """The turn's id as a number if it is a UUID, else a digest of the id."""
     digits = turn_id.replace("-", "")
     try:
-        found = int(digits, 16) if len(digits) == 32 else 0
+        number = int(digits, 16) if len(digits) == 32 else 0
     except ValueError:
-        found = 0
-    return found or int.from_bytes(hashlib.sha256(turn_id.encode()).digest()[:16]) or 1
+        number = 0
+    return number or int.from_bytes(hashlib.sha256(turn_id.encode()).digest()[:16]) or 1
 
 
 def turn_context(turn_id: TurnId) -> SpanContext:
-    """The parent of everything in a turn. It is nobody's span: a turn that waits has none that is open."""
+    """The common parent of all spans in a turn. No process ever exports it: a turn that waits has no open span."""
     digest = hashlib.sha256(b"turn " + turn_id.encode()).digest()
     return SpanContext(
         trace_id=trace_id_of(turn_id),
@@ -84,7 +84,7 @@ def turn_context(turn_id: TurnId) -> SpanContext:
 
 
 class HoldingSpan:
-    """One turn while one process holds it."""
+    """The span of one turn while one process holds it."""
 
     def __init__(self, maker: trace.Tracer, key: Key, fence: Fence, turn_id: TurnId, content: Content) -> None:
         self._maker = maker
@@ -110,7 +110,7 @@ class HoldingSpan:
         self._below = trace.set_span_in_context(self._span, otel_context.Context())
 
     def link(self, contexts: Iterable[SpanContext]) -> None:
-        """What a client sent has taken effect: these were its requests."""
+        """Link the requests whose inbox items took effect in this turn."""
         for context in contexts:
             self._span.add_link(context)
 
@@ -119,7 +119,7 @@ class HoldingSpan:
         self._tokens["output"] += output_tokens or 0
 
     def end(self, outcome: str, *, error: str = "") -> None:
-        """`outcome`: how the turn ended, or why it is let go of: waiting, handed_over, lost."""
+        """End the span. `outcome`: how the turn ended, or why the process released it: waiting, handed_over, lost."""
         self._span.set_attributes(
             {
                 "holdfast.turn.outcome": outcome,
@@ -147,9 +147,9 @@ class HoldingSpan:
         span = _started(
             self._maker, f"chat {name or provider}", context=self._below, kind=SpanKind.CLIENT, attributes=attributes
         )
-        made = ModelCallSpan(span, self._below, self._content)
-        made.sent(sent)
-        return made
+        call = ModelCallSpan(span, self._below, self._content)
+        call.sent(sent)
+        return call
 
     def tool_call(self, tool: str, *, tool_call_id: str, attempt: int, arguments: str) -> "ToolCallSpan":
         attributes: Attributes = {
@@ -167,7 +167,7 @@ class HoldingSpan:
 
 
 class WorkSpan:
-    """A span around work that a task of its own does. What that makes by itself is below it."""
+    """A span around work that has its own task. Spans that the work itself creates are its children."""
 
     def __init__(self, span: Span, parent: otel_context.Context, content: Content) -> None:
         self._span = span
@@ -190,7 +190,7 @@ class WorkSpan:
 
 
 class ModelCallSpan(WorkSpan):
-    """One try at a model call."""
+    """The span of one attempt at a model call."""
 
     def sent(self, messages: Sequence[ContextMessage]) -> None:
         if self._content.redacted is None or not self._span.is_recording():
@@ -204,7 +204,7 @@ class ModelCallSpan(WorkSpan):
         self._span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
 
     def answered(self, finish_reason: str, usage: TokenUsage | None, blocks: Callable[[], Iterable[Block]]) -> None:
-        """What the provider did not say is left out."""
+        """Record the answer; figures that the provider did not report are left out."""
         if finish_reason:
             self._span.set_attribute("gen_ai.response.finish_reasons", (finish_reason,))
         if usage is not None:
@@ -221,7 +221,7 @@ class ModelCallSpan(WorkSpan):
 
 
 class ToolCallSpan(WorkSpan):
-    """One try at a tool call."""
+    """The span of one attempt at a tool call."""
 
     def ended(self, error: str | None, result: str) -> None:
         if error is not None:
@@ -231,8 +231,8 @@ class ToolCallSpan(WorkSpan):
 
 
 class RequestSpan:
-    """One HTTP request, in the trace of whoever made it. It ends when the answer begins to stream: a client may read
-    for days."""
+    """The span of one HTTP request, in the trace of its client. It ends when the response begins to stream: a client
+    may read for days."""
 
     def __init__(self, maker: trace.Tracer, method: str, headers: Mapping[str, str]) -> None:
         parent = TraceContextTextMapPropagator().extract(headers, otel_context.Context())
@@ -255,7 +255,7 @@ class RequestSpan:
 
 
 def _started(maker: trace.Tracer, name: str, **more: Any) -> Span:
-    """A span; whatever a provider's own code does then, the turn goes on."""
+    """Start a span. An exception in the tracer provider's code must not fail the turn."""
     try:
         return maker.start_span(name, **more)
     except Exception:
@@ -271,9 +271,9 @@ def _end(span: Span) -> None:
 
 
 def named_by(traceparent: str) -> SpanContext | None:
-    """The span that a W3C `traceparent` names; None if it names none."""
-    found = TraceContextTextMapPropagator().extract({"traceparent": traceparent}, otel_context.Context())
-    context = trace.get_current_span(found).get_span_context()
+    """The span that a W3C `traceparent` names; None if the header is not valid."""
+    extracted = TraceContextTextMapPropagator().extract({"traceparent": traceparent}, otel_context.Context())
+    context = trace.get_current_span(extracted).get_span_context()
     return context if context.is_valid else None
 
 

@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it. Whoever sleeps is woken in the order in which their time comes."""
+"""A clock that stands still until a test advances it. Sleepers wake in the order of their deadlines."""
 
 import asyncio
 import heapq
@@ -21,41 +21,41 @@ class ManualClock:
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
-        """Until the clock was advanced so far. Sleeping for no time only gives way."""
+        """Sleep until the clock has advanced by `seconds`. With 0 or less, only yield to the event loop."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        waking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._number += 1
-        heapq.heappush(self._sleepers, (self._elapsed + seconds, self._number, waking))
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, self._number, wake_up))
         self._slept.set()
-        await waking
+        await wake_up
 
     @property
     def sleeping(self) -> int:
-        """How many sleep now. Those that were cancelled don't."""
-        return sum(not waking.done() for _, _, waking in self._sleepers)
+        """The number of current sleepers, without cancelled ones."""
+        return sum(not wake_up.done() for _, _, wake_up in self._sleepers)
 
     async def until_sleeping(self, count: int = 1) -> None:
-        """Wait until so many sleep, so that advancing reaches them."""
+        """Wait until `count` tasks sleep, so that `advance` reaches them."""
         while self.sleeping < count:
             self._slept.clear()
             await self._slept.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move time on. Each sleeper wakes at its own moment, and may sleep again before the next one wakes."""
+        """Advance the clock. Each sleeper wakes at its own deadline, and may sleep again before the next one wakes."""
         end = self._elapsed + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
-            due, _, waking = heapq.heappop(self._sleepers)
-            if waking.done():
+            due, _, wake_up = heapq.heappop(self._sleepers)
+            if wake_up.done():
                 continue
             self._elapsed = max(self._elapsed, due)
-            waking.set_result(None)
+            wake_up.set_result(None)
             await _settle()
         self._elapsed = end
 
 
 async def _settle() -> None:
-    """Let whoever was woken run until it waits again: once to wake, once for what it set off at once."""
+    """Let the woken task run until it waits again: one pass to wake it, and more for the tasks that it starts."""
     for _ in range(3):
         await asyncio.sleep(0)

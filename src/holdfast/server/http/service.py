@@ -140,7 +140,7 @@ class Service:
         key = Key(self.identity(request).owner, SessionId(request.path_params["session_id"]))
         span: RequestSpan | None = request.scope.get(REQUEST_SPAN)
         if span is not None and request.method == "POST":
-            self.observer.asked(key, span.context)
+            self.observer.link_request(key, span.context)
         return key
 
     async def check_use(self, identity: Identity, key: Key) -> None:

@@ -1,7 +1,9 @@
-"""What every store must do, as tests that know only the seam. A store's own tests subclass `StoreConformance` and give
-it the fixture `open_store`: each store that it opens stands for another process at the same database. The fixture
-`lose_claim` makes that database forget a claim, `insert_item` writes what a process of another release would, and
-`age_tasks` lets time pass for the machines that tasks run on."""
+"""The conformance suite for stores: tests that use only the store seam.
+
+A store's own tests subclass `StoreConformance` and provide four fixtures. `open_store` opens the database once more, as
+another process would. `lose_claim` makes the database forget a claim, `insert_item` writes an item as a process of
+another release would, and `age_tasks` lets time pass for the hosts of tasks.
+"""
 
 import pytest
 
@@ -39,7 +41,7 @@ class StoreConformance(
     AnnotationConformance,
     UpgradeConformance,
 ):
-    """All of it."""
+    """All parts of the suite."""
 
     @pytest.fixture
     async def store(self, open_store: OpenStore) -> Store:

@@ -1,4 +1,4 @@
-"""How many turns of one owner run and wait, who is next, and that owners do not keep each other from theirs."""
+"""Limits per owner: stored sessions and bytes, admission of turns, slots, and fairness between owners."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ def of(name: str, owner: Owner = ANN) -> Key:
 
 
 async def sent(store: Store, *names: str, owner: Owner = ANN) -> list[bool]:
-    """New sessions, each sent a message; whether its turn waits for a slot."""
+    """Create sessions and send each a message; for each, whether its turn waits for a slot."""
     waits = []
     for name in names:
         await create(store, of(name, owner))
@@ -49,7 +49,7 @@ async def claimed(store: Store, *, limit: int = MANY) -> list[str]:
 
 
 async def begin(store: Store, claim: Claim, *, sequence: int = 1) -> Lease:
-    """Its turn runs."""
+    """Start the turn of the claimed session."""
     lease = claim.lease
     began = Unit(
         key=lease.key, fence=lease.fence, promotes=(Promotion(sequence, "idle"),), status="running", turn_id=TURN
@@ -59,25 +59,27 @@ async def begin(store: Store, claim: Claim, *, sequence: int = 1) -> Lease:
 
 
 async def end(store: Store, lease: Lease, *, tail: int = 1) -> None:
-    """Its turn ends, and it is let go of."""
+    """End the turn and release the session."""
     await store.commit(Unit(key=lease.key, fence=lease.fence, status="idle", turn_id=None))
     assert await store.release(lease, seen_tail=tail, how="done")
 
 
 class AdmissionConformance:
+    """Quotas, admission, slots and the order of claims."""
+
     @pytest.fixture
     async def limited(self, open_store: OpenStore) -> Store:
         return await open_store(limits=LIMITS)
 
-    # How much one owner keeps
+    # Quotas
 
-    async def test_an_owner_has_so_many_sessions_and_deleting_one_makes_room(self, open_store: OpenStore) -> None:
+    async def test_owner_has_a_session_limit_and_deleting_one_makes_room(self, open_store: OpenStore) -> None:
         store = await open_store(limits=TurnLimits(sessions=2, unlimited=frozenset({ROOT})))
         for name in ("a", "b"):
             assert isinstance(await create(store, of(name)), Committed)
         assert await create(store, of("c")) == Rejected("too_many_sessions")
         assert await store.row(of("c")) is None
-        assert await create(store, of("a")) == Rejected("exists"), "the same again is told the same"
+        assert await create(store, of("a")) == Rejected("exists"), "a repeated creation gets the same answer"
         assert isinstance(await create(store, of("c", BOB)), Committed)
         for name in ("a", "b", "c"):
             assert isinstance(await create(store, of(name, ROOT)), Committed)
@@ -85,13 +87,13 @@ class AdmissionConformance:
         assert isinstance(await create(store, of("c")), Committed)
         assert await create(store, of("d")) == Rejected("too_many_sessions")
 
-    async def test_of_two_processes_one_makes_the_last_session(self, open_store: OpenStore) -> None:
+    async def test_two_processes_share_one_session_limit(self, open_store: OpenStore) -> None:
         stores = [await open_store(limits=TurnLimits(sessions=3)) for _ in range(2)]
         outcomes = await asyncio.gather(*(create(stores[n % 2], of(f"rival {n}")) for n in range(10)))
         assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 3
         assert sum(outcome == Rejected("too_many_sessions") for outcome in outcomes) == 7
 
-    async def test_what_an_owner_stores_is_counted_to_the_byte(self, open_store: OpenStore) -> None:
+    async def test_stored_bytes_of_an_owner_are_counted_exactly(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("a")).body)[2])
         more = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="é" * 100))
         added = len(codec.encode(more.body)[2])
@@ -109,7 +111,7 @@ class AdmissionConformance:
         assert isinstance(await create(store, of("c")), Committed)
         accepted(await send(store, "o", key=of("b")))
 
-    async def test_sessions_made_at_once_are_counted_together(self, open_store: OpenStore) -> None:
+    async def test_sessions_created_concurrently_are_counted_together(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("0")).body)[2])
         store = await open_store(limits=TurnLimits(stored_bytes=3 * size))
         outcomes = await asyncio.gather(*(create(store, of(str(n))) for n in range(8)))
@@ -117,7 +119,7 @@ class AdmissionConformance:
 
     # Admission
 
-    async def test_a_turn_too_many_is_refused_and_leaves_no_trace(self, limited: Store) -> None:
+    async def test_turn_beyond_the_limit_is_refused_without_a_trace(self, limited: Store) -> None:
         assert await sent(limited, "a", "b", "c", "d") == [False, False, True, True]
         await create(limited, of("e"))
         before = await limited.row(of("e"))
@@ -125,9 +127,9 @@ class AdmissionConformance:
         assert await limited.row(of("e")) == before
         assert await limited.receipt(of("e"), "m") is None
         assert await limited.turns(ANN) == Turns(running=0, lingering=0, queued=4)
-        assert await sent(limited, "e", owner=BOB) == [False], "another owner has places of their own"
+        assert await sent(limited, "e", owner=BOB) == [False], "another owner has limits of their own"
 
-    async def test_whoever_asks_again_is_told_the_same_and_never_refused(self, limited: Store) -> None:
+    async def test_repeated_send_gets_the_same_answer_and_is_never_refused(self, limited: Store) -> None:
         await sent(limited, "a", "b", "c", "d")
         first, last = [accepted(await send(limited, "m", key=of(name))) for name in ("a", "d")]
         assert (first.duplicate, last.duplicate) == (True, True)
@@ -136,7 +138,7 @@ class AdmissionConformance:
         assert accepted(await send(limited, "m", key=of("d"))).waits_for_slot
         assert not accepted(await send(limited, "m", key=of("a"))).waits_for_slot
 
-    async def test_of_two_processes_one_gets_the_last_place(self, open_store: OpenStore) -> None:
+    async def test_two_processes_share_one_turn_limit(self, open_store: OpenStore) -> None:
         stores = [await open_store(limits=LIMITS) for _ in range(2)]
         await sent(stores[0], "a", "b", "c")
         rivals = [of(f"rival {number}") for number in range(10)]
@@ -149,7 +151,7 @@ class AdmissionConformance:
         ]
         assert (await stores[1].turns(ANN)).in_flight == 4
 
-    async def test_a_message_to_a_session_in_flight_takes_no_place(self, limited: Store) -> None:
+    async def test_message_to_a_session_in_flight_needs_no_further_admission(self, limited: Store) -> None:
         await sent(limited, "a", "b", "c", "d")
         (first, second) = await limited.claim(limit=MANY)
         await begin(limited, first)
@@ -159,24 +161,24 @@ class AdmissionConformance:
         assert accepted(await send(limited, "instead", key=of("d"), stop_first="stop")).removed
         assert (await limited.turns(ANN)).in_flight == 4
 
-    async def test_a_waiting_turn_is_not_in_flight_and_its_answer_is_never_refused(self, limited: Store) -> None:
+    async def test_waiting_turn_is_not_in_flight_and_its_answer_is_never_refused(self, limited: Store) -> None:
         lease = await asking(limited)
         assert await limited.turns(ANN) == Turns(running=0, lingering=1, queued=0)
         assert await limited.release(lease, seen_tail=1, how="done")
         assert await limited.turns(ANN) == Turns(running=0, lingering=0, queued=0)
         await sent(limited, "a", "b", "c", "d")
-        assert not accepted(await send(limited, "more")).waits_for_slot, "it joins the turn that waits"
+        assert not accepted(await send(limited, "more")).waits_for_slot, "the message joins the waiting turn"
         accepted(await reply(limited, answer()))
         assert (await limited.turns(ANN)).in_flight == 5
 
-    async def test_a_message_that_interrupts_a_waiting_turn_starts_one(self, limited: Store) -> None:
+    async def test_message_that_interrupts_a_waiting_turn_needs_admission(self, limited: Store) -> None:
         lease = await asking(limited)
         assert await limited.release(lease, seen_tail=1, how="done")
         await sent(limited, "a", "b", "c", "d")
         assert refused(await send(limited, "instead", stop_first="stop")) == "too_many_turns"
-        assert await limited.receipt(KEY, "stop") is None, "and it has not stopped the other"
+        assert await limited.receipt(KEY, "stop") is None, "the waiting turn is not stopped"
 
-    async def test_a_session_whose_messages_are_taken_back_is_idle_at_once(self, limited: Store) -> None:
+    async def test_session_is_idle_at_once_when_its_messages_are_removed(self, limited: Store) -> None:
         await sent(limited, "a", "b", "c", "first")
         await stop(limited)
         row = await limited.row(KEY)
@@ -187,7 +189,7 @@ class AdmissionConformance:
         assert await sent(limited, "d", "e") == [True, True]
         assert await claimed(limited) == ["a", "b"]
 
-    async def test_who_has_no_limit_has_none(self, limited: Store) -> None:
+    async def test_unlimited_owner_has_no_limit(self, limited: Store) -> None:
         names = [f"{number:02}" for number in range(20)]
         assert not any(await sent(limited, *names, owner=ROOT))
         assert sorted(await claimed(limited)) == names
@@ -195,14 +197,12 @@ class AdmissionConformance:
 
     # Slots
 
-    async def test_no_more_of_an_owner_run_than_there_are_slots_and_the_next_is_who_came_first(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_an_owners_turns_run_within_its_slots_in_order_of_arrival(self, open_store: OpenStore) -> None:
         store = await open_store(limits=LIMITS, clock=ManualClock())
         other = await open_store(limits=LIMITS)
         await sent(store, "z", "a", "y", "b")
         first, second = await store.claim(limit=MANY)
-        assert [first.lease.key.session, second.lease.key.session] == ["z", "a"], "also within one tick of the clock"
+        assert [first.lease.key.session, second.lease.key.session] == ["z", "a"], "even at the same clock time"
         assert await other.claim(limit=MANY) == []
         await end(store, await begin(store, first))
         (third,) = await other.claim(limit=MANY)
@@ -212,20 +212,20 @@ class AdmissionConformance:
         found = await store.turns(ANN)
         assert (found.slots, found.queued) == (2, 0)
 
-    async def test_an_unfinished_turn_goes_before_new_ones(self, limited: Store) -> None:
+    async def test_unfinished_turn_is_claimed_before_new_ones(self, limited: Store) -> None:
         lease = await asking(limited)
         assert await limited.release(lease, seen_tail=1, how="done")
         await sent(limited, "a", "b", "c")
         running = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
         assert [lease.key.session for lease in running] == ["a", "b"]
         accepted(await reply(limited))
-        assert await limited.claim(limit=MANY) == [], "and yet it waits for a slot"
+        assert await limited.claim(limit=MANY) == [], "it still needs a slot"
         await end(limited, running[0])
         assert await claimed(limited) == ["first"]
         await end(limited, running[1])
         assert await claimed(limited) == ["c"]
 
-    async def test_what_a_dead_process_ran_goes_on_first_and_the_queue_keeps_its_order(
+    async def test_turns_of_a_dead_process_resume_first_and_the_queue_keeps_its_order(
         self, limited: Store, open_store: OpenStore
     ) -> None:
         await sent(limited, "d", "c", "b", "a")
@@ -238,7 +238,7 @@ class AdmissionConformance:
         await end(next_one, claims[0].lease)
         assert await claimed(next_one) == ["b"]
 
-    async def test_owners_take_turns_with_or_without_a_limit(self, open_store: OpenStore) -> None:
+    async def test_owners_are_served_round_robin_with_or_without_a_limit(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         limited = await open_store(limits=LIMITS, clock=clock)
         names = [f"{number:02}" for number in range(9)]
@@ -249,7 +249,7 @@ class AdmissionConformance:
         assert [await claimed(limited, limit=1) for _ in range(3)] == [["00"], ["a"], ["x"]]
         assert sorted(await claimed(limited, limit=5)) == ["01", "02", "03", "b", "y"]
 
-    async def test_a_sub_session_runs_in_the_slot_of_its_parent_s_turn(self, limited: Store) -> None:
+    async def test_sub_session_runs_in_the_slot_of_its_parents_turn(self, limited: Store) -> None:
         await sent(limited, "a", "b", "c")
         parent, _ = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
         for name in ("child", "second child"):
@@ -258,11 +258,11 @@ class AdmissionConformance:
         assert await claimed(limited) == ["child"]
         assert await limited.turns(ANN) == Turns(running=2, lingering=0, queued=1)
         await end(limited, parent)
-        assert (await limited.turns(ANN)).slots == 2, "it goes on, in a slot of its own"
+        assert (await limited.turns(ANN)).slots == 2, "the child continues in a slot of its own"
         assert await limited.claim(limit=MANY) == []
         assert accepted(await send(limited, "m", key=of("second child"))).waits_for_slot
 
-    async def test_a_session_that_a_client_made_of_another_needs_a_slot_like_any_other(self, limited: Store) -> None:
+    async def test_session_forked_by_a_client_needs_its_own_slot(self, limited: Store) -> None:
         await sent(limited, "a", "b", "c")
         parent, _ = [await begin(limited, claim) for claim in await limited.claim(limit=MANY)]
         await create(limited, of("child"), made_from=parent.key.session)
@@ -272,7 +272,7 @@ class AdmissionConformance:
         assert row is not None
         assert row.parent == parent.key.session
 
-    async def test_a_stop_needs_no_slot(self, limited: Store) -> None:
+    async def test_stop_needs_no_slot(self, limited: Store) -> None:
         lease = await asking(limited)
         assert await limited.release(lease, seen_tail=1, how="done")
         await sent(limited, "a", "b")
@@ -281,7 +281,7 @@ class AdmissionConformance:
         (claim,) = await limited.claim(limit=MANY)
         assert claim.lease.key == KEY
 
-    async def test_who_waits_for_a_slot_is_not_taken_for_one_whom_nobody_can_run(self, open_store: OpenStore) -> None:
+    async def test_session_waiting_for_a_slot_does_not_count_as_unclaimed(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(limits=LIMITS, clock=clock)
         await sent(store, "a", "b", "c")
@@ -290,9 +290,7 @@ class AdmissionConformance:
         assert await store.claim(limit=MANY) == []
         assert await store.oldest_unclaimed() is None, "no worker is missing"
 
-    async def test_a_limit_that_is_lowered_or_raised_counts_from_then_on(
-        self, limited: Store, open_store: OpenStore
-    ) -> None:
+    async def test_changed_limit_applies_from_then_on(self, limited: Store, open_store: OpenStore) -> None:
         await sent(limited, "a", "b", "c", "d")
         assert await claimed(limited) == ["a", "b"]
         fewer = await open_store(limits=TurnLimits(running=1, in_flight=1))

@@ -1,4 +1,4 @@
-"""What owners note about their sessions, beside the log; what is news to them; and the calls made beside a turn."""
+"""Annotations beside the log: unread state, pins and metadata; also ledger entries and records outside a turn."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,9 +45,9 @@ async def note(
 
 
 class AnnotationConformance:
-    # What is news
+    # Unread sessions
 
-    async def test_what_a_session_says_is_news_and_what_people_send_is_not(self, store: Store) -> None:
+    async def test_output_makes_a_session_unread_and_messages_of_people_do_not(self, store: Store) -> None:
         lease = await running(store)
         assert ((await row_of(store)).shown, (await row_of(store)).is_unread) == (0, False)
         await store.commit(Unit(key=KEY, fence=lease.fence, events=(ANSWER, said("more"))))
@@ -57,14 +57,14 @@ class AnnotationConformance:
         await store.commit(Unit(key=KEY, fence=None, events=(event(TitleChanged(title="x")),)))
         assert ((await row_of(store)).shown, (await row_of(store)).head) == (7, 8)
 
-    async def test_what_a_session_was_made_with_is_no_news(self, store: Store) -> None:
+    async def test_events_at_creation_do_not_make_a_session_unread(self, store: Store) -> None:
         made = Unit(key=KEY, fence=None, events=(started(KEY), ANSWER, ENDED), creates=NewSession(created_at=1))
         await store.commit(made)
         assert not (await row_of(store)).is_unread
         await store.commit(Unit(key=KEY, fence=None, events=(info("a line"),)))
         assert (await row_of(store)).is_unread
 
-    async def test_another_process_knows_what_is_news(self, store: Store, open_store: OpenStore) -> None:
+    async def test_unread_state_is_shared_between_processes(self, store: Store, open_store: OpenStore) -> None:
         lease = await running(store)
         await store.commit(Unit(key=KEY, fence=lease.fence, events=(ANSWER,)))
         other = await open_store()
@@ -73,9 +73,9 @@ class AnnotationConformance:
         await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),)))
         assert (await row_of(store)).shown == 4
 
-    # How far it was seen
+    # Seen positions
 
-    async def test_what_was_seen_is_no_longer_unread_and_never_becomes_so_again(self, store: Store) -> None:
+    async def test_seen_position_never_moves_back(self, store: Store) -> None:
         await create(store)
         await store.commit(Unit(key=KEY, fence=None, events=(info("a"), info("b"))))
         assert await store.see(KEY, Position(2)) == 2
@@ -84,26 +84,26 @@ class AnnotationConformance:
         assert await store.see(KEY, Position(1)) == 3
         assert ((await row_of(store)).seen, (await row_of(store)).is_unread) == (3, False)
 
-    async def test_nobody_has_seen_what_is_still_to_come(self, store: Store) -> None:
+    async def test_seen_position_is_capped_at_the_head(self, store: Store) -> None:
         await create(store)
         assert await store.see(KEY, Position(1_000_000)) == 1
         await store.commit(Unit(key=KEY, fence=None, events=(info("new"),)))
         assert (await row_of(store)).is_unread
 
-    async def test_seen_at_once_by_many_is_seen_as_far_as_any_of_them(self, store: Store) -> None:
+    async def test_concurrent_seen_positions_keep_the_highest(self, store: Store) -> None:
         await create(store)
         await store.commit(Unit(key=KEY, fence=None, events=tuple(info(str(n)) for n in range(20))))
         await asyncio.gather(*(store.see(KEY, Position(n)) for n in (3, 17, 9, 1, 12)))
         assert (await row_of(store)).seen == 17
 
-    async def test_nothing_is_seen_of_a_session_that_is_not_there(self, store: Store) -> None:
+    async def test_missing_session_has_no_seen_position(self, store: Store) -> None:
         assert await store.see(KEY, Position(1)) is None
         await create(store)
         assert await store.see(Key(Owner("bob"), KEY.session), Position(1)) is None
         await store.delete(KEY)
         assert await store.see(KEY, Position(1)) is None
 
-    async def test_what_is_known_already_is_not_written_again(self, store: Store) -> None:
+    async def test_unchanged_annotation_writes_nothing(self, store: Store) -> None:
         await create(store)
         await store.see(KEY, Position(1))
         await note(store, {"a": "1"}, pinned=True)
@@ -118,7 +118,7 @@ class AnnotationConformance:
 
     # Pins and metadata
 
-    async def test_metadata_is_kept_from_the_start_and_merged_into(self, store: Store) -> None:
+    async def test_metadata_is_stored_at_creation_and_merged_later(self, store: Store) -> None:
         new = NewSession(created_at=1, metadata={"ticket": "12", "team": "blue"})
         await store.commit(Unit(key=KEY, fence=None, events=(started(KEY),), creates=new))
         assert (await row_of(store)).metadata == {"ticket": "12", "team": "blue"}
@@ -141,13 +141,13 @@ class AnnotationConformance:
         row = await row_of(store)
         assert (row.metadata, row.pinned) == ({"c": "3", "d": "4", "e": "5"}, False)
 
-    async def test_metadata_is_merged_though_many_do_it_at_once(self, store: Store, open_store: OpenStore) -> None:
+    async def test_concurrent_metadata_changes_are_merged(self, store: Store, open_store: OpenStore) -> None:
         await create(store)
         other = await open_store()
         await asyncio.gather(*(note(each, {f"k{n}": "v"}) for n, each in enumerate((store, other, store, other))))
         assert sorted((await row_of(store)).metadata) == ["k0", "k1", "k2", "k3"]
 
-    async def test_notes_neither_move_the_log_nor_make_a_session_newer(self, open_store: OpenStore) -> None:
+    async def test_annotations_change_neither_the_log_nor_the_update_time(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
         await create(store)
@@ -161,7 +161,7 @@ class AnnotationConformance:
         assert (after.head, after.updated_at, after.inbox_tail) == (before.head, before.updated_at, before.inbox_tail)
         assert [row.key for row in (await store.rows(KEY.owner, limit=MANY)).rows] == [OTHER, KEY]
 
-    async def test_pinned_sessions_are_listed_alone_or_left_out(self, open_store: OpenStore) -> None:
+    async def test_list_can_select_or_exclude_pinned_sessions(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
         for name in ("a", "b", "c", "d"):
@@ -184,14 +184,14 @@ class AnnotationConformance:
         assert await listed(pinned=False) == ["d", "b"]
         assert (await store.rows(KEY.owner, limit=MANY, text="a", pinned=False)).rows == ()
 
-    async def test_notes_of_a_missing_or_foreign_session_are_refused(self, store: Store) -> None:
+    async def test_annotations_of_a_missing_or_foreign_session_are_refused(self, store: Store) -> None:
         await create(store)
         for key in (OTHER, Key(Owner("bob"), KEY.session)):
             refused = await note(store, key=key, pinned=True)
             assert refused is not None
             assert refused.code == "session_not_found"
 
-    async def test_notes_go_with_their_session(self, store: Store) -> None:
+    async def test_annotations_are_deleted_with_their_session(self, store: Store) -> None:
         await create(store)
         await note(store, {"a": "secret"})
         await store.delete(KEY)
@@ -199,16 +199,16 @@ class AnnotationConformance:
         assert refused is not None
         assert (await store.rows(KEY.owner, limit=MANY)).rows == ()
 
-    async def test_a_row_says_its_model_and_its_parent(self, store: Store) -> None:
+    async def test_row_has_its_model_and_its_parent(self, store: Store) -> None:
         new = NewSession(created_at=1, model="large", parent=OTHER.session)
         await store.commit(Unit(key=KEY, fence=None, events=(started(KEY),), creates=new))
         assert ((await row_of(store)).model, (await row_of(store)).parent) == ("large", OTHER.session)
         await store.commit(Unit(key=KEY, fence=None, events=(info("x"),), model="small"))
         assert (await row_of(store)).model == "small"
 
-    # What is done beside a turn
+    # Writes outside a turn
 
-    async def test_a_call_beside_a_turn_is_on_the_books_without_a_lease(self, store: Store) -> None:
+    async def test_ledger_entry_of_a_call_outside_a_turn_needs_no_lease(self, store: Store) -> None:
         await running(store)
         titled = Unit(key=KEY, fence=None, events=(event(TitleChanged(title="x")),), title="x", ledger=(ledger("t"),))
         committed(await store.commit(titled))
@@ -216,7 +216,7 @@ class AnnotationConformance:
         assert await store.ledger(KEY.owner, KEY.session) == (ledger("t"), ledger("u"))
 
     @pytest.mark.parametrize("moved", [False, True])
-    async def test_a_record_may_suppose_the_head_that_it_was_decided_on(self, store: Store, moved: bool) -> None:
+    async def test_record_that_supposes_a_head_is_rejected_if_it_moved(self, store: Store, moved: bool) -> None:
         await create(store)
         if moved:
             await store.commit(Unit(key=KEY, fence=None, events=(info("meanwhile"),)))

@@ -1,4 +1,4 @@
-"""What is put, what its sender is told, and what becomes of it."""
+"""The inbox: puts and their receipts, the queue, stops and answers."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ from holdfast.testing.store_conformance.words import (
 
 
 class InboxConformance:
-    """What is put, what its sender is told, and what becomes of it."""
+    """The inbox: puts and their receipts, the queue, stops and answers."""
 
     async def test_an_accepted_message_waits_and_wakes_its_session(self, store: Store) -> None:
         await create(store)
@@ -50,7 +50,7 @@ class InboxConformance:
         assert (row.status, row.waiting_messages, row.inbox_tail) == ("queued", 1, 1)
         assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
-    async def test_the_same_id_twice_is_one_message_also_at_once(self, store: Store, open_store: OpenStore) -> None:
+    async def test_repeated_id_is_one_message_even_concurrently(self, store: Store, open_store: OpenStore) -> None:
         await create(store)
         other = await open_store()
         answers = await asyncio.gather(*(send(each, "m") for each in (store, other) for _ in range(10)))
@@ -58,7 +58,7 @@ class InboxConformance:
         assert {accepted(each).item.sequence for each in answers} == {1}
         assert len(await store.waiting_items(KEY)) == 1
 
-    async def test_an_id_that_was_used_for_another_text_is_refused(self, store: Store) -> None:
+    async def test_id_reused_for_another_text_is_refused(self, store: Store) -> None:
         await create(store)
         await send(store, "m", text="one")
         assert refused(await send(store, "m", text="two")) == "id_reused"
@@ -69,12 +69,12 @@ class InboxConformance:
         await send(store, "m2")
         assert keys_of(await store.waiting_items(KEY)) == ["m1", "m2"]
 
-    async def test_a_repeated_send_reads_the_receipt_as_it_is_now(self, store: Store) -> None:
+    async def test_repeated_send_returns_the_current_receipt(self, store: Store) -> None:
         await running(store)
         again = accepted(await send(store, "first"))
         assert (again.duplicate, again.item.state, again.item.outcome) == (True, "promoted", "idle")
 
-    async def test_a_full_queue_refuses_and_leaves_no_trace(self, store: Store) -> None:
+    async def test_full_queue_refuses_without_a_trace(self, store: Store) -> None:
         await create(store)
         await send(store, "m1", limit=1)
         assert refused(await send(store, "m2", limit=1)) == "queue_full"
@@ -94,7 +94,7 @@ class InboxConformance:
         await store.commit(Unit(key=KEY, fence=lease.fence, status="idle"))
         accepted(await send(store, "second", only_if_idle=True))
 
-    async def test_a_message_knows_what_it_found(self, store: Store) -> None:
+    async def test_accepted_message_reports_the_head_and_whether_the_session_was_idle(self, store: Store) -> None:
         await create(store)
         row = await store.row(KEY)
         assert row is not None
@@ -102,7 +102,7 @@ class InboxConformance:
         first = accepted(await send(store, "first"))
         assert (first.head, first.found_idle) == (head, True)
         behind = accepted(await send(store, "behind"))
-        assert (behind.head, behind.found_idle) == (head, False), "one waits"
+        assert (behind.head, behind.found_idle) == (head, False), "a message is queued"
         lease = await hold(store)
         both = (Promotion(1, "idle"), Promotion(2, "idle"))
         began = Unit(key=KEY, fence=lease.fence, events=(said("hi"),), promotes=both, status="running", turn_id=TURN)
@@ -118,7 +118,7 @@ class InboxConformance:
     async def test_a_message_to_a_missing_session_is_refused(self, store: Store) -> None:
         assert refused(await send(store, "m")) == "session_not_found"
 
-    async def test_a_message_knows_whether_a_turn_was_running(self, store: Store) -> None:
+    async def test_accepted_message_records_whether_a_turn_was_running(self, store: Store) -> None:
         await running(store)
         assert accepted(await send(store, "later")).item.while_running
 
@@ -143,7 +143,7 @@ class InboxConformance:
 
     # The queue
 
-    async def test_an_edited_message_keeps_its_place_and_its_key(self, store: Store) -> None:
+    async def test_edited_message_keeps_its_place_and_its_key(self, store: Store) -> None:
         await create(store)
         await send(store, "m1", text="one")
         await send(store, "m2", text="two")
@@ -152,7 +152,7 @@ class InboxConformance:
         assert [(item.key, getattr(item.item, "text", "")) for item in items] == [("m1", "uno"), ("m2", "two")]
         assert accepted(await send(store, "m1", text="one")).duplicate
 
-    async def test_an_edit_is_never_lost_to_a_promotion_that_did_not_see_it(self, store: Store) -> None:
+    async def test_promotion_of_a_stale_version_cannot_lose_an_edit(self, store: Store) -> None:
         await create(store)
         seen = accepted(await send(store, "m")).item
         lease = await hold(store)
@@ -163,7 +163,7 @@ class InboxConformance:
         fresh = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(item.sequence, "idle"),))
         assert isinstance(await store.commit(fresh), Committed)
 
-    async def test_a_new_order_is_never_lost_to_a_promotion_that_did_not_see_it(self, store: Store) -> None:
+    async def test_promotion_of_a_stale_version_cannot_lose_a_reordering(self, store: Store) -> None:
         await create(store)
         seen = accepted(await send(store, "m1")).item
         await send(store, "m2")
@@ -173,7 +173,7 @@ class InboxConformance:
         late = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(seen.sequence, "idle"),))
         assert isinstance(await store.commit(late), Rejected)
 
-    async def test_a_new_order_must_name_exactly_what_waits(self, store: Store) -> None:
+    async def test_reordering_must_name_exactly_the_queued_messages(self, store: Store) -> None:
         await create(store)
         await send(store, "m1")
         await send(store, "m2")
@@ -192,7 +192,7 @@ class InboxConformance:
         assert receipt is not None
         assert receipt.state == "removed"
 
-    async def test_what_is_promoted_can_not_be_changed(self, store: Store) -> None:
+    async def test_promoted_item_cannot_be_changed(self, store: Store) -> None:
         await running(store)
         assert not await store.edit_item(KEY, "first", text="x")
         assert not await store.remove_item(KEY, "first")
@@ -201,7 +201,7 @@ class InboxConformance:
 
     # Stops
 
-    async def test_a_stop_names_the_turn_that_runs_and_takes_back_what_waits(self, store: Store) -> None:
+    async def test_stop_names_the_running_turn_and_removes_queued_messages(self, store: Store) -> None:
         await running(store)
         await send(store, "later")
         stopped = accepted(await stop(store))
@@ -209,14 +209,14 @@ class InboxConformance:
         assert [(item.key, item.state, item.outcome) for item in stopped.removed] == [("later", "removed", "stopped")]
         assert keys_of(await store.waiting_items(KEY)) == ["stop"]
 
-    async def test_a_stop_may_leave_the_queue_as_it_is(self, store: Store) -> None:
+    async def test_stop_may_keep_the_queue(self, store: Store) -> None:
         await running(store)
         await send(store, "later")
         assert accepted(await stop(store, keep_queued=True)).removed == ()
         assert keys_of(await store.waiting_items(KEY)) == ["later", "stop"]
 
-    async def test_a_stop_meant_for_a_turn_that_has_ended_leaves_the_queue_alone(self, store: Store) -> None:
-        """What waits was sent to the turn after it, perhaps by another person."""
+    async def test_stop_meant_for_an_ended_turn_keeps_the_queue(self, store: Store) -> None:
+        """The queued message belongs to the next turn, and may be another person's."""
         lease = await running(store)
         await store.commit(Unit(key=KEY, fence=lease.fence, status="idle", turn_id=None))
         await send(store, "later")
@@ -229,22 +229,20 @@ class InboxConformance:
         assert row is not None
         assert (row.status, row.waiting_messages) == ("queued", 1)
 
-    async def test_a_stop_meant_for_another_turn_than_the_running_one_leaves_both_turn_and_queue_alone(
-        self, store: Store
-    ) -> None:
+    async def test_stop_meant_for_another_turn_changes_neither_turn_nor_queue(self, store: Store) -> None:
         await running(store)
         await send(store, "later")
         late = accepted(await stop(store, meant_for=TurnId("an earlier one")))
         assert (late.item.state, late.item.outcome, late.removed) == ("promoted", "turn_ended_before", ())
         assert keys_of(await store.waiting_items(KEY)) == ["later"]
 
-    async def test_a_stop_with_nothing_running_says_so_and_wakes_nobody(self, store: Store) -> None:
+    async def test_stop_without_a_running_turn_says_so_and_wakes_no_worker(self, store: Store) -> None:
         await create(store)
         item = accepted(await stop(store)).item
         assert (item.state, item.outcome) == ("promoted", "nothing_running")
         assert await store.claim(limit=MANY) == []
 
-    async def test_a_stop_before_the_turn_started_takes_its_message_back(self, store: Store) -> None:
+    async def test_stop_before_the_turn_starts_removes_its_message(self, store: Store) -> None:
         await create(store)
         seen = accepted(await send(store, "m")).item
         lease = await hold(store)
@@ -253,7 +251,7 @@ class InboxConformance:
         unit = Unit(key=KEY, fence=lease.fence, events=(said("x"),), promotes=(Promotion(seen.sequence, "idle"),))
         assert isinstance(await store.commit(unit), Rejected)
 
-    async def test_the_same_stop_twice_is_one_also_when_the_turn_has_ended(self, store: Store) -> None:
+    async def test_repeated_stop_returns_the_receipt_even_after_the_turn_ended(self, store: Store) -> None:
         lease = await running(store)
         first = accepted(await stop(store)).item
         ending = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(first.sequence, "stopped"),), status="idle")
@@ -261,7 +259,7 @@ class InboxConformance:
         again = accepted(await stop(store))
         assert (again.duplicate, again.item.state, again.item.outcome) == (True, "promoted", "stopped")
 
-    async def test_a_stop_that_is_asked_for_again_gives_the_same_messages_back(self, store: Store) -> None:
+    async def test_repeated_stop_returns_the_same_removed_messages(self, store: Store) -> None:
         await running(store)
         await send(store, "later")
         first = accepted(await stop(store))
@@ -269,7 +267,7 @@ class InboxConformance:
         assert keys_of(first.removed) == ["later"]
         assert (again.duplicate, again.removed) == (True, first.removed)
 
-    async def test_an_interrupting_message_stops_and_is_accepted_in_one(self, store: Store) -> None:
+    async def test_interrupting_message_stops_and_is_accepted_in_one_transaction(self, store: Store) -> None:
         await running(store)
         await send(store, "old")
         put = accepted(await send(store, "new", stop_first="stop:1", limit=1))
@@ -281,7 +279,7 @@ class InboxConformance:
 
     # Answers
 
-    async def test_the_first_answer_counts_and_the_same_one_gets_its_receipt(self, store: Store) -> None:
+    async def test_first_answer_counts_and_repeating_it_returns_the_receipt(self, store: Store) -> None:
         await asking(store)
         first = accepted(await reply(store))
         again = accepted(await reply(store))
@@ -290,7 +288,7 @@ class InboxConformance:
         assert isinstance(late, Refused)
         assert (late.code, "ann" in late.message) == ("answered_already", True)
 
-    async def test_another_answer_under_a_used_id_is_refused_and_the_first_one_stands(self, store: Store) -> None:
+    async def test_different_answer_under_a_used_id_is_refused(self, store: Store) -> None:
         lease = await asking(store)
         said = answer("a")
         first = accepted(await reply(store, said))
@@ -302,14 +300,14 @@ class InboxConformance:
         ):
             assert refused(await reply(store, replace(said, content=content))) == "id_reused"
         again = accepted(await reply(store, replace(said, answered_by="bob")))
-        assert (again.item, again.duplicate) == (first.item, True), "who sends it again does not matter"
+        assert (again.item, again.duplicate) == (first.item, True), "the sender of the repetition does not matter"
         taking_in = (Promotion(first.item.sequence, "answered"),)
         closing = Unit(key=KEY, fence=lease.fence, closes=(REQUEST,), promotes=taking_in)
         assert isinstance(await store.commit(closing), Committed)
         late = replace(said, content=PermissionAnswer(decision="approved-for-session"))
         assert refused(await reply(store, late)) == "id_reused", "also once it was taken up"
 
-    async def test_an_answered_request_asks_nobody_any_more(self, store: Store) -> None:
+    async def test_answered_request_is_no_longer_open(self, store: Store) -> None:
         await asking(store)
         (asked,) = await store.requests(KEY)
         accepted(await reply(store))
@@ -319,7 +317,7 @@ class InboxConformance:
         assert row is not None
         assert row.open_requests == 0
 
-    async def test_of_many_answers_at_once_one_counts(self, store: Store, open_store: OpenStore) -> None:
+    async def test_one_of_many_concurrent_answers_counts(self, store: Store, open_store: OpenStore) -> None:
         await asking(store)
         other = await open_store()
         replies = (reply(each, answer(f"{n}")) for n in range(5) for each in (store, other))
@@ -339,8 +337,8 @@ class InboxConformance:
         assert await store.requests(KEY) == await store.requests(KEY, answered=True) == ()
         assert await store.receipt(KEY, f"answer:{REQUEST}") is None
 
-    async def test_a_request_is_not_closed_over_an_answer_that_was_accepted(self, store: Store) -> None:
-        """A turn that is given up must take in what came meanwhile: its sender was told that it counts."""
+    async def test_request_with_an_accepted_answer_cannot_be_closed_without_it(self, store: Store) -> None:
+        """A turn that is given up must promote an answer that was accepted meanwhile: its sender has the receipt."""
         lease = await asking(store)
         item = accepted(await reply(store)).item
         closing = Unit(key=KEY, fence=lease.fence, closes=(REQUEST,), status="idle")
@@ -362,7 +360,7 @@ class InboxConformance:
         assert accepted(await stop(store)).removed == ()
         assert keys_of(await store.waiting_items(KEY)) == [f"answer:{REQUEST}", "stop"]
 
-    async def test_an_answer_wakes_a_session_that_nobody_holds(self, store: Store) -> None:
+    async def test_answer_wakes_an_unheld_session(self, store: Store) -> None:
         lease = await asking(store)
         assert await store.release(lease, seen_tail=1, how="done")
         assert await store.claim(limit=MANY) == []

@@ -11,7 +11,7 @@ PHONE = KeyRow(key_id="two", name="phone", owner=Owner("bob"), role="admin", dig
 
 
 class KeyConformance:
-    async def test_keys_are_kept_for_every_process(self, open_store: OpenStore) -> None:
+    async def test_keys_are_shared_by_all_processes(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await here.add_key(PHONE)
         await here.add_key(LAPTOP)
@@ -29,7 +29,7 @@ class KeyConformance:
         assert await store.valid_key("one", LAPTOP.digest) is None
         assert await store.valid_key("two", PHONE.digest) == PHONE
 
-    async def test_a_key_is_revoked_once_and_stays_to_be_seen(self, store: Store) -> None:
+    async def test_key_is_revoked_once_and_stays_listed(self, store: Store) -> None:
         await store.add_key(LAPTOP)
         assert await store.revoke_key("one")
         assert not await store.revoke_key("one")

@@ -1,4 +1,4 @@
-"""Claiming, releasing, dying and coming back."""
+"""Leases: claims, releases, expiry and takeover; placement, attachments and grants."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ from holdfast.testing.store_conformance.words import (
 
 
 class LeaseConformance:
-    """Claiming, releasing, dying and coming back."""
+    """Leases: claims, releases, expiry and takeover; placement, attachments and grants."""
 
     async def test_an_idle_session_is_not_claimed(self, store: Store) -> None:
         await create(store)
@@ -55,7 +55,7 @@ class LeaseConformance:
         assert await store.claim(limit=MANY) == []
         assert await other.claim(limit=MANY) == []
 
-    async def test_of_two_processes_one_claims(self, store: Store, open_store: OpenStore) -> None:
+    async def test_only_one_of_two_processes_claims_a_session(self, store: Store, open_store: OpenStore) -> None:
         other = await open_store()
         for number in range(20):
             key = Key(KEY.owner, SessionId(f"s{number}"))
@@ -66,7 +66,7 @@ class LeaseConformance:
         assert sorted(claimed) == sorted(set(claimed))
         assert len(claimed) == 20
 
-    async def test_who_waits_longest_is_claimed_first(self, open_store: OpenStore) -> None:
+    async def test_longest_waiting_session_is_claimed_first(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
         for name in ("z", "a", "m"):
@@ -77,21 +77,21 @@ class LeaseConformance:
         claims = [await store.claim(limit=1) for _ in range(3)]
         assert [claim.lease.key.session for (claim,) in claims] == ["z", "a", "m"]
 
-    async def test_a_release_gives_the_session_back_until_it_is_woken(self, store: Store) -> None:
+    async def test_released_session_is_not_claimed_until_a_wake_up(self, store: Store) -> None:
         lease = await running(store)
         assert await store.release(lease, seen_tail=1, how="done")
         assert await store.claim(limit=MANY) == []
         await send(store, "more")
         assert (await hold(store)).fence > lease.fence
 
-    async def test_a_release_that_missed_something_fails_and_the_lease_is_kept(self, store: Store) -> None:
+    async def test_release_fails_and_keeps_the_lease_if_an_item_was_missed(self, store: Store) -> None:
         lease = await running(store)
         await send(store, "unseen")
         assert not await store.release(lease, seen_tail=1, how="done")
         assert isinstance(await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),))), Committed)
         assert await store.release(lease, seen_tail=2, how="done")
 
-    async def test_a_late_release_never_frees_the_new_owners_lease(self, store: Store, open_store: OpenStore) -> None:
+    async def test_late_release_never_frees_the_new_holders_lease(self, store: Store, open_store: OpenStore) -> None:
         old = await running(store)
         assert await store.release(old, seen_tail=1, how="done")
         await send(store, "more")
@@ -101,7 +101,7 @@ class LeaseConformance:
         assert not await store.release(new, seen_tail=2, how="done")
         assert isinstance(await other.commit(Unit(key=KEY, fence=new.fence, events=(said("x"),))), Committed)
 
-    async def test_a_session_whose_messages_were_taken_back_is_idle_after_its_release(self, store: Store) -> None:
+    async def test_session_is_idle_after_release_when_its_messages_were_removed(self, store: Store) -> None:
         await create(store)
         await send(store, "m")
         lease = await hold(store)
@@ -111,11 +111,11 @@ class LeaseConformance:
         assert row is not None
         assert (row.status, row.held_by) == ("idle", None)
 
-    async def test_a_claim_that_the_database_forgot_is_not_given_out_again(
+    async def test_fence_of_a_claim_lost_in_a_failover_is_never_reused(
         self, store: Store, lose_claim: LoseClaim
     ) -> None:
-        """A failover that lost transactions puts the row back to what it was before the claim. The process that had it
-        claims once more, and its first holder, which still runs, must not be able to write as the second."""
+        """A failover that lost transactions resets the row to its state before the claim. The process claims the
+        session once more, and the first holder, which still runs, must not be able to write under the second claim."""
         await create(store)
         await send(store, "m")
         forgotten = await hold(store)
@@ -151,7 +151,7 @@ class LeaseConformance:
         (claim,) = await (await open_store()).claim(limit=1)
         assert claim.claims_without_progress == 1
 
-    async def test_a_process_that_ends_leaves_its_sessions_to_the_next_at_once(
+    async def test_sessions_of_a_closed_process_can_be_claimed_at_once(
         self, store: Store, open_store: OpenStore
     ) -> None:
         lease = await running(store)
@@ -169,7 +169,7 @@ class LeaseConformance:
         assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
         assert not await store.release(lease, seen_tail=1, how="done")
 
-    async def test_a_process_that_slept_too_long_must_renew_before_it_claims(self, store: Store) -> None:
+    async def test_process_with_an_expired_lease_must_renew_before_it_claims(self, store: Store) -> None:
         lease = await running(store)
         await create(store, OTHER)
         await send(store, "m", key=OTHER)
@@ -180,8 +180,8 @@ class LeaseConformance:
         assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
         assert {claim.lease.key for claim in await store.claim(limit=MANY)} == {KEY, OTHER}
 
-    async def test_a_process_can_learn_what_it_holds(self, store: Store, open_store: OpenStore) -> None:
-        """Also what it claimed without hearing so: nobody else would run it."""
+    async def test_process_can_list_the_leases_it_holds(self, store: Store, open_store: OpenStore) -> None:
+        """This includes a claim whose reply was lost: no other process would run that session."""
         assert await store.held() == ()
         lease = await running(store)
         other = await open_store()
@@ -194,7 +194,7 @@ class LeaseConformance:
         assert await store.release(lease, seen_tail=1, how="done")
         assert await store.held() == ()
 
-    async def test_tails_tell_of_puts_and_takeovers(self, store: Store) -> None:
+    async def test_tails_show_puts_and_takeovers(self, store: Store) -> None:
         lease = await running(store)
         await create(store, OTHER)
         assert await store.tails([KEY, OTHER]) == {KEY: (lease.fence, 1), OTHER: (0, 0)}
@@ -204,7 +204,7 @@ class LeaseConformance:
         assert tails[KEY] == (lease.fence, 2)
         assert tails[OTHER][0] != 0
 
-    async def test_every_commit_tells_the_tail(self, store: Store) -> None:
+    async def test_every_commit_returns_the_tail(self, store: Store) -> None:
         lease = await running(store)
         await send(store, "more")
         assert committed(await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),)))).inbox_tail == 2
@@ -223,21 +223,21 @@ class LeaseConformance:
         assert {claim.lease.key for claim in claims} == {KEY, OTHER}
         assert all(claim.eligible for claim in claims)
 
-    async def test_a_session_whose_model_cannot_be_used_is_left_to_others(self, store: Store) -> None:
+    async def test_session_with_an_unusable_model_is_left_to_other_processes(self, store: Store) -> None:
         await create(store, model="theirs")
         await send(store, "m")
         assert await store.claim(limit=MANY, without_models={"theirs"}) == []
         (claim,) = await store.claim(limit=MANY, without_models={"another"})
         assert claim.eligible
 
-    async def test_a_change_of_model_counts_at_the_next_claim(self, store: Store) -> None:
+    async def test_changed_model_applies_at_the_next_claim(self, store: Store) -> None:
         await create(store, model="theirs")
         await store.commit(Unit(key=KEY, fence=None, events=(), model="ours"))
         await send(store, "m")
         assert await store.claim(limit=MANY, without_models={"ours"}) == []
         assert len(await store.claim(limit=MANY, without_models={"theirs"})) == 1
 
-    async def test_anyone_may_claim_to_apply_a_stop(self, open_store: OpenStore) -> None:
+    async def test_any_process_may_claim_to_apply_a_stop(self, open_store: OpenStore) -> None:
         here, there = await open_store(node="here"), await open_store(node="there")
         await create(here, host="here")
         await send(here, "m")
@@ -251,7 +251,9 @@ class LeaseConformance:
         (claim,) = await there.claim(limit=MANY)
         assert not claim.eligible
 
-    async def test_a_session_that_nobody_can_run_is_noted_once_after_a_minute(self, open_store: OpenStore) -> None:
+    async def test_session_without_an_eligible_process_is_claimed_once_after_a_minute(
+        self, open_store: OpenStore
+    ) -> None:
         clock = ManualClock()
         store = await open_store(node="there", clock=clock)
         await create(store, host="here")
@@ -268,8 +270,8 @@ class LeaseConformance:
         (claim,) = await able.claim(limit=MANY)
         assert claim.eligible
 
-    async def test_what_a_process_held_to_end_it_and_died_with_is_looked_at_again(self, open_store: OpenStore) -> None:
-        """It was noted before, and the stop is promoted: nothing else would bring any process to it."""
+    async def test_session_whose_stopping_process_died_is_claimed_again(self, open_store: OpenStore) -> None:
+        """The session was already offered once and its stop is promoted, so nothing else would get it claimed."""
         clock = ManualClock()
         here, first = await open_store(node="here", clock=clock), await open_store(node="there", clock=clock)
         await create(here, host="here")
@@ -291,14 +293,14 @@ class LeaseConformance:
         (claim,) = await second.claim(limit=MANY)
         assert not claim.eligible
 
-    async def test_a_session_that_is_handed_over_can_be_claimed_at_once(self, store: Store) -> None:
+    async def test_handed_over_session_can_be_claimed_at_once(self, store: Store) -> None:
         lease = await running(store)
         assert await store.release(lease, seen_tail=1, how="for_another")
         assert (await hold(store)).fence > lease.fence
 
     # Presence
 
-    async def test_an_attachment_is_there_until_it_ends_or_expires(self, store: Store) -> None:
+    async def test_attachment_lasts_until_it_ends_or_expires(self, store: Store) -> None:
         await create(store)
         client = Attachment(attachment_id="a", key=KEY, node="here", tools=("t",), capabilities=("ask",))
         assert await store.attach(client, ttl_seconds=60) == ()
@@ -312,7 +314,7 @@ class LeaseConformance:
         assert await store.detach(KEY, "a") is None
         assert await store.attachments(KEY) == ()
 
-    async def test_of_those_who_leave_together_one_is_the_last(self, store: Store) -> None:
+    async def test_one_of_the_clients_that_detach_together_is_the_last(self, store: Store) -> None:
         await create(store)
         for name in ("a", "b", "c"):
             await store.attach(Attachment(attachment_id=name, key=KEY, node="here"), ttl_seconds=60)
@@ -339,11 +341,11 @@ class LeaseConformance:
         assert await store.attach(first, ttl_seconds=60) == ()
         assert await store.attach(second, ttl_seconds=60) == Clash("u")
         assert [found.attachment_id for found in await store.attachments(KEY)] == ["a"]
-        assert await store.attach(first, ttl_seconds=60) == (), "one is not in one's own way"
+        assert await store.attach(first, ttl_seconds=60) == (), "an attachment does not clash with itself"
         await store.attach(first, ttl_seconds=0)
         assert await store.attach(second, ttl_seconds=60) == ()
 
-    async def test_what_a_client_declined_is_kept_with_it(self, store: Store) -> None:
+    async def test_declined_requests_are_kept_with_the_attachment(self, store: Store) -> None:
         await create(store)
         client = Attachment(attachment_id="a", key=KEY, node="here")
         await store.attach(client, ttl_seconds=60)
@@ -363,7 +365,7 @@ class LeaseConformance:
         assert await store.granted(owner, "there") == ("read",)
         assert await store.granted(somebody_else, "here") == ()
 
-    async def test_grants_are_known_with_who_granted_them_when_and_in_which_session(self, store: Store) -> None:
+    async def test_grants_record_person_time_and_session(self, store: Store) -> None:
         owner = KEY.owner
         first, second = GrantOrigin("s1", "ada", 1_000), GrantOrigin("s2", "bob", 2_000)
         await store.grant(owner, "here", ["write"], origin=second)
@@ -379,7 +381,7 @@ class LeaseConformance:
         assert await store.granted(owner, "here") == ("read", "shell(ls)", "write")
         assert await store.grants(Owner("somebody else")) == ()
 
-    async def test_a_grant_that_is_taken_back_holds_nowhere_any_more(self, store: Store) -> None:
+    async def test_revoked_grant_no_longer_holds(self, store: Store) -> None:
         owner, somebody_else = KEY.owner, Owner("somebody else")
         for session in ("s1", "s2"):
             await store.grant(owner, "here", ["write"], origin=GrantOrigin(session, "ada", 1_000))

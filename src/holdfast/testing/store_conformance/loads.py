@@ -1,4 +1,4 @@
-"""Loading what was claimed: within bounds, after the claim is counted, and each session by itself."""
+"""Loading claimed sessions: bounded in bytes, after the claim is counted, and each session separately."""
 
 from collections.abc import Callable, Iterable
 
@@ -26,15 +26,15 @@ from holdfast.testing.store_conformance.words import (
 )
 
 FOLD = 1
-PILL = "what nobody can read"
+PILL = "an event that cannot be decoded"
 
 Decode = Callable[[str, int, bytes], Body]
 
 
 class LoadConformance:
-    """Loading what was claimed."""
+    """Loading claimed sessions, pages of the log, and snapshots."""
 
-    async def test_a_page_of_the_log_is_bounded_in_bytes_and_has_at_least_one_event(self, store: Store) -> None:
+    async def test_log_page_is_bounded_in_bytes_and_has_at_least_one_event(self, store: Store) -> None:
         await create(store)
         await append(store, KEY, "a" * 1000, "b" * 1000, "c" * 5000, "d" * 1000)
         page = await store.events_after(KEY, Position(1), limit=MANY, max_bytes=3000)
@@ -45,7 +45,7 @@ class LoadConformance:
         assert [each.position for each in page] == [2]
         assert await store.events_after(KEY, Position(5), limit=MANY, max_bytes=3000) == ()
 
-    async def test_a_load_reads_one_page_and_the_rest_follows_page_by_page(self, store: Store) -> None:
+    async def test_load_reads_one_page_and_the_rest_follows_page_by_page(self, store: Store) -> None:
         await create(store)
         for number in range(5):
             await append(store, KEY, str(number) * (PAGE_BYTES // 3))
@@ -59,7 +59,7 @@ class LoadConformance:
         assert whole is not None
         assert [each.position for each in whole[1]] == [1, 2, 3, 4, 5, 6]
 
-    async def test_a_long_log_is_read_to_the_head_that_the_load_found(self, store: Store) -> None:
+    async def test_long_log_is_read_to_the_head_at_load_time(self, store: Store) -> None:
         await create(store)
         for _ in range(3):
             await append(store, KEY, *map(str, range(700)))
@@ -68,7 +68,7 @@ class LoadConformance:
         assert loaded is not None
         assert [each.position async for page in pages(store, loaded) for each in page] == list(range(1, 2102))
 
-    async def test_a_small_session_comes_loaded_and_a_large_one_is_left_to_its_holder(self, store: Store) -> None:
+    async def test_claim_loads_a_small_session_and_leaves_a_large_one_to_its_holder(self, store: Store) -> None:
         await create(store)
         await create(store, OTHER)
         await append(store, OTHER, "x" * SMALL_BYTES)
@@ -77,13 +77,13 @@ class LoadConformance:
         assert found[OTHER].loaded is None
         assert [claim.claims_without_progress for claim in found.values()] == [1, 1]
 
-    async def test_a_large_message_that_waits_is_left_to_the_holder_too(self, store: Store) -> None:
+    async def test_claim_leaves_a_session_with_a_large_queued_message_to_its_holder(self, store: Store) -> None:
         await create(store)
         await send(store, "m", text="x" * SMALL_BYTES)
         (claim,) = await store.claim(limit=MANY, fold_version=FOLD)
         assert claim.loaded is None
 
-    async def test_a_session_that_cant_be_loaded_is_claimed_and_counted_and_fails_alone(
+    async def test_unloadable_session_is_claimed_and_counted_and_fails_alone(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await create(store)
@@ -97,7 +97,7 @@ class LoadConformance:
             for claim in found.values():
                 assert await store.release(claim.lease, seen_tail=-1, how="failed")
 
-    async def test_a_snapshot_is_kept_for_the_holder_only_and_never_an_older_one_over_a_newer_one(
+    async def test_only_the_holder_keeps_a_snapshot_and_never_an_older_one(
         self, store: Store, open_store: OpenStore
     ) -> None:
         lease = await running(store)
@@ -116,7 +116,7 @@ class LoadConformance:
         assert await store.release(lease, seen_tail=1, how="done")
         assert not await store.keep_snapshot(lease, Snapshot(FOLD + 1, Position(3), b"too late"))
 
-    async def test_a_readers_page_is_bounded_in_bytes_and_says_that_there_is_more(self, store: Store) -> None:
+    async def test_catch_up_page_is_bounded_in_bytes_and_says_that_there_is_more(self, store: Store) -> None:
         await create(store)
         for number in range(3):
             await append(store, KEY, str(number) * (PAGE_BYTES // 2))
@@ -128,9 +128,7 @@ class LoadConformance:
         assert caught is not None
         assert caught.events
 
-    async def test_progress_resets_the_count_of_claims_and_nothing_else_that_is_written_does(
-        self, store: Store
-    ) -> None:
+    async def test_only_progress_resets_the_count_of_claims(self, store: Store) -> None:
         lease = await running(store)
         for count in (2, 3):
             await store.commit(Unit(key=KEY, fence=lease.fence, events=(info("no progress"),), status="running"))
@@ -157,7 +155,7 @@ class LoadConformance:
 
 
 def choking(decode: Decode) -> Decode:
-    """A process that has no memory for one event."""
+    """A decoder that runs out of memory at one event."""
 
     def chokes(event_type: str, version: int, data: bytes) -> Body:
         if PILL.encode() in data:
@@ -172,7 +170,7 @@ async def append(store: Store, key: Key, *texts: str) -> None:
 
 
 async def claimed(store: Store) -> dict[Key, Claim]:
-    """Both sessions, claimed in one go."""
+    """Send both sessions a message and claim them in one call."""
     for key in (KEY, OTHER):
         await send(store, "m", key=key)
     found = {claim.lease.key: claim for claim in await store.claim(limit=MANY, fold_version=FOLD)}

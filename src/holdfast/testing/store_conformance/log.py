@@ -1,4 +1,4 @@
-"""Units, positions, fences."""
+"""The log: units, positions and fences."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ from holdfast.testing.store_conformance.words import (
 
 
 class LogConformance:
-    """Units, positions, fences."""
+    """The log: units, positions and fences."""
 
     async def test_positions_are_dense_and_in_order(self, store: Store) -> None:
         assert await create(store) == Committed(Position(1), 0)
@@ -51,7 +51,7 @@ class LogConformance:
         assert [found.position for found in events] == [1, 2, 3]
         assert [found.body for found in events[1:]] == [found.body for found in both]
 
-    async def test_many_appends_at_once_leave_no_gap_and_no_double(self, store: Store) -> None:
+    async def test_concurrent_appends_leave_no_gap_and_no_duplicate(self, store: Store) -> None:
         await create(store)
         await create(store, OTHER)
         units = [Unit(key=key, fence=None, events=(info(str(n)),)) for n in range(100) for key in (KEY, OTHER)]
@@ -61,7 +61,7 @@ class LogConformance:
             events = await store.events_after(key, Position(0), limit=MANY)
             assert [found.position for found in events] == list(range(1, 102))
 
-    async def test_a_long_log_is_read_in_pages_from_anywhere(self, store: Store) -> None:
+    async def test_long_log_can_be_read_in_pages_from_any_position(self, store: Store) -> None:
         await create(store)
         await store.commit(Unit(key=KEY, fence=None, events=tuple(info(str(n)) for n in range(2, 300))))
         for after, limit in ((0, 10), (62, 3), (63, 1), (64, 64), (250, 100), (298, 5), (299, 5), (0, MANY)):
@@ -132,7 +132,7 @@ class LogConformance:
         assert row is not None
         assert (row.status, row.turn_id) == ("running", TURN)
 
-    async def test_the_end_of_a_turn_clears_it(self, store: Store) -> None:
+    async def test_end_of_a_turn_clears_the_rows_turn(self, store: Store) -> None:
         lease = await running(store)
         ended = event(TurnEnded(turn_id=TURN, reason="completed"))
         await store.commit(Unit(key=KEY, fence=lease.fence, events=(ended,), status="idle"))
@@ -148,7 +148,7 @@ class LogConformance:
         assert loaded.snapshot is None
         assert len(loaded.events) == 3
 
-    async def test_a_stale_fence_can_not_write(self, store: Store, open_store: OpenStore) -> None:
+    async def test_stale_fence_cannot_write(self, store: Store, open_store: OpenStore) -> None:
         lease = await running(store)
         await store.close()
         other = await open_store()
@@ -157,19 +157,19 @@ class LogConformance:
         assert await other.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
         assert committed(await other.commit(Unit(key=KEY, fence=again.fence, events=(said("now"),)))).head == 4
 
-    async def test_a_released_lease_can_not_write(self, store: Store) -> None:
+    async def test_released_lease_cannot_write(self, store: Store) -> None:
         lease = await running(store)
         assert await store.release(lease, seen_tail=1, how="done")
         assert await store.commit(Unit(key=KEY, fence=lease.fence, events=(said("late"),))) == FenceMissed()
 
-    async def test_another_process_can_not_write_under_a_lease_that_it_does_not_hold(
+    async def test_another_process_cannot_write_under_a_lease_it_does_not_hold(
         self, store: Store, open_store: OpenStore
     ) -> None:
         lease = await running(store)
         other = await open_store()
         assert await other.commit(Unit(key=KEY, fence=lease.fence, events=(said("x"),))) == FenceMissed()
 
-    async def test_a_refused_unit_writes_nothing_and_the_others_of_its_batch_go_on(self, store: Store) -> None:
+    async def test_refused_unit_writes_nothing_and_the_rest_of_its_batch_commits(self, store: Store) -> None:
         lease = await running(store)
         await create(store, OTHER)
         bad = Unit(key=KEY, fence=Fence(lease.fence - 1), events=(said("bad"),), opens=(request(),), title="bad")
@@ -183,7 +183,7 @@ class LogConformance:
         assert row is not None
         assert (row.head, row.title, row.open_requests) == (4, "", 0)
 
-    async def test_a_unit_that_can_not_be_stored_fails_alone(self, store: Store) -> None:
+    async def test_unit_that_cannot_be_stored_fails_alone(self, store: Store) -> None:
         lease = await running(store)
         too_big = Unit(key=KEY, fence=lease.fence, events=(event(said("x").body, time=1 << 70),))
         good = [Unit(key=KEY, fence=lease.fence, events=(said(str(n)),)) for n in range(5)]
@@ -213,7 +213,7 @@ class LogConformance:
         (found,) = await store.events_after(KEY, Position(3), limit=MANY)
         assert found.body == large.body
 
-    async def test_what_a_call_used_is_counted_once_and_outlives_its_session(self, store: Store) -> None:
+    async def test_ledger_counts_a_call_once_and_outlives_its_session(self, store: Store) -> None:
         lease = await running(store)
         unit = Unit(key=KEY, fence=lease.fence, ledger=(ledger("a"), ledger("a", attempt=2, cost=None)))
         await store.commit(unit)

@@ -1,4 +1,4 @@
-"""Sessions that this process can't run never keep it from those that it can, however few places it has."""
+"""Sessions that this process can't run never keep it from those that it can, however small its claim limit is."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ from holdfast.testing.store_conformance.words import OpenStore, create, send
 
 STUCK: Final = 5
 REASONS: Final = ("host", "tools", "model", "secret")
-MODEL: Final = "a model that this process has no way to use"
+MODEL: Final = "a model that this process cannot use"
 
 ABLE: Final = Key(Owner("zoe"), SessionId("able"))
 
 
 async def stuck(store: Store, owner: str, reason: str) -> None:
-    """A session of that owner waits, and can't be run here."""
+    """Create a waiting session that this process can't run, for the given reason."""
     key = Key(Owner(owner), SessionId("stuck"))
     await create(
         store,
@@ -43,7 +43,7 @@ async def claimed(store: Store, *, limit: int) -> list[Key]:
 
 class PlacementConformance:
     @pytest.mark.parametrize("reason", REASONS)
-    async def test_owners_whose_sessions_cannot_run_here_shut_out_nobody(
+    async def test_sessions_that_cannot_run_here_do_not_block_other_owners(
         self, open_store: OpenStore, reason: str
     ) -> None:
         clock = ManualClock()
@@ -55,7 +55,7 @@ class PlacementConformance:
         assert await claimed(store, limit=1) == [ABLE]
         assert await claimed(store, limit=1) == []
 
-    async def test_the_stuck_session_of_an_owner_does_not_hide_another_of_theirs(self, open_store: OpenStore) -> None:
+    async def test_stuck_session_does_not_block_its_owners_other_sessions(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
         for reason in REASONS:
@@ -77,7 +77,7 @@ class PlacementConformance:
         await waiting(store, Key(Owner("ann"), SessionId("later")))
         assert await claimed(store, limit=1) == [ABLE]
 
-    async def test_an_owner_without_a_free_slot_shuts_out_nobody(self, open_store: OpenStore) -> None:
+    async def test_owner_without_a_free_slot_does_not_block_other_owners(self, open_store: OpenStore) -> None:
         store = await open_store(limits=TurnLimits(running=1, unlimited=frozenset({ABLE.owner})))
         for name in ("first", "second"):
             await waiting(store, Key(ABLE.owner, SessionId(name)))
@@ -87,8 +87,8 @@ class PlacementConformance:
         await waiting(store, ABLE)
         assert await claimed(store, limit=1) == [ABLE]
 
-    async def test_a_sub_session_without_a_slot_shuts_out_nobody(self, open_store: OpenStore) -> None:
-        """It would need none while its parent's turn runs; here none runs."""
+    async def test_sub_session_without_a_slot_does_not_block_other_owners(self, open_store: OpenStore) -> None:
+        """A sub-session needs no slot only while its parent's turn runs; here no parent runs."""
         store = await open_store(limits=TurnLimits(running=1, unlimited=frozenset({ABLE.owner})))
         for key in (Key(Owner("ann"), SessionId("first")), *(Key(ABLE.owner, SessionId(name)) for name in "ab")):
             await waiting(store, key)
@@ -100,7 +100,7 @@ class PlacementConformance:
         assert await claimed(store, limit=1) == [ABLE]
         assert await claimed(store, limit=1) == []
 
-    async def test_a_session_that_gave_way_stands_behind_those_that_waited(self, open_store: OpenStore) -> None:
+    async def test_session_that_gave_way_is_claimed_after_the_waiting_ones(self, open_store: OpenStore) -> None:
         clock = ManualClock()
         store = await open_store(clock=clock)
         keys = [Key(Owner("ann"), SessionId(name)) for name in ("busy", "first", "second")]
@@ -114,20 +114,22 @@ class PlacementConformance:
         assert found == [keys[1], keys[2], keys[0]]
 
     @pytest.mark.parametrize("reason", REASONS)
-    async def test_whether_others_wait_for_a_place_is_known(self, open_store: OpenStore, reason: str) -> None:
+    async def test_has_next_counts_only_sessions_that_could_run_here_now(
+        self, open_store: OpenStore, reason: str
+    ) -> None:
         store = await open_store(limits=TurnLimits(running=1))
         assert not await store.has_next(without_models={MODEL})
         await stuck(store, "ann", reason)
-        assert not await store.has_next(without_models={MODEL}), "nobody waits for this process"
+        assert not await store.has_next(without_models={MODEL}), "the waiting session can't run here"
         await waiting(store, ABLE)
         assert await store.has_next(without_models={MODEL})
         assert await claimed(store, limit=1) == [ABLE]
         await waiting(store, Key(ABLE.owner, SessionId("next")))
-        assert not await store.has_next(without_models={MODEL}), "it waits for a slot, and not for a place"
+        assert not await store.has_next(without_models={MODEL}), (
+            "the session waits for a slot of its owner, not for this process"
+        )
 
-    async def test_a_session_that_may_run_here_is_claimed_on_its_own_host_and_on_none(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_session_of_this_host_and_session_without_a_host_are_claimed(self, open_store: OpenStore) -> None:
         store = await open_store(node="here")
         keys = [Key(Owner("ann"), SessionId(f"{number}")) for number in range(4)]
         for number, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""Who is present at a session, and that whoever decides for the session hears of every change of it."""
+"""Attachments of clients to sessions: every change that affects an open request wakes the session's holder."""
 
 import pytest
 
@@ -19,26 +19,28 @@ from holdfast.testing.store_conformance.words import (
 
 
 class PresenceConformance:
-    """A change of who could answer wakes the session in the transaction in which it is made."""
+    """A change of the clients that could answer wakes the session in the same transaction."""
 
-    async def test_a_decline_wakes_the_session_that_waits(self, store: Store) -> None:
+    async def test_decline_wakes_the_waiting_session(self, store: Store) -> None:
         await waiting(store, client("a"))
         assert await store.claim(limit=MANY) == []
         assert await store.decline(KEY, "a", REQUEST)
         assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
-    async def test_a_decline_after_the_holder_looked_keeps_it_from_letting_go(self, store: Store) -> None:
+    async def test_decline_after_the_holder_looked_prevents_its_release(self, store: Store) -> None:
         lease = await asking(store)
         await store.attach(client("a"), ttl_seconds=60)
         looked = (await store.tails([KEY]))[KEY][1]
         assert await store.decline(KEY, "a", REQUEST)
         assert not await store.release(lease, seen_tail=looked, how="done")
         tail = (await store.tails([KEY]))[KEY][1]
-        assert committed(await store.commit(Unit(key=KEY, fence=lease.fence))).inbox_tail == tail, "it is told at once"
+        assert committed(await store.commit(Unit(key=KEY, fence=lease.fence))).inbox_tail == tail, (
+            "the commit returns the new tail"
+        )
         assert await store.release(lease, seen_tail=tail, how="done")
 
     @pytest.mark.parametrize("ends", ["leaves", "expires", "can no longer decide"])
-    async def test_the_end_of_an_attachment_wakes_a_session_where_another_declined(
+    async def test_end_of_an_attachment_wakes_a_session_where_another_client_declined(
         self, store: Store, ends: str
     ) -> None:
         await waiting(store, client("a"), client("b"), declined="a")
@@ -50,7 +52,7 @@ class PresenceConformance:
             await store.attach(client("b", can=()), ttl_seconds=60)
         assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
-    async def test_the_end_of_a_process_wakes_a_session_where_a_client_of_another_declined(
+    async def test_end_of_a_process_wakes_a_session_where_a_client_of_another_process_declined(
         self, open_store: OpenStore
     ) -> None:
         here, there = await open_store(), await open_store()
@@ -60,7 +62,7 @@ class PresenceConformance:
         await there.close()
         assert [claim.lease.key for claim in await here.claim(limit=MANY)] == [KEY]
 
-    async def test_a_change_wakes_no_session_where_nobody_declined(self, store: Store) -> None:
+    async def test_presence_change_wakes_no_session_without_a_decline(self, store: Store) -> None:
         await waiting(store, client("a"), client("b"))
         await store.detach(KEY, "b")
         await store.attach(client("c"), ttl_seconds=0)
@@ -72,12 +74,12 @@ class PresenceConformance:
         assert await store.decline(KEY, "a", REQUEST)
         assert await store.claim(limit=MANY) == []
 
-    async def test_a_decline_says_whether_the_client_is_noted(self, store: Store) -> None:
+    async def test_decline_reports_whether_the_client_is_attached(self, store: Store) -> None:
         await create(store)
         assert not await store.decline(KEY, "a", REQUEST)
         await store.attach(client("a"), ttl_seconds=60)
         assert await store.decline(KEY, "a", REQUEST)
-        assert await store.decline(KEY, "a", REQUEST), "it is noted still"
+        assert await store.decline(KEY, "a", REQUEST), "the client is still attached"
         await store.detach(KEY, "a")
         assert not await store.decline(KEY, "a", REQUEST)
 
@@ -93,7 +95,7 @@ class PresenceConformance:
         await there.close()
         assert [found.process for found in await here.attachments(KEY)] == [here.process]
 
-    async def test_a_client_that_is_noted_anew_has_declined_what_it_had(self, store: Store) -> None:
+    async def test_reattached_client_keeps_its_declined_requests(self, store: Store) -> None:
         await create(store)
         again = client("a", declined=("r1",))
         await store.attach(again, ttl_seconds=60)
@@ -102,7 +104,7 @@ class PresenceConformance:
         (found,) = await store.attachments(KEY)
         assert found.declined == ("r1", "r2")
 
-    async def test_a_process_finds_the_attachments_that_are_its_own(self, open_store: OpenStore) -> None:
+    async def test_process_lists_its_own_attachments(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await create(here)
         await create(here, OTHER)
@@ -119,27 +121,27 @@ class PresenceConformance:
 def client(
     name: str, *, key: Key = KEY, can: tuple[str, ...] = ("permission",), declined: tuple[str, ...] = ()
 ) -> Attachment:
-    asked = tuple(map(RequestId, declined))
-    return Attachment(attachment_id=name, key=key, node="here", capabilities=can, declined=asked)
+    requests = tuple(map(RequestId, declined))
+    return Attachment(attachment_id=name, key=key, node="here", capabilities=can, declined=requests)
 
 
-def assert_tuple(found: object) -> tuple[Attachment, ...]:
-    assert isinstance(found, tuple)
-    return found
+def assert_tuple(attachments: object) -> tuple[Attachment, ...]:
+    assert isinstance(attachments, tuple)
+    return attachments
 
 
 async def waiting(store: Store, *clients: Attachment, declined: str = "") -> None:
-    """A session that nobody holds, whose turn waits for a permission; these clients are there."""
+    """Create an unheld session whose turn waits for a permission, with these clients attached."""
     lease = await asking(store)
-    for found in clients:
-        await store.attach(found, ttl_seconds=60)
+    for attachment in clients:
+        await store.attach(attachment, ttl_seconds=60)
     assert await store.release(lease, seen_tail=1, how="done")
     if declined:
         await decline_and_let_go(store, declined)
 
 
 async def decline_and_let_go(store: Store, name: str) -> None:
-    """The client declines; the holder looks, finds that another one could decide, and lets go."""
+    """The client declines; the holder finds that another client could decide, and releases the session."""
     assert await store.decline(KEY, name, REQUEST)
     lease = await hold(store)
     committed(await store.commit(Unit(key=KEY, fence=lease.fence, status="waiting", turn_id=TURN)))

@@ -1,4 +1,4 @@
-"""Catching up, listing, deleting and hearing of changes; and the life of a store."""
+"""Reads: catching up, lists, deletion, changes of other processes; and the life of a store."""
 
 import asyncio
 
@@ -50,9 +50,9 @@ from holdfast.testing.store_conformance.words import (
 
 
 class ReadConformance:
-    """Catching up, listing, deleting and hearing of changes."""
+    """Catching up, lists, deletion, changes of other processes, and the life of a store."""
 
-    async def test_catching_up_is_the_log_and_the_message_in_flight(self, store: Store) -> None:
+    async def test_catch_up_gives_the_log_and_the_message_in_flight(self, store: Store) -> None:
         lease = await asking(store)
         pieces = (segment("Hé", offset=0), segment("llo", offset=3), segment("World", offset=0, block=1))
         await store.commit(Unit(key=KEY, fence=lease.fence, segments=pieces))
@@ -69,7 +69,7 @@ class ReadConformance:
         ("block", "offset", "left"),
         [(0, 0, 3), (0, 2, 3), (0, 3, 2), (0, 5, 2), (0, 6, 1), (1, 0, 1), (1, 5, 0)],
     )
-    async def test_a_cursor_skips_what_its_reader_has_seen(
+    async def test_cursor_skips_segments_that_the_reader_has(
         self, store: Store, block: int, offset: int, left: int
     ) -> None:
         lease = await running(store)
@@ -97,7 +97,7 @@ class ReadConformance:
         assert rest is not None
         assert (len(rest.events), len(rest.segments), rest.more) == (1, 1, False)
 
-    async def test_segments_go_in_the_unit_of_their_message(self, store: Store) -> None:
+    async def test_segments_are_dropped_in_the_unit_of_their_message(self, store: Store) -> None:
         lease = await running(store)
         await store.commit(Unit(key=KEY, fence=lease.fence, segments=(segment("Hello", offset=0),)))
         fresh = segment("Again", offset=0, message="next")
@@ -155,7 +155,7 @@ class ReadConformance:
         assert (await store.rows(Owner("bob"), limit=2)).rows == ()
         assert (await store.rows(KEY.owner, limit=2, after="nonsense")).rows == ()
 
-    async def test_sessions_are_found_by_title_and_by_what_was_said(self, store: Store) -> None:
+    async def test_search_finds_sessions_by_title_and_by_user_text(self, store: Store) -> None:
         await running(store)
         await create(store, OTHER, title="100% \\ done")
         await store.commit(Unit(key=OTHER, fence=None, events=(event(TitleChanged(title="x")),)))
@@ -168,7 +168,7 @@ class ReadConformance:
         assert await found("_") == []
         assert await found("messageId") == []
 
-    async def test_a_deleted_session_is_gone_for_good(self, store: Store) -> None:
+    async def test_deleted_session_is_gone_for_good(self, store: Store) -> None:
         lease = await asking(store)
         await store.commit(Unit(key=KEY, fence=lease.fence, segments=(segment("x", offset=0),)))
         await store.attach(Attachment(attachment_id="a", key=KEY, node="here"), ttl_seconds=60)
@@ -196,7 +196,7 @@ class ReadConformance:
         assert len(await store.events_after(OTHER, Position(0), limit=MANY)) == 101
         assert len(await store.waiting_items(OTHER)) == 1
 
-    async def test_another_process_sees_what_was_committed(self, store: Store, open_store: OpenStore) -> None:
+    async def test_commits_are_visible_to_other_processes(self, store: Store, open_store: OpenStore) -> None:
         other = await open_store()
         await create(store)
         committed(await other.commit(Unit(key=KEY, fence=None, events=(info("b"),))))
@@ -205,7 +205,7 @@ class ReadConformance:
         events = await store.events_after(KEY, Position(0), limit=MANY)
         assert [each.position for each in events] == [1, 2, 3, 4]
 
-    async def test_changes_of_another_process_are_heard(self, store: Store, open_store: OpenStore) -> None:
+    async def test_changes_of_another_process_are_reported(self, store: Store, open_store: OpenStore) -> None:
         other = await open_store()
         changes = store.changes(wanted=lambda: True)
         heard = asyncio.ensure_future(anext(changes))
@@ -220,14 +220,14 @@ class ReadConformance:
 
     # All sessions at once
 
-    async def test_a_database_is_known_by_one_name_to_all_its_processes(self, open_store: OpenStore) -> None:
+    async def test_all_processes_see_the_same_database_identity(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         name = await here.identity()
         assert name == await there.identity() == await here.identity()
         assert name.isalnum()
         assert len(name) == 32
 
-    async def test_a_glance_counts_one_owner_s_sessions_and_puts_first_who_waits(self, store: Store) -> None:
+    async def test_glance_counts_an_owners_sessions_and_lists_waiting_ones_first(self, store: Store) -> None:
         await asking(store)
         queued, idle, foreign = (Key(KEY.owner, SessionId(name)) for name in ("queued", "idle", "foreign"))
         await create(store, queued)
@@ -241,7 +241,7 @@ class ReadConformance:
         assert len((await store.glance(KEY.owner, since=0, limit=1)).first) == 1
         assert (await store.glance(Owner("nobody"), since=0, limit=10)).first == ()
 
-    async def test_the_oldest_session_that_nobody_runs_is_known(self, store: Store) -> None:
+    async def test_oldest_unclaimed_gives_the_longest_waiting_session(self, store: Store) -> None:
         assert await store.oldest_unclaimed() is None
         await create(store)
         assert await store.oldest_unclaimed() is None
@@ -254,7 +254,7 @@ class ReadConformance:
 
     # The life of a store
 
-    async def test_what_was_acknowledged_is_there_after_reopening(self, store: Store, open_store: OpenStore) -> None:
+    async def test_acknowledged_writes_survive_reopening(self, store: Store, open_store: OpenStore) -> None:
         lease = await running(store)
         await store.close()
         again = await open_store()
@@ -272,7 +272,7 @@ class ReadConformance:
         with pytest.raises(StoreUnavailable):
             await create(store)
 
-    async def test_a_caller_who_gives_up_stops_nobody_else(self, store: Store) -> None:
+    async def test_cancelled_caller_does_not_stop_other_writes(self, store: Store) -> None:
         await create(store)
         impatient = asyncio.ensure_future(store.commit(Unit(key=KEY, fence=None, events=(info("a"),))))
         await asyncio.sleep(0)
@@ -311,7 +311,7 @@ class ReadConformance:
             await store.delete(KEY)
         finally:
             crash_points.install(None)
-        # This store is open already; that opening one is visited, the crash campaign checks.
+        # This store is open already; the crash campaign covers the crash points of opening one.
         assert {point.split(":")[0] for point in reached} >= set(crash_points.VERBS) - {"register"}
         for before, after in zip(reached[::2], reached[1::2], strict=True):
             assert before.removesuffix(":before") == after.removesuffix(":after")

@@ -1,4 +1,4 @@
-"""Who may run a session that a client entrusted something to."""
+"""Sessions with secrets: only a process that has the secrets may run them."""
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.words import KEY, MANY, OTHER, OpenStore, create, running, send, stop
@@ -7,15 +7,15 @@ SEALED = b"\x00sealed\xff"
 
 
 async def claimed(store: Store) -> bool:
-    """Whether this process takes the session to run it; it is given back at once."""
-    found = [claim for claim in await store.claim(limit=MANY) if claim.eligible]
-    for claim in found:
+    """Whether this process can claim the session to run it; the claim is released at once."""
+    claims = [claim for claim in await store.claim(limit=MANY) if claim.eligible]
+    for claim in claims:
         await store.release(claim.lease, seen_tail=-1, how="handed_over")
-    return bool(found)
+    return bool(claims)
 
 
 class SecretConformance:
-    async def test_a_session_is_run_by_the_process_that_has_its_secrets(self, open_store: OpenStore) -> None:
+    async def test_only_the_process_with_the_secrets_runs_the_session(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await create(here)
         assert await here.keep_secret(KEY, keeper=here.process)
@@ -23,7 +23,7 @@ class SecretConformance:
         assert not await claimed(there)
         assert await claimed(here)
 
-    async def test_what_was_given_last_counts(self, open_store: OpenStore) -> None:
+    async def test_newest_keeper_of_the_secrets_runs_the_session(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await create(here)
         await send(here, "m")
@@ -32,7 +32,7 @@ class SecretConformance:
         assert not await claimed(here)
         assert await claimed(there)
 
-    async def test_whoever_has_the_key_may_run_what_is_sealed_under_it(self, open_store: OpenStore) -> None:
+    async def test_any_process_with_the_key_may_run_the_session(self, open_store: OpenStore) -> None:
         giver = await open_store(secret_key="key:one")
         same, another, without = [await open_store(secret_key=name) for name in ("key:one", "key:two", "")]
         await create(giver)
@@ -44,7 +44,7 @@ class SecretConformance:
         assert await same.secret(KEY) == ("key:one", SEALED)
         assert await same.secret(OTHER) is None
 
-    async def test_a_secret_that_nobody_has_leaves_the_session_to_nobody(self, store: Store) -> None:
+    async def test_session_with_lost_secrets_is_not_claimed(self, store: Store) -> None:
         await create(store)
         await send(store, "m")
         await store.lose_secret(KEY, keeper=store.process)
@@ -55,7 +55,7 @@ class SecretConformance:
         await store.lose_secret(KEY, keeper=store.process)
         assert not await claimed(store)
 
-    async def test_a_secret_that_was_given_meanwhile_is_not_lost(self, open_store: OpenStore) -> None:
+    async def test_secret_given_again_meanwhile_is_not_lost(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store(secret_key="key:one")
         await create(here)
         await send(here, "m")
@@ -68,7 +68,7 @@ class SecretConformance:
         assert await there.secret(KEY) == ("", SEALED)
         assert not await claimed(there)
 
-    async def test_a_session_that_needs_no_secret_any_more_is_anybodys(self, open_store: OpenStore) -> None:
+    async def test_session_without_secrets_may_run_anywhere(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         await create(here)
         await send(here, "m")
@@ -78,7 +78,7 @@ class SecretConformance:
         assert await there.secret(KEY) is None
         assert await claimed(there)
 
-    async def test_a_turn_is_ended_by_anyone_whoever_has_its_secrets(self, open_store: OpenStore) -> None:
+    async def test_any_process_may_end_a_turn_without_its_secrets(self, open_store: OpenStore) -> None:
         here, there = await open_store(), await open_store()
         lease = await running(here)
         await here.keep_secret(KEY, keeper=here.process)
@@ -88,7 +88,7 @@ class SecretConformance:
         (claim,) = await there.claim(limit=MANY)
         assert not claim.eligible
 
-    async def test_a_secret_goes_with_its_session_and_is_kept_for_no_other(self, store: Store) -> None:
+    async def test_secret_is_deleted_with_its_session(self, store: Store) -> None:
         assert not await store.keep_secret(KEY, keeper=store.process)
         await create(store)
         await store.keep_secret(KEY, keeper="key:one", sealed=SEALED)

@@ -1,4 +1,4 @@
-"""Two releases at one database: items that only the newer one knows are kept for it, and harm nothing."""
+"""Two releases on one database: the older one keeps items that only the newer one knows, and works around them."""
 
 import msgspec
 
@@ -24,15 +24,15 @@ UNKNOWN = UnknownItem(kind="from_the_future", payload=msgspec.Raw(PAYLOAD))
 
 
 async def with_future_item(store: Store, insert_item: InsertItem, *, host: str | None = None) -> None:
-    """A session whose inbox has one item, put by a process of the next release."""
+    """Create a session whose inbox has one item of a newer release."""
     await create(store, host=host)
     await insert_item(KEY, "future", sequence=1, kind="from_the_future", payload=PAYLOAD)
 
 
 class UpgradeConformance:
-    """Two releases at one database: items that only the newer one knows are kept for it, and harm nothing."""
+    """Two releases on one database: the older one keeps items that only the newer one knows, and works around them."""
 
-    async def test_an_item_of_the_next_release_is_read_as_it_is(self, store: Store, insert_item: InsertItem) -> None:
+    async def test_item_of_a_newer_release_is_read_unchanged(self, store: Store, insert_item: InsertItem) -> None:
         await with_future_item(store, insert_item)
         (item,) = await store.waiting_items(KEY)
         assert (item.key, item.state, item.item) == ("future", "accepted", UNKNOWN)
@@ -44,7 +44,7 @@ class UpgradeConformance:
         assert loaded is not None
         assert loaded.inbox == (item,)
 
-    async def test_an_item_of_the_next_release_can_be_claimed_with_its_session(
+    async def test_session_with_an_item_of_a_newer_release_can_be_claimed(
         self, store: Store, insert_item: InsertItem
     ) -> None:
         await with_future_item(store, insert_item)
@@ -52,9 +52,7 @@ class UpgradeConformance:
         assert claim.loaded is not None
         assert [item.item for item in claim.loaded.inbox] == [UNKNOWN]
 
-    async def test_messages_are_put_changed_and_promoted_around_an_item_of_the_next_release(
-        self, store: Store, insert_item: InsertItem
-    ) -> None:
+    async def test_queue_works_around_an_item_of_a_newer_release(self, store: Store, insert_item: InsertItem) -> None:
         await with_future_item(store, insert_item)
         for name in ("m1", "m2", "m3"):
             assert not accepted(await send(store, name)).duplicate
@@ -74,10 +72,10 @@ class UpgradeConformance:
         (left,) = await store.waiting_items(KEY)
         assert (left.state, left.item) == ("accepted", UNKNOWN)
 
-    async def test_a_stop_leaves_a_message_in_the_queue_that_it_could_not_give_back(
+    async def test_stop_keeps_a_queued_message_that_this_release_cannot_read(
         self, store: Store, insert_item: InsertItem
     ) -> None:
-        """Its shape is of the next release: nobody here could tell its sender what it said."""
+        """The message has the shape of a newer release: this release could not return its text to the sender."""
         await create(store)
         await insert_item(KEY, "future", sequence=1, kind="message", payload=MESSAGE)
         await send(store, "m")
@@ -86,7 +84,7 @@ class UpgradeConformance:
         assert (left.key, left.state) == ("future", "accepted")
         assert isinstance(left.item, UnknownItem)
 
-    async def test_a_session_left_for_the_next_release_is_not_claimed_again_by_this_one(
+    async def test_session_left_for_a_newer_release_is_not_claimed_again_by_this_one(
         self, store: Store, open_store: OpenStore, insert_item: InsertItem
     ) -> None:
         await with_future_item(store, insert_item)
@@ -99,7 +97,7 @@ class UpgradeConformance:
         assert row.status == "idle"
         assert (await store.turns(KEY.owner)).in_flight == 0
 
-    async def test_a_session_left_for_the_next_release_is_claimed_by_its_first_process(
+    async def test_session_left_for_a_newer_release_is_claimed_by_its_first_process(
         self, store: Store, open_store: OpenStore, insert_item: InsertItem
     ) -> None:
         await with_future_item(store, insert_item)
@@ -111,7 +109,7 @@ class UpgradeConformance:
         assert await newer.release(claim.lease, seen_tail=1, how="done")
         assert await newer.claim(limit=MANY) == []
 
-    async def test_a_session_left_for_the_next_release_keeps_its_host(
+    async def test_session_left_for_a_newer_release_keeps_its_host(
         self, store: Store, open_store: OpenStore, insert_item: InsertItem
     ) -> None:
         await with_future_item(store, insert_item, host="here")
@@ -122,10 +120,10 @@ class UpgradeConformance:
         here = await open_store(inbox_version=INBOX_VERSION + 1)
         assert len(await here.claim(limit=MANY)) == 1
 
-    async def test_a_session_left_for_the_next_release_is_left_alone_by_its_processes_that_can_not_run_it(
+    async def test_session_left_for_a_newer_release_is_claimed_only_by_an_eligible_process(
         self, store: Store, open_store: OpenStore, insert_item: InsertItem
     ) -> None:
-        """Else this release, which can run it, would leave it again at once, and so on for ever."""
+        """Otherwise this release, which is eligible, would claim and leave the session again for ever."""
         able = await open_store(tools=frozenset({"tool"}))
         await create(store, tools=("tool",))
         await insert_item(KEY, "future", sequence=1, kind="from_the_future", payload=PAYLOAD)
@@ -136,7 +134,7 @@ class UpgradeConformance:
         newer_and_able = await open_store(tools=frozenset({"tool"}), inbox_version=INBOX_VERSION + 1)
         assert len(await newer_and_able.claim(limit=MANY)) == 1
 
-    async def test_a_session_left_for_the_next_release_takes_messages_here(
+    async def test_session_left_for_a_newer_release_still_accepts_messages(
         self, store: Store, insert_item: InsertItem
     ) -> None:
         await with_future_item(store, insert_item)

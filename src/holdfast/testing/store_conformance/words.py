@@ -1,4 +1,4 @@
-"""The words that the tests of a store are written in."""
+"""The vocabulary of the store tests: keys, builders of events and rows, and steps that bring a session into a state."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -63,25 +63,22 @@ class OpenStore(Protocol):
 
 
 class LoseClaim(Protocol):
-    """Puts the row of a session back to what it was before a claim, as a failover does that lost the claim's
-    transaction: nobody holds it, and its fence is the one given."""
+    """Resets the row of a session to its state before a claim, as a failover does that lost the claim's transaction:
+    it has no holder, and its fence is the given one."""
 
     def __call__(self, key: Key, fence: Fence) -> Awaitable[None]: ...
 
 
 class AgeTasks(Protocol):
-    """Makes the database believe that all tasks were opened and ended, and machines heard of, so much earlier."""
+    """Shifts the times at which tasks were opened and ended, and hosts last reported, into the past."""
 
     def __call__(self, seconds: int) -> Awaitable[None]: ...
 
 
 class InsertItem(Protocol):
-    """Writes an accepted inbox item into the database and wakes its session, past the code of this release."""
+    """Writes an accepted inbox item into the database and wakes its session, without the code of this release."""
 
     def __call__(self, key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> Awaitable[None]: ...
-
-
-# The words that the tests below are written in
 
 
 def event(body: Body, *, time: int = 1) -> Event:
@@ -173,8 +170,8 @@ async def send(
 async def stop(
     store: Store, stop_id: str = "stop", *, keep_queued: bool = False, meant_for: TurnId | None = None
 ) -> Accepted | Refused:
-    asked = Stop(stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
-    return await store.put(KEY, asked, item_key=stop_id, queue_limit=10)
+    item = Stop(stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
+    return await store.put(KEY, item, item_key=stop_id, queue_limit=10)
 
 
 async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:
@@ -182,13 +179,13 @@ async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused
 
 
 async def hold(store: Store, key: Key = KEY) -> Lease:
-    """The lease on a session that was sent a message."""
-    found = await store.claim(limit=MANY)
-    return next(claim.lease for claim in found if claim.lease.key == key)
+    """Claim a session that has a message."""
+    claims = await store.claim(limit=MANY)
+    return next(claim.lease for claim in claims if claim.lease.key == key)
 
 
 async def running(store: Store) -> Lease:
-    """The lease on a session whose turn runs: its first message is promoted."""
+    """Create and claim a session whose turn runs: its first message is promoted."""
     await create(store)
     await send(store, "first")
     lease = await hold(store)
@@ -205,10 +202,10 @@ async def running(store: Store) -> Lease:
 
 
 async def asking(store: Store) -> Lease:
-    """The lease on a session whose turn asked for a permission."""
+    """Create and claim a session whose turn waits for a permission."""
     lease = await running(store)
-    asked = Unit(key=KEY, fence=lease.fence, opens=(request(),), status="waiting", turn_id=TURN)
-    assert isinstance(await store.commit(asked), Committed)
+    opened = Unit(key=KEY, fence=lease.fence, opens=(request(),), status="waiting", turn_id=TURN)
+    assert isinstance(await store.commit(opened), Committed)
     return lease
 
 
@@ -232,8 +229,8 @@ def keys_of(items: tuple[InboxItem, ...]) -> list[str]:
 
 
 async def until_claimed(store: Store) -> list[Claim]:
-    """Claims until there is something; whoever waits for an expiry waits here."""
+    """Claim repeatedly until a session can be claimed, for tests that wait for an expiry."""
     async with asyncio.timeout(20):
         while True:
-            if found := await store.claim(limit=MANY):
-                return found
+            if claims := await store.claim(limit=MANY):
+                return claims

@@ -1,4 +1,4 @@
-"""Every writing verb of a store, one after the other: for tests about what a write is, and not about what it says."""
+"""Every writing verb of a store, one after the other, for tests that concern all writes alike."""
 
 from collections.abc import AsyncIterator
 
@@ -6,12 +6,12 @@ from holdfast.events.ids import Position
 from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
 from holdfast.testing.store_conformance.keys import LAPTOP
-from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, found, notice, task
+from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
 from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
 
 
 async def every_write(store: Store) -> AsyncIterator[str]:
-    """The name of each verb, once it has written something. Some come more than once."""
+    """Call each writing verb and yield its name after the write. Some verbs occur more than once."""
     await store.renew(ttl_seconds=30)
     yield "renew"
     await create(store)
@@ -28,8 +28,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
         yield verb
     await store.commit(Unit(key=KEY, fence=lease.fence, opens_tasks=(task(T1), task(T2))))
     yield "commit"
-    behind = tuple(TaskChange(task_id=task_id, goes_on=True) for task_id in (T1, T2))
-    await store.commit(Unit(key=KEY, fence=lease.fence, changes_tasks=behind))
+    in_background = tuple(TaskChange(task_id=task_id, goes_on=True) for task_id in (T1, T2))
+    await store.commit(Unit(key=KEY, fence=lease.fence, changes_tasks=in_background))
     yield "commit"
     async for verb in _writes_of_tasks(store):
         yield verb
@@ -78,12 +78,14 @@ async def _writes_of_people(store: Store) -> AsyncIterator[str]:
 async def _writes_of_tasks(store: Store) -> AsyncIterator[str]:
     await store.see_host(HERE)
     yield "see_host"
-    assert await store.stall_task(await found(store), notice("stalled"))
+    assert await store.stall_task(await task_row(store), notice("stalled"))
     yield "stall_task"
     assert await store.ask_kill(KEY, T1, "person")
     yield "ask_kill"
     for task_id in (T1, T2):
-        assert await store.end_task(await found(store, task_id), ending(ended_at=1), notice(task_id=task_id), host=HERE)
+        assert await store.end_task(
+            await task_row(store, task_id), ending(ended_at=1), notice(task_id=task_id), host=HERE
+        )
         yield "end_task"
     assert await store.drop_task(KEY, T2)
     yield "drop_task"

@@ -51,7 +51,7 @@ async def _sent(call: Call, attached: Attached) -> Sent:
     message_id = MessageId(random_id())
     if headers:
         call.service.credentials.add_headers(attached.key, message_id, headers)
-    call.service.observer.came(attached.key, call.given("traceparent", str, ""))
+    call.service.observer.link_traceparent(attached.key, call.given("traceparent", str, ""))
     return await call.service.operations.send(
         attached.key,
         shown or prompt,

@@ -1,4 +1,4 @@
-"""A reader on another node sees what the log holds, however roughly its hints are treated on their way."""
+"""A reader on another node reads exactly the log, although hints are lost, duplicated and delayed on their way."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Hint
 from holdfast.live.local import LocalLive
 from holdfast.live.outbox import Outbox
-from holdfast.live.wire import Told, decode, hints_of
+from holdfast.live.wire import SessionHints, decode, hints_of
 from holdfast.server.reader import Reader
 from tests.turns.recording import KEY, Read, recording, writes
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Rough:
-    """The way to another node: hints wait for a tick of no certain length, and messages are lost, doubled and late."""
+    """A lossy channel to another node: ticks of random length, and messages that are lost, duplicated or late."""
 
     def __init__(self, chance: Random) -> None:
         self.there = LocalLive()
@@ -53,14 +53,14 @@ class Rough:
 
     def _arrive(self, message: bytes) -> None:
         _, told = decode(message)
-        assert isinstance(told, Told)
+        assert isinstance(told, SessionHints)
         for hint in hints_of(told):
             self.arrived += 1
             self.there.offer(told.key, hint)
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_messages_that_are_merged_lost_doubled_and_late_change_nothing(tmp_path: Path, seed: int) -> None:
+async def test_merged_lost_duplicated_and_late_messages_change_nothing(tmp_path: Path, seed: int) -> None:
     chance = Random(seed)
     way = Rough(chance)
     here = LocalLive()
@@ -72,7 +72,7 @@ async def test_messages_that_are_merged_lost_doubled_and_late_change_nothing(tmp
         async for _ in writes(found, chance, messages=6):
             for _ in range(chance.randrange(20)):
                 await asyncio.sleep(0)
-        way.there.lose_all()  # As the net does, now and then.
+        way.there.lose_all()  # As the periodic read of the store does.
         await asyncio.wait_for(following, 60)
         stop_watching()
         assert way.arrived

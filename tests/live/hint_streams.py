@@ -1,4 +1,4 @@
-"""A session's life as the hints that its holder publishes, by chance, and what a reader makes of them."""
+"""Random streams of hints as the holder of a session publishes them, and what a reader makes of them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -20,7 +20,7 @@ KEY = Key(Owner("me"), SessionId("s"))
 
 texts = st.text(alphabet="ab é𝄞\u2028\x00漢", min_size=1, max_size=5)
 pieces = st.tuples(st.booleans(), st.sampled_from(["text", "reasoning", "tool_call"]), texts)
-"""Whether a block begins, of which kind, and more of its text."""
+"""Whether a new block begins, its kind, and the next piece of its text."""
 steps: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
     st.lists(pieces, min_size=1, max_size=3).map(lambda found: ("grow", found)),
     st.just(("record", [])),
@@ -32,7 +32,7 @@ lives = st.lists(steps, max_size=25)
 
 
 class Life:
-    """Publishes as a holder does: what grows follows on what was there, and events stand one after the other."""
+    """Publishes hints as a holder does: text continues where it stopped, and events have consecutive positions."""
 
     def __init__(self) -> None:
         self.hints: list[Hint] = []
@@ -102,11 +102,11 @@ def _block(number: int, kind: str, text: str) -> Block:
 
 
 def read(hints: Iterable[Hint]) -> Read:
-    """What a reader is given who hears these; it has no store to look at, so every one of them must fit."""
+    """The readings of a reader that receives these hints. It has no store to fall back on, so every hint must fit."""
     reader = Reader(cast(Store, None), LocalLive(), KEY)
-    found = Read()
+    record = Read()
     for hint in hints:
         readings = reader._from_hint(hint)
-        assert readings is not None, f"{hint} does not fit on"
-        found.take(readings)
-    return found
+        assert readings is not None, f"{hint} does not follow on"
+        record.take(readings)
+    return record

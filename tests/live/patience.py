@@ -1,4 +1,4 @@
-"""Waiting for what must come. No test that passes waits for as long as it may."""
+"""Timeouts for conditions that must become true. A test that passes never waits for the whole timeout."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,5 +12,5 @@ def patience() -> asyncio.Timeout:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with patience():
-        while not is_so():  # noqa: ASYNC110 - of another thread, process or server: nobody sets an event
+        while not is_so():  # noqa: ASYNC110 - another thread, process or server changes it, so no event is set
             await asyncio.sleep(0.005)
