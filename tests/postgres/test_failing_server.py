@@ -361,7 +361,7 @@ async def test_a_process_that_stands_still_before_it_runs_what_it_prepared_holds
 ) -> None:
     """PostgreSQL takes it for one that is at work: neither the idle timeout nor that of statements ends it."""
     monkeypatch.setattr(connections, "_TRANSACTION_BOUND", "transaction_timeout = 300")
-    address = connections.Address(url, is_pooled=is_pooled)
+    address = connections.DatabaseAddress(url, is_pooled=is_pooled)
     still, other = await address.connect(), await asyncpg.connect(url)
     try:
         await other.execute("CREATE TABLE place (x integer); INSERT INTO place VALUES (1)")

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import LOCK, MIGRATIONS, migrate
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Unit
@@ -70,7 +70,7 @@ async def test_a_process_of_the_release_before_works_on_while_the_database_is_br
         return head
 
     working = asyncio.ensure_future(work())
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     stop.set()
     head = await working
     assert committed(await old.commit(Unit(key=KEY, fence=None, events=(info("x"),)))).head == head + 1
@@ -80,7 +80,7 @@ async def test_a_process_of_the_release_before_works_on_while_the_database_is_br
 
 
 async def test_a_database_that_is_newer_is_refused_and_left_as_it_is(empty: str) -> None:
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     with pytest.raises(StoreUnusable) as raised:
         await PostgresStore.open(empty, node="here")
     assert raised.value.code == "store_newer"
@@ -89,16 +89,16 @@ async def test_a_database_that_is_newer_is_refused_and_left_as_it_is(empty: str)
 
 
 async def test_a_migration_that_fails_leaves_nothing_and_may_be_tried_again(empty: str) -> None:
-    await migrate(Address(empty))
+    await migrate(DatabaseAddress(empty))
     with pytest.raises(Exception, match="PostgreSQL failed"):
-        await migrate(Address(empty), (*MIGRATIONS, NEXT + "SELECT no_such_column FROM holdfast.session;"))
+        await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT + "SELECT no_such_column FROM holdfast.session;"))
     assert await versions(empty) == list(range(1, len(MIGRATIONS) + 1))
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     assert await versions(empty) == list(range(1, len(MIGRATIONS) + 2))
 
 
 async def test_what_is_there_already_needs_no_right_to_make_anything(empty: str) -> None:
-    await migrate(Address(empty))
+    await migrate(DatabaseAddress(empty))
     db = await asyncpg.connect(empty)
     name = empty.partition("?")[0].rpartition("/")[2]
     await db.execute(

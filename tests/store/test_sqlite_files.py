@@ -25,7 +25,7 @@ from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.sqlite import filesystem
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.migrations import MIGRATIONS, migrate
-from holdfast.store.sqlite.order import Here, Order
+from holdfast.store.sqlite.order import Claimant, Order
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.sweeper import SWEEP_EVERY
@@ -599,9 +599,9 @@ async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_on
             return 0
 
         db.set_progress_handler(count, 100)
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
         order = Order(TurnLimits(running=5))
-        assert order.next(db, here, 10) == [(KEY.owner, KEY.session)]
+        assert order.next(db, claimant, 10) == [(KEY.owner, KEY.session)]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20
     assert [claim.lease.key for claim in await store.claim(limit=10)] == [KEY]
@@ -626,9 +626,9 @@ async def test_a_thousand_owners_that_are_stuck_are_not_looked_at_to_claim_one(s
             return 0
 
         db.set_progress_handler(count, 100)
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
         order = Order(TurnLimits(running=5))
-        assert order.next(db, here, 10) == [(KEY.owner, KEY.session)]
+        assert order.next(db, claimant, 10) == [(KEY.owner, KEY.session)]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20
 
@@ -651,8 +651,8 @@ async def test_a_long_line_of_one_owner_is_not_walked_to_claim_its_first(store: 
 
         db.set_progress_handler(count, 100)
         order = Order(TurnLimits(running=5, unlimited=frozenset({Owner("root")})))
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
-        found = order.next(db, here, 3)
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        found = order.next(db, claimant, 3)
         assert sorted(found) == [(KEY.owner, KEY.session), ("root", "w1"), ("root", "w2")]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20

@@ -20,7 +20,7 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -154,7 +154,7 @@ class MemoryStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = put_asked(
+        asked = encode_put(
             key,
             item,
             item_key=item_key,

@@ -1,6 +1,6 @@
 """What can be seen of a database by somebody who only looks: nothing is made, migrated, registered or claimed.
 
-Each store has a `surveying.py` that fills these in, also for a database whose schema is older than this release's.
+Each store has a `survey.py` that fills these in, also for a database whose schema is older than this release's.
 """
 
 from typing import Final, Literal
@@ -12,7 +12,7 @@ Role = Literal["serve", "worker", "copilot", "command", "program", ""]
 a release that did not say so has none."""
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What a process says of itself when it opens a database."""
 
     role: Role = ""
@@ -22,10 +22,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """How many it runs at a time; 0: it runs none."""
 
 
-NOTHING_SAID: Final = About()
+NO_DESCRIPTION: Final = ProcessDescription()
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     """A process that has the database open, or that went without saying so."""
 
     token: str
@@ -35,7 +35,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """Since it last said that it lives; None: it does not say when."""
     holds: int
     """Sessions that are held under its token."""
-    about: About
+    about: ProcessDescription
 
     @property
     def is_worker(self) -> bool:
@@ -77,7 +77,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What people and clients are asked and have not answered."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseServer(msgspec.Struct, frozen=True, kw_only=True):
     """The database's own server, if it has one."""
 
     version: str
@@ -94,8 +94,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, read at one moment. `contents` is left out where only the moment counts."""
 
-    server: Server
+    server: DatabaseServer
     schema: Schema
     work: Work
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessRow, ...]
     contents: Contents | None = None

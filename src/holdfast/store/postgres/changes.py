@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.postgres.connections import Address, Connection, Lane, read
+from holdfast.store.postgres.connections import DatabaseAddress, Lane, PostgresConnection, read
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Announcer:
 class Changes:
     """Hears what others announce; where nobody can listen, looks now and then whether anything was committed."""
 
-    def __init__(self, listens_at: Address | None, reads: Lane, clock: Clock, token: str) -> None:
+    def __init__(self, listens_at: DatabaseAddress | None, reads: Lane, clock: Clock, token: str) -> None:
         self._listens_at = listens_at
         self._reads = reads
         self._clock = clock
@@ -124,7 +124,7 @@ class Changes:
         if self._listening is None and self._listens_at is not None:
             self._listening = asyncio.create_task(self._listen(self._listens_at), name="holdfast-listener")
 
-    async def _listen(self, address: Address) -> None:
+    async def _listen(self, address: DatabaseAddress) -> None:
         """Over a connection of its own, made anew whenever it is lost."""
         while True:
             try:
@@ -141,7 +141,7 @@ class Changes:
                 self._is_listening = False
                 connection.terminate()
 
-    async def _until_lost(self, connection: Connection) -> None:
+    async def _until_lost(self, connection: PostgresConnection) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(CHANNEL, self._notified)

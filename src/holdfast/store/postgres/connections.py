@@ -66,7 +66,7 @@ class ServerVersion(Protocol):
     def major(self) -> int: ...
 
 
-class Connection(Protocol):
+class PostgresConnection(Protocol):
     """What is used of asyncpg's connections."""
 
     async def fetch(self, query: str, *given: Any) -> list[Sequence[Any]]: ...
@@ -90,7 +90,7 @@ class Connection(Protocol):
     def get_server_version(self) -> ServerVersion: ...
 
 
-class Address:
+class DatabaseAddress:
     """Where a database is. What it was made of, a password perhaps, is not shown."""
 
     __slots__ = ("_bounds_transactions", "_lock_seconds", "_url", "is_pooled")
@@ -103,13 +103,13 @@ class Address:
         """A pooler may give each transaction another server process: nothing may be left in one for the next."""
 
     def __repr__(self) -> str:
-        return "Address(***)"
+        return "DatabaseAddress(***)"
 
-    def impatient(self, *, lock_seconds: float) -> "Address":
+    def impatient(self, *, lock_seconds: float) -> "DatabaseAddress":
         """The same, for connections that wait for no lock longer than that."""
-        return Address(self._url, is_pooled=self.is_pooled, lock_seconds=lock_seconds)
+        return DatabaseAddress(self._url, is_pooled=self.is_pooled, lock_seconds=lock_seconds)
 
-    async def connect(self, *, patience_seconds: float | None = None) -> Connection:
+    async def connect(self, *, patience_seconds: float | None = None) -> PostgresConnection:
         """A new connection. While the server is away it is tried again, ever more rarely."""
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
         pause = FIRST_PAUSE_SECONDS
@@ -122,8 +122,8 @@ class Address:
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    async def _connect_once(self) -> Connection:
-        connection: Connection = await asyncpg.connect(
+    async def _connect_once(self) -> PostgresConnection:
+        connection: PostgresConnection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS + 5,
@@ -172,7 +172,7 @@ class Link:
 
     __slots__ = ("begin", "is_pooled", "raw", "since")
 
-    def __init__(self, raw: Connection, address: Address) -> None:
+    def __init__(self, raw: PostgresConnection, address: DatabaseAddress) -> None:
         self.raw = raw
         self.begin = address.begin
         self.is_pooled = address.is_pooled
@@ -207,7 +207,7 @@ class Link:
 class Lane:
     """A few connections for one kind of work, so that no other kind can use them all up."""
 
-    def __init__(self, address: Address, *, size: int) -> None:
+    def __init__(self, address: DatabaseAddress, *, size: int) -> None:
         self.address = address
         self.size = size
         self._places = asyncio.Semaphore(size)
@@ -233,7 +233,7 @@ class Lane:
             self._places.release()
             raise
 
-    def adopt(self, connection: Connection) -> None:
+    def adopt(self, connection: PostgresConnection) -> None:
         """Use this one first."""
         self._free.append(Link(connection, self.address))
 

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.connections import LOCK_SECONDS, STATEMENT_SECONDS, Lane
 from holdfast.store.postgres.failures import (
@@ -22,6 +21,7 @@ from holdfast.store.postgres.failures import (
     unavailable,
 )
 from holdfast.store.postgres.units import Group, UnitJob, Units, waves
+from holdfast.store.writer_failure import writer_died
 
 log = logging.getLogger(__name__)
 

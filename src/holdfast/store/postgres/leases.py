@@ -13,9 +13,9 @@ from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.attachment_rows import AttachmentRows
 from holdfast.store.postgres.connections import Link
-from holdfast.store.postgres.order import MAX_KINDS, Here, Order
+from holdfast.store.postgres.order import MAX_KINDS, Claimant, Order
 from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
@@ -48,7 +48,7 @@ class Leases:
         secret_key: str,
         limits: TurnLimits,
         now_ms: Callable[[], int],
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         fence_step: FenceStep = random_step,
         inbox_version: int = INBOX_VERSION,
     ) -> None:
@@ -114,22 +114,22 @@ class Leases:
 
     async def is_anything_to_claim(self, db: Link, without_models: Collection[str]) -> bool:
         """Whether a claim would find something, without a lock: what was passed over before is, until it changes."""
-        now, here = self._now_ms(), self._here(without_models)
+        now, claimant = self._now_ms(), self._claimant(without_models)
         before = now - UNPLACED_MS if now >= self._unplaced_at else -1
-        asked = (*here.has, self._me, now, MAX_KINDS, before, self._inbox_version)
+        asked = (*claimant.has, self._me, now, MAX_KINDS, before, self._inbox_version)
         ((fits, is_more),) = await db.rows("is_anything_to_claim", *asked)
-        return is_more or (fits and (not self._in_vain or await self._order.has_next(db, here)))
+        return is_more or (fits and (not self._in_vain or await self._order.has_next(db, claimant)))
 
     async def claim(self, db: Link, limit: int, without_models: Collection[str]) -> tuple[list[Claim], str | None]:
         if await db.row("may_claim", self._me) is None:
             return [], None
         await self._free_the_gone(db)
         await db.run("wake_due", self._now_ms())
-        here = self._here(without_models)
-        await db.run("wake_left", *here.has, self._inbox_version, self._now_ms())
-        claims = await self._take(db, await self._order.next(db, here, limit), eligible=True)
+        claimant = self._claimant(without_models)
+        await db.run("wake_left", *claimant.has, self._inbox_version, self._now_ms())
+        claims = await self._take(db, await self._order.next(db, claimant, limit), eligible=True)
         if len(claims) < limit:
-            left = await self._to_end(db, here, limit - len(claims))
+            left = await self._to_end(db, claimant, limit - len(claims))
             claims += await self._take(db, left, eligible=False)
         self._in_vain = not claims
         return claims, "sessions" if claims else None
@@ -139,15 +139,17 @@ class Leases:
         """Owners that the last claim passed over, because another process was counting their turns."""
         return self._order.busy
 
-    def _here(self, without_models: Collection[str]) -> Here:
-        return Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
+    def _claimant(self, without_models: Collection[str]) -> Claimant:
+        return Claimant(
+            node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers
+        )
 
     async def held(self, db: Link) -> tuple[Lease, ...]:
         found = await db.rows("held", self._me)
         return tuple(Lease(Key(Owner(owner), SessionId(id)), Fence(fence)) for owner, id, fence in found)
 
     async def has_next(self, db: Link, without_models: Collection[str]) -> bool:
-        return await self._order.has_next(db, self._here(without_models))
+        return await self._order.has_next(db, self._claimant(without_models))
 
     async def oldest_unclaimed(self, db: Link) -> int | None:
         return await self._order.oldest(db)
@@ -161,14 +163,14 @@ class Leases:
         if dead:
             await self._bury(db, dead)
 
-    async def _to_end(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
+    async def _to_end(self, db: Link, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
         """What is left once every session that this process may run is taken: those to be stopped, and those that
         nobody could run for so long that their readers should be told."""
         now = self._now_ms()
         stopping = [(owner, id) for owner, id in await db.rows("stopping", limit)]
         unplaced: list[tuple[str, str]] = []
         if now >= self._unplaced_at:
-            unplaced = await self._order.unplaced(db, here, before=now - UNPLACED_MS, limit=limit)
+            unplaced = await self._order.unplaced(db, claimant, before=now - UNPLACED_MS, limit=limit)
             self._unplaced_at = now if unplaced else now + UNPLACED_PAUSE_MS
         return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
 

@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import BOUNDS_TRANSACTIONS, Address, Connection
+from holdfast.store.postgres.connections import BOUNDS_TRANSACTIONS, DatabaseAddress, PostgresConnection
 from holdfast.store.postgres.failures import unusable
 from holdfast.store.survey import Schema
 
@@ -40,12 +40,12 @@ MIGRATIONS: Final = tuple(_FOUND.values())
 NAMES: Final = tuple(_FOUND)
 
 
-async def migrate(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+async def migrate(address: DatabaseAddress, migrations: tuple[str, ...] = MIGRATIONS) -> None:
     """Run what is missing. A database of a newer release is refused and left as it is."""
     await (await migrated(address, migrations)).close(timeout=5)
 
 
-async def migrated(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -> Connection:
+async def migrated(address: DatabaseAddress, migrations: tuple[str, ...] = MIGRATIONS) -> PostgresConnection:
     """The same, and the connection that it was done over."""
     try:
         db = await address.connect()
@@ -62,13 +62,13 @@ async def migrated(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -
     return db
 
 
-async def schema_of(db: Connection) -> Schema:
+async def schema_of(db: PostgresConnection) -> Schema:
     """What was run and what is still to be. A database of a newer release, or of another program, is refused."""
     version = await _version(db, newest=len(MIGRATIONS))
     return Schema(version=version, pending=NAMES[version:])
 
 
-async def _version(db: Connection, *, newest: int) -> int:
+async def _version(db: PostgresConnection, *, newest: int) -> int:
     """Most processes find everything done: they take no lock, and need no right to make anything."""
     await _begin(db)
     try:
@@ -78,13 +78,13 @@ async def _version(db: Connection, *, newest: int) -> int:
         await db.execute("ROLLBACK")
 
 
-async def _begin(db: Connection) -> None:
+async def _begin(db: PostgresConnection) -> None:
     """A migration takes as long as it takes."""
     is_bounded = db.get_server_version().major >= BOUNDS_TRANSACTIONS
     await db.execute(_BEGIN + ("; SET LOCAL transaction_timeout = 0" if is_bounded else ""))
 
 
-async def _check_server(db: Connection) -> None:
+async def _check_server(db: PostgresConnection) -> None:
     if db.get_server_version().major < OLDEST_POSTGRES:
         raise StoreUnusable(
             "store_too_old",
@@ -104,7 +104,7 @@ async def _check_server(db: Connection) -> None:
         )
 
 
-async def _read_version(db: Connection, *, newest: int) -> int:
+async def _read_version(db: PostgresConnection, *, newest: int) -> int:
     if await db.fetchval("SELECT to_regclass('holdfast.migration')") is None:
         if await db.fetchval("SELECT to_regclass('holdfast.session')") is not None:
             raise StoreUnusable(
@@ -122,7 +122,7 @@ async def _read_version(db: Connection, *, newest: int) -> int:
     return version
 
 
-async def _step(db: Connection, migrations: tuple[str, ...]) -> None:
+async def _step(db: PostgresConnection, migrations: tuple[str, ...]) -> None:
     """One migration, unless another process was faster."""
     await _begin(db)
     try:

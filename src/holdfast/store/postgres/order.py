@@ -27,7 +27,7 @@ Kind = tuple[str, int]
 """What a session needs to be run: a host, and the number of the rest."""
 
 
-class Here(msgspec.Struct, frozen=True, kw_only=True):
+class Claimant(msgspec.Struct, frozen=True, kw_only=True):
     """What a process has that a session may need to be run."""
 
     node: str
@@ -41,7 +41,7 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
         return self.node, self.tools, self.without_models, self.keepers
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingOwner(msgspec.Struct, frozen=True, kw_only=True):
     """An owner with sessions that this process may run, that nobody holds and that have something to do."""
 
     owner: str
@@ -86,31 +86,31 @@ class Order:
         self.busy: frozenset[str] = frozenset()
         """Owners that the last look passed over, because another process was counting their turns."""
 
-    async def next(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
+    async def next(self, db: Link, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
         """The sessions that this process may run, the first first. They are locked, and nobody else counts the turns of
         their owners until this transaction ends. Nothing is waited for."""
-        ready = await self._ready(db, here, self._claiming, wanted=limit)
+        ready = await self._ready(db, claimant, self._claiming, wanted=limit)
         ready.sort(key=lambda each: (each.held, each.since))
         self.busy = frozenset()
         found: dict[tuple[str, str], Place] = {}
         at_once = limit
         while ready and len(found) < limit:
             owners, ready = await self._counted_alone(db, ready, at_once)
-            found |= await self._firsts(db, owners, here, limit)
+            found |= await self._firsts(db, owners, claimant, limit)
             at_once *= 2  # Those had nothing, or too little: all that they have is locked, or needs a slot after all.
         return sorted(found, key=lambda key: (found[key], key))[:limit]
 
-    async def has_next(self, db: Link, here: Here) -> bool:
+    async def has_next(self, db: Link, claimant: Claimant) -> bool:
         """Whether an owner has both a session that this process may run and a slot for it."""
-        return bool(await self._ready(db, here, self._checking, wanted=1))
+        return bool(await self._ready(db, claimant, self._checking, wanted=1))
 
-    async def unplaced(self, db: Link, here: Here, *, before: int, limit: int) -> list[tuple[str, str]]:
+    async def unplaced(self, db: Link, claimant: Claimant, *, before: int, limit: int) -> list[tuple[str, str]]:
         """Sessions that no process has run since then, though there was a slot for them, and that this one can't run.
         They are locked."""
         found: list[tuple[str, str]] = []
         for _ in range(MAX_PAGES):
             began = self._longest
-            rows = await db.rows("unplaced", *here.has, before, *began, MAX_WAITING)
+            rows = await db.rows("unplaced", *claimant.has, before, *began, MAX_WAITING)
             found += [(owner, id) for _, owner, id, fits in rows if not fits]
             is_cut = len(rows) == MAX_WAITING
             self._longest = (rows[-1][0], rows[-1][1], rows[-1][2]) if is_cut else (_LOWEST, "", "")
@@ -135,13 +135,13 @@ class Order:
 
     # Owners
 
-    async def _ready(self, db: Link, here: Here, walk: Walk, *, wanted: int) -> list[Waiting]:
-        """Owners with something that may begin here: as many as are wanted, if the next ones have them; or all."""
-        kinds = await self._kinds(db, here, walk)
+    async def _ready(self, db: Link, claimant: Claimant, walk: Walk, *, wanted: int) -> list[WaitingOwner]:
+        """Owners with something that may begin claimant: as many as are wanted, if the next ones have them; or all."""
+        kinds = await self._kinds(db, claimant, walk)
         if not kinds:
             return []
         given = ([host for host, _ in kinds], [needs for _, needs in kinds], -(-MAX_OWNERS // len(kinds)))
-        found: dict[str, Waiting] = {}
+        found: dict[str, WaitingOwner] = {}
         for _ in range(MAX_PAGES):
             began = walk.owner
             rows = await db.rows("owners_waiting", given[0], given[1], began, given[2])
@@ -152,14 +152,14 @@ class Order:
                 break
         return list(found.values())
 
-    async def _kinds(self, db: Link, here: Here, walk: Walk) -> list[Kind]:
+    async def _kinds(self, db: Link, claimant: Claimant, walk: Walk) -> list[Kind]:
         """The kinds of sessions that wait and that this process may run."""
-        hosts = list(dict.fromkeys(("", here.node)))
+        hosts = list(dict.fromkeys(("", claimant.node)))
         found: dict[Kind, None] = {}
         for _ in range(MAX_PAGES):
             began = walk.kinds
             after = [began.get(host, _LOWEST) for host in hosts]
-            rows = await db.rows("kinds_waiting", *here.has, hosts, after, MAX_KINDS)
+            rows = await db.rows("kinds_waiting", *claimant.has, hosts, after, MAX_KINDS)
             found |= {(host, needs): None for host, needs, fits in rows if fits}
             of_host = {host: [needs for at, needs, _ in rows if at == host] for host in hosts}
             walk.kinds = {host: max(seen) for host, seen in of_host.items() if len(seen) == MAX_KINDS}
@@ -167,9 +167,9 @@ class Order:
                 break
         return list(found)
 
-    def _waiting(self, row: Sequence[Any], kinds: list[Kind]) -> Waiting:
+    def _waiting(self, row: Sequence[Any], kinds: list[Kind]) -> WaitingOwner:
         owner, places, _, since, is_inner, held, slots = row
-        return Waiting(
+        return WaitingOwner(
             owner=owner,
             kinds=[kinds[place - 1] for place in places],
             held=held,
@@ -178,10 +178,12 @@ class Order:
             since=since,
         )
 
-    async def _counted_alone(self, db: Link, ready: list[Waiting], wanted: int) -> tuple[list[Waiting], list[Waiting]]:
+    async def _counted_alone(
+        self, db: Link, ready: list[WaitingOwner], wanted: int
+    ) -> tuple[list[WaitingOwner], list[WaitingOwner]]:
         """The first of them, as many as are wanted, their slots counted again once nobody else can take one; and those
         behind them. An owner whom another process is just counting is passed over: it may be frozen."""
-        chosen: list[Waiting] = []
+        chosen: list[WaitingOwner] = []
         while ready and len(chosen) < wanted:
             some, ready = ready[: wanted - len(chosen)], ready[wanted - len(chosen) :]
             limited = sorted(each.owner for each in some if self._limit(each.owner) is not None)
@@ -209,25 +211,25 @@ class Order:
     # Sessions
 
     async def _firsts(
-        self, db: Link, owners: Sequence[Waiting], here: Here, limit: int
+        self, db: Link, owners: Sequence[WaitingOwner], claimant: Claimant, limit: int
     ) -> dict[tuple[str, str], Place]:
         """The first in the lines of these owners: enough to fill the places, if they have that many."""
         found: dict[tuple[str, str], Place] = {}
         of_each = -(-limit // max(len(owners), 1))
         for _ in range(MAX_ROUNDS if owners else 0):
-            found = dict(await self._of_owners(db, owners, here, of_each))
+            found = dict(await self._of_owners(db, owners, claimant, of_each))
             if len(found) >= limit or of_each >= limit:
                 break
             of_each = min(limit, of_each * 4)
         return found
 
     async def _of_owners(
-        self, db: Link, owners: Sequence[Waiting], here: Here, of_each: int
+        self, db: Link, owners: Sequence[WaitingOwner], claimant: Claimant, of_each: int
     ) -> list[tuple[tuple[str, str], Place]]:
         asked = [(each.owner, host, needs, each.free > 0) for each in owners for host, needs in each.kinds]
         given = [list(column) for column in zip(*asked, strict=True)]
         lines: dict[str, list[tuple[Any, ...]]] = {each.owner: [] for each in owners}
-        for owner, *row in await db.rows("claimable", *here.has, *given, of_each):
+        for owner, *row in await db.rows("claimable", *claimant.has, *given, of_each):
             lines[owner].append(tuple(row))
         return [
             ((each.owner, id), (each.held + before, is_new, since))
@@ -236,7 +238,7 @@ class Order:
         ]
 
 
-def _with_free(waiting: Waiting, free: int) -> Waiting:
+def _with_free(waiting: WaitingOwner, free: int) -> WaitingOwner:
     return msgspec.structs.replace(waiting, free=free)
 
 

@@ -23,7 +23,7 @@ from holdfast.events.inbox import (
 )
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
-from holdfast.store.putting import REUSED, Put
+from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import Stored, Turns
 

@@ -14,20 +14,28 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
-from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.postgres.changes import Announcer, Changes
-from holdfast.store.postgres.connections import TRY_LOCK_SECONDS, Address, Lane, Link, Reads, Writes, read, write
+from holdfast.store.postgres.connections import (
+    TRY_LOCK_SECONDS,
+    DatabaseAddress,
+    Lane,
+    Link,
+    Reads,
+    Writes,
+    read,
+    write,
+)
 from holdfast.store.postgres.flusher import Flusher
 from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.liveness import Liveness
 from holdfast.store.postgres.migrations import migrated
 from holdfast.store.postgres.units import UnitJob, Units
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -50,9 +58,10 @@ from holdfast.store.store import (
     Snapshot,
     Unit,
 )
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
 READING: Final = 4
 WRITING: Final = 4
@@ -85,12 +94,12 @@ class PostgresStore:
 
     def __init__(
         self,
-        address: Address,
-        direct: Address | None,
+        address: DatabaseAddress,
+        direct: DatabaseAddress | None,
         clock: Clock,
         token: str,
         own: Leases,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> None:
         self._clock = clock
         self._token = token
@@ -107,7 +116,7 @@ class PostgresStore:
         self._liveness = Liveness(self._renewals, own)
         units = Units(process=token, now_ms=clock.now_ms, limits=own.limits)
         self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._died)
-        self._on_death = on_death
+        self._on_writer_failure = on_writer_failure
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -128,18 +137,19 @@ class PostgresStore:
         direct_url: str | None = None,
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         inbox_version: int = INBOX_VERSION,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> Self:
         """Open the database, migrating it first. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do.
 
         `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run. With `is_pooled`
         there is a pooler at `url` that may give each transaction another connection; then `direct_url`, past it, is
-        used for migrations and for listening. `on_death` breaks off what runs here if the store can write no more."""
+        used for migrations and for listening. `on_writer_failure` stops the work under this process's leases if
+        the store can no longer write."""
         clock = clock or SystemClock()
-        address = Address(url, is_pooled=is_pooled)
-        direct = Address(direct_url) if direct_url is not None else None
+        address = DatabaseAddress(url, is_pooled=is_pooled)
+        direct = DatabaseAddress(direct_url) if direct_url is not None else None
         first = await migrated(direct or address)
         token = secrets.token_hex(16)
         own = Leases(
@@ -152,7 +162,7 @@ class PostgresStore:
             about=about,
             inbox_version=inbox_version,
         )
-        store = cls(address, direct, clock, token, own, on_death)
+        store = cls(address, direct, clock, token, own, on_writer_failure)
         if direct is None:
             store._renewals.adopt(first)
         else:
@@ -181,7 +191,7 @@ class PostgresStore:
 
     async def _give_up(self, death: StoreUnavailable) -> None:
         try:
-            await break_off(self._on_death, death)
+            await stop_leased_work(self._on_writer_failure, death)
         finally:
             await self._leave()
 
@@ -232,7 +242,7 @@ class PostgresStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = put_asked(
+        asked = encode_put(
             key,
             item,
             item_key=item_key,

@@ -14,10 +14,10 @@ from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.sqlite.attachment_rows import AttachmentRows
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
-from holdfast.store.sqlite.order import Here, Order
+from holdfast.store.sqlite.order import Claimant, Order
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
@@ -39,7 +39,7 @@ class Leases:
         secret_key: str,
         limits: TurnLimits,
         now_ms: Callable[[], int],
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         fence_step: FenceStep = random_step,
         inbox_version: int = INBOX_VERSION,
     ) -> None:
@@ -170,14 +170,14 @@ class Leases:
         return db.execute(SQL["has_unheld"]).fetchone() is not None
 
     def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[str, str]]:
-        here = Here(
+        claimant = Claimant(
             node=self._node,
             tools=self._tools,
             without_models=without,
             process=self._me,
             secret_key=self._secret_key,
         )
-        return self._order.next(db, here, limit)
+        return self._order.next(db, claimant, limit)
 
     def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[str, str]]:
         """What is left once every session that this process may run is taken: those to be stopped, and those that

@@ -16,7 +16,7 @@ _BETWEEN: Final = "\x1f"
 _NONE: Final = "\x1e"
 
 
-class Here(msgspec.Struct, frozen=True, kw_only=True):
+class Claimant(msgspec.Struct, frozen=True, kw_only=True):
     """What a process has that a session may need to be run."""
 
     node: str
@@ -39,7 +39,7 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingOwner(msgspec.Struct, frozen=True, kw_only=True):
     """An owner with sessions that nobody holds and that have something to do."""
 
     owner: str
@@ -57,10 +57,10 @@ class Order:
         self._limits = (limits.running, json.dumps(sorted(limits.unlimited)))
         self._running_of = limits.running_of
 
-    def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
+    def next(self, db: sqlite3.Connection, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
         """The sessions that this process may run, the first first. Owners who have none cost nothing."""
         kinds = [needs for (needs,) in db.execute(SQL["kinds_waiting"])]
-        fitting = [needs for needs in kinds if here.fits(needs)]
+        fitting = [needs for needs in kinds if claimant.fits(needs)]
         if not fitting:
             return []
         owners = self._owners(db) if len(fitting) == len(kinds) else self._owners_of(db, fitting)
@@ -69,7 +69,7 @@ class Order:
         for waiting in sorted(owners, key=lambda each: (each.slots, each.since)):
             if len(firsts) >= limit and sorted(firsts)[limit - 1] <= (waiting.slots, waiting.since):
                 break  # All others have as many turns before them, or came later.
-            of_owner = self._of_owner(db, waiting, here, limit)
+            of_owner = self._of_owner(db, waiting, claimant, limit)
             found += of_owner
             firsts += [(before, since) for (before, _, since), _ in of_owner[:1]]
         found.sort()
@@ -89,19 +89,19 @@ class Order:
     def _with_slots(self, db: sqlite3.Connection) -> str:
         return json.dumps([waiting.owner for waiting in self._owners(db) if waiting.free > 0])
 
-    def _owners(self, db: sqlite3.Connection) -> list[Waiting]:
+    def _owners(self, db: sqlite3.Connection) -> list[WaitingOwner]:
         owners = [owner for (owner,) in db.execute(SQL["first_owners_waiting"]).fetchall()]
         if len(owners) == 1 and self._running_of(owners[0]) is None:
-            return [Waiting(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # Nobody is to be weighed against.
+            return [WaitingOwner(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # Nobody is to be weighed against.
         return self._counted(db, db.execute(SQL["owners_waiting"], self._limits).fetchall())
 
-    def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[Waiting]:
+    def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[WaitingOwner]:
         return self._counted(db, db.execute(SQL["owners_of_kinds"], (*self._limits, json.dumps(kinds))).fetchall())
 
-    def _counted(self, db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[Waiting]:
+    def _counted(self, db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[WaitingOwner]:
         limit = self._limits[0]
         return [
-            Waiting(
+            WaitingOwner(
                 owner=owner,
                 slots=_held(db, owner) if slots is None and len(found) > 1 else slots or 0,
                 free=_NO_LIMIT if slots is None or limit is None else limit - slots,
@@ -111,10 +111,10 @@ class Order:
         ]
 
     def _of_owner(
-        self, db: sqlite3.Connection, waiting: Waiting, here: Here, limit: int
+        self, db: sqlite3.Connection, waiting: WaitingOwner, claimant: Claimant, limit: int
     ) -> list[tuple[tuple[int, int, int], tuple[str, str]]]:
         """Each with its place: how many turns are before it, whether it is a new one, and since when it waits."""
-        has = (here.node, here.tools, limit, here.without_models, here.process, here.secret_key)
+        has = (claimant.node, claimant.tools, limit, claimant.without_models, claimant.process, claimant.secret_key)
         found = db.execute(SQL["claimable"], (waiting.owner, *has, waiting.free > 0)).fetchall()
         return [
             ((waiting.slots + before, is_new, since), (waiting.owner, id))

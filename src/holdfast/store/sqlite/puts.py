@@ -19,7 +19,7 @@ from holdfast.events.inbox import (
     TaskNews,
     ToBackground,
 )
-from holdfast.store.putting import REUSED, Put
+from holdfast.store.put import REUSED, Put
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused

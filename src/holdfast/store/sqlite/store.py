@@ -15,12 +15,11 @@ from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
-from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.sqlite import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -35,7 +34,7 @@ from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.sweeper import Sweeper
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.units import UnitJob, Units
-from holdfast.store.sqlite.writer import Call, Job, Writer, closed
+from holdfast.store.sqlite.writer import Job, Writer, WriterCall, closed
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -58,9 +57,10 @@ from holdfast.store.store import (
     Snapshot,
     Unit,
 )
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
 CHANGES_SECONDS: Final = 0.05
 """How often `changes` looks for commits of other processes."""
@@ -90,7 +90,12 @@ class SqliteStore:
     """Made by `open`. Many processes of one machine may have the same file open."""
 
     def __init__(
-        self, path: Path, clock: Clock, liveness: Liveness, own: Leases, on_death: OnDeath | None = None
+        self,
+        path: Path,
+        clock: Clock,
+        liveness: Liveness,
+        own: Leases,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> None:
         self._path = path
         self._clock = clock
@@ -113,7 +118,7 @@ class SqliteStore:
             self._died,
         )
         self._readers = Readers(self._files, self._loop)
-        self._on_death = on_death
+        self._on_writer_failure = on_writer_failure
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -129,15 +134,15 @@ class SqliteStore:
         secret_key: str = "",
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         inbox_version: int = INBOX_VERSION,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> Self:
         """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
 
-        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run; `about` is for
-        people who look at the processes of a database; `on_death` breaks off what runs here if the store can write no
-        more."""
+        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run; `about`
+        describes this process to operators who survey the database; `on_writer_failure` stops the work under this
+        process's leases if the store can no longer write."""
         clock = clock or SystemClock()
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
@@ -153,7 +158,7 @@ class SqliteStore:
         )
         await asyncio.to_thread(_prepare, path, liveness, own)
         try:
-            store = cls(path, clock, liveness, own, on_death)
+            store = cls(path, clock, liveness, own, on_writer_failure)
         except (sqlite3.Error, StoreUnavailable) as error:
             liveness.end()
             raise (unusable(error, path) if isinstance(error, sqlite3.Error) else error) from error
@@ -178,7 +183,7 @@ class SqliteStore:
 
     async def _give_up(self, death: StoreUnavailable) -> None:
         try:
-            await break_off(self._on_death, death)
+            await stop_leased_work(self._on_writer_failure, death)
         finally:
             self._liveness.end()  # To the others, this process is dead.
 
@@ -222,7 +227,7 @@ class SqliteStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Awaitable[Accepted | Refused]:
-        asked = put_asked(
+        asked = encode_put(
             key,
             item,
             item_key=item_key,
@@ -562,7 +567,7 @@ class SqliteStore:
     ) -> asyncio.Future[T]:
         if needs_sync and verb:
             self._backlog.refuse_if_full()
-        job = Call(
+        job = WriterCall(
             self._future(),
             verb,
             runs,
@@ -595,7 +600,7 @@ class SqliteStore:
         if units:
             self._sweeper.appended(db, self._units.run(db, units))
         for job in jobs:
-            if isinstance(job, Call):
+            if isinstance(job, WriterCall):
                 job.run(db)
                 if job.changes is not None:
                     self._units.forget(job.changes)

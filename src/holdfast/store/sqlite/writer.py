@@ -14,13 +14,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.store import crash_points
-from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import BUSY_SECONDS, is_busy, is_in_doubt, unavailable
 from holdfast.store.sqlite.files import DatabaseFiles
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.store import Key
+from holdfast.store.writer_failure import writer_died
 
 BATCH_LIMIT: Final = 1000
 """Jobs in one transaction: bounds how long the first of them waits for the last."""
@@ -75,7 +75,7 @@ class Job:
         return False
 
 
-class Call(Job):
+class WriterCall(Job):
     """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
 
     __slots__ = ("_looks", "_runs", "_verb", "changes", "deferrals", "early", "is_background", "needs_sync", "size")
@@ -264,7 +264,9 @@ class Writer:
     def _without_background(self, jobs: list[Job]) -> list[Job]:
         """What is to be written now; the rest is put off. A job in the background is written alone, when nothing else
         waits, or along with the others once it was put off many times: there may be no quiet moment."""
-        later = [job for job in jobs if isinstance(job, Call) and job.is_background and job.deferrals < MAX_DEFERRALS]
+        later = [
+            job for job in jobs if isinstance(job, WriterCall) and job.is_background and job.deferrals < MAX_DEFERRALS
+        ]
         now = [job for job in jobs if job not in later]
         if not now:
             now.append(later.pop(0))

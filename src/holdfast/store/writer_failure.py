@@ -8,10 +8,10 @@ from typing import Final
 
 from holdfast.store.errors import StoreUnavailable
 
-BREAK_OFF_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 5.0
 """How long the work under the leases of a dead store may take to end. Less than a lease lasts unrenewed."""
 
-OnDeath = Callable[[StoreUnavailable], Awaitable[None]]
+OnWriterFailure = Callable[[StoreUnavailable], Awaitable[None]]
 """Called once, on the event loop, when a store has died. It returns when nothing works under the store's leases."""
 
 log = logging.getLogger(__name__)
@@ -26,12 +26,12 @@ def writer_died() -> StoreUnavailable:
     )
 
 
-async def break_off(on_death: OnDeath | None, error: StoreUnavailable) -> None:
+async def stop_leased_work(on_writer_failure: OnWriterFailure | None, error: StoreUnavailable) -> None:
     """Wait until the work under the store's leases has ended, but not for ever."""
-    if on_death is None:
+    if on_writer_failure is None:
         return
     try:
-        async with asyncio.timeout(BREAK_OFF_SECONDS):
-            await on_death(error)
+        async with asyncio.timeout(STOP_SECONDS):
+            await on_writer_failure(error)
     except Exception:
         log.exception("work under the leases of a dead store was not broken off in time")

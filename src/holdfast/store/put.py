@@ -27,7 +27,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     now: int
 
 
-def asked(key: Key, item: Item, **rest: Any) -> Put:
+def encode_put(key: Key, item: Item, **rest: Any) -> Put:
     """A put, encoded while its sender still runs. Which turn a stop ends is not for its sender to say."""
     if isinstance(item, Stop):
         item = msgspec.structs.replace(item, turn_id=None)

@@ -7,11 +7,11 @@ from typing import Final
 import asyncpg
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import Address, Connection, Link
+from holdfast.store.postgres.connections import DatabaseAddress, Link, PostgresConnection
 from holdfast.store.postgres.failures import unusable
 from holdfast.store.postgres.migrations import schema_of
 from holdfast.store.postgres.order import Order
-from holdfast.store.survey import About, Contents, Process, Schema, Server, Survey, Work
+from holdfast.store.survey import Contents, DatabaseServer, ProcessDescription, ProcessRow, Schema, Survey, Work
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 
 MAY_NOT_READ: Final = (
@@ -20,7 +20,7 @@ MAY_NOT_READ: Final = (
 )
 
 
-async def survey(address: Address, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
+async def survey(address: DatabaseAddress, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
     """What is there at this moment. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do."""
     try:
         db = await address.connect()
@@ -36,7 +36,7 @@ async def survey(address: Address, *, limits: TurnLimits = NO_LIMITS, with_conte
         db.terminate()
 
 
-async def _look(db: Connection, address: Address, limits: TurnLimits, *, with_contents: bool) -> Survey:
+async def _look(db: PostgresConnection, address: DatabaseAddress, limits: TurnLimits, *, with_contents: bool) -> Survey:
     latency = await _latency_ms(db)
     schema = await schema_of(db)
     link = Link(db, address)
@@ -53,7 +53,7 @@ async def _look(db: Connection, address: Address, limits: TurnLimits, *, with_co
     )
 
 
-async def _latency_ms(db: Connection) -> float:
+async def _latency_ms(db: PostgresConnection) -> float:
     """The middle one of three: the first also makes ready."""
     took = []
     for _ in range(3):
@@ -63,14 +63,14 @@ async def _latency_ms(db: Connection) -> float:
     return statistics.median(took)
 
 
-async def _server(link: Link, latency_ms: float) -> Server:
+async def _server(link: Link, latency_ms: float) -> DatabaseServer:
     ((version, is_standby, is_read_only),) = await link.rows("survey_server")
     if is_standby:
         ((lag,),) = await link.rows("survey_standby")
         replicas = None
     else:
         ((replicas, lag),) = await link.rows("survey_replicas")
-    return Server(
+    return DatabaseServer(
         version=version,
         role="standby" if is_standby else "primary",
         is_writable=not is_standby and not is_read_only,
@@ -95,15 +95,15 @@ async def _work(link: Link, schema: Schema, limits: TurnLimits) -> Work:
     )
 
 
-async def _processes(link: Link) -> tuple[Process, ...]:
+async def _processes(link: Link) -> tuple[ProcessRow, ...]:
     return tuple(
-        Process(
+        ProcessRow(
             token=token,
             node=node,
             is_alive=is_alive,
             renewed_seconds_ago=renewed_ago,
             holds=holds,
-            about=About(role=role, version=version, started_at=started_at, max_sessions=max_sessions),
+            about=ProcessDescription(role=role, version=version, started_at=started_at, max_sessions=max_sessions),
         )
         for token, node, is_alive, renewed_ago, role, version, started_at, max_sessions, holds in await link.rows(
             "survey_processes"

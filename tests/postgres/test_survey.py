@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
-from holdfast.store.postgres.surveying import survey
-from holdfast.store.survey import Server
+from holdfast.store.postgres.survey import survey
+from holdfast.store.survey import DatabaseServer
 from proof.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
         yield standby
 
 
-async def until_followed(address: Address) -> Server:
+async def until_followed(address: DatabaseAddress) -> DatabaseServer:
     while True:
         found = (await survey(address)).server
         if found.replicas:
@@ -47,12 +47,12 @@ async def until_followed(address: Address) -> Server:
 
 async def test_a_standby_is_seen_as_one_and_its_primary_knows_of_it() -> None:
     with PostgresServer(settings=REPLICATION) as primary:
-        await migrate(Address(primary.url()))
+        await migrate(DatabaseAddress(primary.url()))
         with standby_of(primary) as standby:
             async with asyncio.timeout(60):
-                followed = await until_followed(Address(primary.url()))
+                followed = await until_followed(DatabaseAddress(primary.url()))
             assert (followed.role, followed.is_writable, followed.replicas) == ("primary", True, 1)
-            follows = await survey(Address(standby.url()))
+            follows = await survey(DatabaseAddress(standby.url()))
             assert (follows.server.role, follows.server.is_writable) == ("standby", False)
             assert follows.server.replica_lag_seconds is not None
             assert follows.schema.pending == ()
@@ -63,7 +63,7 @@ async def test_a_primary_that_takes_no_writes_is_seen_as_such(postgres_url: str)
     name = await db.fetchval("SELECT current_database()")
     await db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     try:
-        assert not (await survey(Address(postgres_url))).server.is_writable
+        assert not (await survey(DatabaseAddress(postgres_url))).server.is_writable
     finally:
         await db.execute(f"SET default_transaction_read_only = off; ALTER DATABASE {name} RESET ALL")
         await db.close()
@@ -71,5 +71,5 @@ async def test_a_primary_that_takes_no_writes_is_seen_as_such(postgres_url: str)
 
 async def test_looking_through_a_pooler_leaves_nothing_in_its_connections(postgres_url: str) -> None:
     """Settings belong to the transaction, and no statement is prepared."""
-    seen = await survey(Address(postgres_url, is_pooled=True))
+    seen = await survey(DatabaseAddress(postgres_url, is_pooled=True))
     assert (seen.server.role, seen.work.backlog, seen.contents is not None) == ("primary", 0, True)
