@@ -119,7 +119,7 @@ async def test_a_database_that_is_held_for_too_long_is_still_busy(
     gate.shut()
     first = asyncio.ensure_future(write(busy, "first"))
     assert await asyncio.to_thread(gate.reached.wait, 60)
-    with pytest.raises(Exception, match="holds the database for too long"):
+    with pytest.raises(Exception, match="locked the database for too long"):
         await write(patient, "too long")
     gate.open()
     head = await first
