@@ -1,4 +1,4 @@
-"""A look at a database from outside, over one connection: it is not migrated, and no process is registered."""
+"""Surveys a database from outside, over one connection: it is not migrated, and no process is registered."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ MAY_NOT_READ: Final = (
 
 
 async def survey(address: DatabaseAddress, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
-    """What is there at this moment. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do."""
+    """The state of the database at this moment. Raises `StoreUnusable` or `StoreUnavailable`, which say what to do."""
     try:
         db = await address.connect()
     except Exception as error:
@@ -54,12 +54,12 @@ async def _look(db: PostgresConnection, address: DatabaseAddress, limits: TurnLi
 
 
 async def _latency_ms(db: PostgresConnection) -> float:
-    """The middle one of three: the first also makes ready."""
+    """The median of three round trips: the first one also warms up the connection."""
     took = []
     for _ in range(3):
-        asked = time.perf_counter()
+        started = time.perf_counter()
         await db.fetchval("SELECT 1")
-        took.append((time.perf_counter() - asked) * 1000)
+        took.append((time.perf_counter() - started) * 1000)
     return statistics.median(took)
 
 
@@ -82,7 +82,7 @@ async def _server(link: Link, latency_ms: float) -> DatabaseServer:
 
 async def _work(link: Link, schema: Schema, limits: TurnLimits) -> Work:
     ((held, orphaned, backlog, oldest, overdue, due, requests, now),) = await link.rows("survey_work")
-    if not schema.pending:  # Before, an order might ask for what is not there yet.
+    if not schema.pending:  # In an older schema the order might read what does not exist yet.
         oldest = await Order(limits).oldest(link)
     return Work(
         held=held,
