@@ -1,4 +1,4 @@
-"""A look at a database from outside, on servers that stand in for each other."""
+"""Surveys of a database on a primary and its standby."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ REPLICATION = {"wal_level": "replica", "max_wal_senders": "4"}
 
 @contextlib.contextmanager
 def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """A server that follows another one."""
+    """A standby that replicates the primary."""
     standby = PostgresServer(settings=REPLICATION)
     with contextlib.ExitStack() as ending:
         ending.callback(standby.remove)
@@ -45,7 +45,7 @@ async def until_followed(address: DatabaseAddress) -> DatabaseServer:
         await asyncio.sleep(0.05)
 
 
-async def test_a_standby_is_seen_as_one_and_its_primary_knows_of_it() -> None:
+async def test_survey_shows_a_standby_and_counts_it_on_its_primary() -> None:
     with PostgresServer(settings=REPLICATION) as primary:
         await migrate(DatabaseAddress(primary.url()))
         with standby_of(primary) as standby:
@@ -58,7 +58,7 @@ async def test_a_standby_is_seen_as_one_and_its_primary_knows_of_it() -> None:
             assert follows.schema.pending == ()
 
 
-async def test_a_primary_that_takes_no_writes_is_seen_as_such(postgres_url: str) -> None:
+async def test_survey_shows_a_read_only_primary(postgres_url: str) -> None:
     db = await asyncpg.connect(postgres_url)
     name = await db.fetchval("SELECT current_database()")
     await db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
@@ -69,7 +69,7 @@ async def test_a_primary_that_takes_no_writes_is_seen_as_such(postgres_url: str)
         await db.close()
 
 
-async def test_looking_through_a_pooler_leaves_nothing_in_its_connections(postgres_url: str) -> None:
-    """Settings belong to the transaction, and no statement is prepared."""
+async def test_survey_through_a_pooler_leaves_nothing_in_its_connections(postgres_url: str) -> None:
+    """Settings are made for the transaction only, and no statement is prepared."""
     seen = await survey(DatabaseAddress(postgres_url, is_pooled=True))
     assert (seen.server.role, seen.work.backlog, seen.contents is not None) == ("primary", 0, True)

@@ -34,7 +34,7 @@ from holdfast.store.store import (
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
-NOBODYS_FENCE: Final = Fence(-1)
+UNHELD_FENCE: Final = Fence(-1)
 READ_ALONG_BYTES: Final = 8 << 20
 """The most bytes of all sessions together that are read along with one claim."""
 _LAST_TIME: Final = (1 << 63) - 1
@@ -169,7 +169,7 @@ async def requests(db: Link, key: Key, *, answered: bool = False) -> tuple[Reque
 
 
 async def tails(db: Link, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
-    found = dict.fromkeys(keys, (NOBODYS_FENCE, 0))
+    found = dict.fromkeys(keys, (UNHELD_FENCE, 0))
     for number, fence, tail in await db.rows("tails", *_columns(keys)):
         found[keys[number - 1]] = (Fence(fence), tail)
     return found

@@ -128,7 +128,7 @@ class Leases:
         return claims, "sessions" if claims else None
 
     def _left(self, without: str) -> tuple[int | str, ...]:
-        """What this process offers to sessions that were released for a newer release."""
+        """This process's abilities, as parameters for sessions that were left for a newer release."""
         return self._inbox_version, self._node, self._tools, without, self._me, self._secret_key
 
     def held(self, db: sqlite3.Connection) -> tuple[Lease, ...]:

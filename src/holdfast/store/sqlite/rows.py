@@ -34,7 +34,7 @@ from holdfast.store.store import (
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
-NOBODYS_FENCE: Final = Fence(-1)
+UNHELD_FENCE: Final = Fence(-1)
 _ALL: Final = -1
 _LAST_TIME: Final = (1 << 63) - 1
 
@@ -167,7 +167,7 @@ def requests(db: sqlite3.Connection, key: Key, *, answered: bool = False) -> tup
 
 def tails(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
     found = {key: db.execute(SQL["tail"], (key.owner, key.session)).fetchone() for key in keys}
-    return {key: (NOBODYS_FENCE, 0) if tail is None else tail for key, tail in found.items()}
+    return {key: (UNHELD_FENCE, 0) if tail is None else tail for key, tail in found.items()}
 
 
 def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> tuple[LedgerEntry, ...]:
