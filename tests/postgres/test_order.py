@@ -33,7 +33,7 @@ async def fill(url: str, statement: str, *given: object) -> None:
 
 
 def later() -> int:
-    """A time such that no session has waited long enough to be ended as unplaced."""
+    """A time such that no session has waited long enough to be claimed as unplaced."""
     return 1 << 50
 
 

@@ -133,7 +133,7 @@ class MemoryStore:
             self._others_wrote.set()
             self._db.on_commit.remove(self._others_wrote.set)
 
-    # The five verbs
+    # Log, inbox and leases
 
     async def commit(self, unit: Unit) -> Outcome:
         readable = units.stored(unit)

@@ -283,7 +283,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     claims_without_progress: int
     """How many claims in a row, including this one, ended without a finished step. Many of them: poison."""
     eligible: bool
-    """Whether this process may run the session's turns, or only end them."""
+    """Whether this process may run the session's turns, or only stop them, or record that no process can run them."""
     loaded: Loaded | None = None
     """All that a holder decides on, read along with the claim; None: the session is not known to be small, load it."""
 
@@ -487,8 +487,8 @@ class Store(Protocol):
         ...
 
     async def renew(self, *, ttl_seconds: float) -> bool:
-        """Send this process's heartbeat, valid for `ttl_seconds`. False: the process was declared dead, and its leases
-        are gone."""
+        """Renew all leases of this process for `ttl_seconds`. False: the process was declared dead, and its leases are
+        gone."""
         ...
 
     # Presence: the clients that are attached to a session

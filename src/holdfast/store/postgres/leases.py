@@ -20,7 +20,7 @@ from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
-"""A session that no process could run for this long is given to any process, which ends its turn with that reason."""
+"""A session that no process could run for this long is given to any process, which records that in its log."""
 
 UNPLACED_PAUSE_MS: Final = 5_000
 """The pause after a search for such sessions found none: in a long line all sessions may have waited that long, and
@@ -168,8 +168,8 @@ class Leases:
             await self._bury(db, dead)
 
     async def _to_end(self, db: Link, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
-        """Sessions that this process claims only to end their turns, once it has claimed all that it may run: those to
-        be stopped, and those that no process could run for so long that their turns should end with that reason."""
+        """Sessions that this process claims although it may not run them, once it has claimed all that it may run:
+        those to be stopped, and those that no process could run for so long that their logs should say so."""
         now = self._now_ms()
         stopping = [(owner, id) for owner, id in await db.rows("stopping", limit)]
         unplaced: list[tuple[str, str]] = []

@@ -21,7 +21,7 @@ from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
-"""A session that no process could run for this long is given to any process, which ends its turn with that reason."""
+"""A session that no process could run for this long is given to any process, which records that in its log."""
 
 FIRST_TTL_SECONDS: Final = 30.0
 """How long a process that just opened the store counts as alive before its first renewal."""
@@ -180,8 +180,8 @@ class Leases:
         return self._order.next(db, claimant, limit)
 
     def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[str, str]]:
-        """Sessions that this process claims only to end their turns, once it has claimed all that it may run: those to
-        be stopped, and those that no process could run."""
+        """Sessions that this process claims although it may not run them, once it has claimed all that it may run:
+        those to be stopped, and those that no process could run."""
         stopping = db.execute(SQL["stopping"], (limit,)).fetchall()
         unplaced = self._order.unplaced(db, before=self._now_ms() - UNPLACED_MS, limit=limit)
         return list(dict.fromkeys([*stopping, *unplaced]))[:limit]

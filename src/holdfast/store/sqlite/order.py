@@ -17,7 +17,7 @@ _NONE: Final = "\x1e"
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that claims sessions: its node, tools, models and secrets, one of which a session may need."""
+    """The claiming process: its node, tools, models and secrets decide which sessions it may run."""
 
     node: str
     tools: str

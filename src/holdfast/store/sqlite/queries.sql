@@ -357,7 +357,7 @@ SELECT 1 FROM session INDEXED BY session_unplaced
  WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?1 LIMIT 1;
 
 -- name: unplaced
--- Sessions that no process could run for so long that their turns should end with that reason.
+-- Sessions that no process could run for so long that their logs should say so.
 SELECT session.owner, session.id
   FROM json_each(?1) AS owners CROSS JOIN session INDEXED BY session_unnoted ON session.owner = owners.value
  WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?2
