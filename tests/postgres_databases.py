@@ -5,7 +5,7 @@ import itertools
 
 import asyncpg
 
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
 from proof.postgres_server import PostgresServer
 
@@ -34,7 +34,7 @@ class Databases:
 
     async def _prepare(self) -> None:
         await self._run("postgres", f"CREATE DATABASE {TEMPLATE}")
-        await migrate(Address(self.server.url(TEMPLATE)))
+        await migrate(DatabaseAddress(self.server.url(TEMPLATE)))
 
     async def fresh(self, *, is_empty: bool = False) -> str:
         """The name of a new database, with the tables unless it is to be empty."""

@@ -26,7 +26,7 @@ from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.models.server import ModelServer
 from holdfast.server.http.keys import KeyRing
 from holdfast.store.clock import SystemClock
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
 from holdfast.store.postgres.store import PostgresStore
 from proof.chaos import audit, node
@@ -112,7 +112,7 @@ class Chaos:
             valkey = Valkey(self._folder / "valkey")
             valkey.start()
             servers.callback(valkey.close)
-            await migrate(Address(replicas.primary.url()))
+            await migrate(DatabaseAddress(replicas.primary.url()))
             await audit.run(replicas.primary.url(), audit.TRIGGERS)
             keys = await keys_for(replicas.primary.url(), tuple(OWNERS))
             async with ModelServer(SCRIPT) as model:

@@ -116,9 +116,9 @@ def shut_out_on_sqlite() -> None:
     """Owners are cut to the free places before anything is known of what they need."""
     found_next = sqlite_order.Order.next
 
-    def cut(self: Any, db: sqlite3.Connection, here: sqlite_order.Here, limit: int) -> list[tuple[str, str]]:
+    def cut(self: Any, db: sqlite3.Connection, claimant: sqlite_order.Claimant, limit: int) -> list[tuple[str, str]]:
         owners = {owner for (owner,) in db.execute(_SQLITE_OWNERS, (limit,))}
-        return [key for key in found_next(self, db, here, limit) if key[0] in owners]
+        return [key for key in found_next(self, db, claimant, limit) if key[0] in owners]
 
     replace(sqlite_order.Order, "next", cut)
 
@@ -126,9 +126,9 @@ def shut_out_on_sqlite() -> None:
 def shut_out_on_postgres() -> None:
     found_next = postgres_order.Order.next
 
-    async def cut(self: Any, db: Link, here: postgres_order.Here, limit: int) -> list[tuple[str, str]]:
+    async def cut(self: Any, db: Link, claimant: postgres_order.Claimant, limit: int) -> list[tuple[str, str]]:
         owners = {owner for (owner,) in await db.ask(_POSTGRES_OWNERS, limit)}
-        return [key for key in await found_next(self, db, here, limit) if key[0] in owners]
+        return [key for key in await found_next(self, db, claimant, limit) if key[0] in owners]
 
     replace(postgres_order.Order, "next", cut)
 
@@ -140,11 +140,11 @@ def _elsewhere(changed: Changed) -> None:
     """A process takes sessions as if it had what another has."""
     on_sqlite, on_postgres = sqlite_order.Order.next, postgres_order.Order.next
 
-    def next_on_sqlite(self: Any, db: Any, here: Any, limit: int) -> list[tuple[str, str]]:
-        return on_sqlite(self, db, changed(here), limit)
+    def next_on_sqlite(self: Any, db: Any, claimant: Any, limit: int) -> list[tuple[str, str]]:
+        return on_sqlite(self, db, changed(claimant), limit)
 
-    async def next_on_postgres(self: Any, db: Any, here: Any, limit: int) -> list[tuple[str, str]]:
-        return await on_postgres(self, db, changed(here), limit)
+    async def next_on_postgres(self: Any, db: Any, claimant: Any, limit: int) -> list[tuple[str, str]]:
+        return await on_postgres(self, db, changed(claimant), limit)
 
     replace(sqlite_order.Order, "next", next_on_sqlite)
     replace(postgres_order.Order, "next", next_on_postgres)
@@ -154,17 +154,17 @@ def run_without_files() -> None:
     """Every other look is for what belongs to the other node."""
     looks = itertools.count()
 
-    def other(here: Any) -> Any:
+    def other(claimant: Any) -> Any:
         nodes = {"north": "south", "south": "north"}
-        return msgspec.structs.replace(here, node=nodes[here.node]) if next(looks) % 2 else here
+        return msgspec.structs.replace(claimant, node=nodes[claimant.node]) if next(looks) % 2 else claimant
 
     _elsewhere(other)
 
 
 def run_without_tools_on_sqlite() -> None:
     names = msgspec.json.encode(sorted(TOOL_NAMES)).decode()
-    _elsewhere(lambda here: msgspec.structs.replace(here, tools=names))
+    _elsewhere(lambda claimant: msgspec.structs.replace(claimant, tools=names))
 
 
 def run_without_tools_on_postgres() -> None:
-    _elsewhere(lambda here: msgspec.structs.replace(here, tools=sorted(TOOL_NAMES)))
+    _elsewhere(lambda claimant: msgspec.structs.replace(claimant, tools=sorted(TOOL_NAMES)))

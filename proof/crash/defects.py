@@ -21,7 +21,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.session import intake, interventions, model_step
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
-from holdfast.store.putting import Put
+from holdfast.store.put import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL

@@ -16,7 +16,7 @@ from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
 from holdfast.store.postgres.rows import inbox_item
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.putting import Put
+from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
 from holdfast.turns import load

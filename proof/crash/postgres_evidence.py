@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.store.postgres import key_rows, rows
-from holdfast.store.postgres.connections import Address, Link
+from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
 
@@ -19,7 +19,7 @@ async def kept(url: str, key: Key) -> Kept:
 
 async def kept_of(url: str, keys: Sequence[Key]) -> list[Kept]:
     """Of each of these sessions, at one moment."""
-    address = Address(url)
+    address = DatabaseAddress(url)
     link = Link(await address.connect(), address)
     try:
         return await kept_over(link, keys)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from holdfast.store.postgres.connections import Address, Link
+from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.postgres.failures import is_lost
 from holdfast.store.postgres.migrations import migrate
 from proof.crash import postgres_types
@@ -47,7 +47,7 @@ def forgetful_databases(count: int) -> Iterator[list[str]]:
     with ExitStack() as running:
         servers = [running.enter_context(cut_server()) for _ in range(count)]
         for server in servers:
-            asyncio.run(migrate(Address(server.url)))
+            asyncio.run(migrate(DatabaseAddress(server.url)))
         yield [server.url for server in servers]
 
 
@@ -60,7 +60,7 @@ SELECT EXISTS (SELECT 1 FROM holdfast.process WHERE greatest(alive_until, leases
 def databases(count: int) -> Iterator[list[str]]:
     """The URLs of so many, with the tables, on a server of their own."""
     with PostgresServer() as server:
-        asyncio.run(migrate(Address(server.url("template1"))))
+        asyncio.run(migrate(DatabaseAddress(server.url("template1"))))
         names = [f"trials_{number}" for number in range(count)]
         asyncio.run(_create(server.url(), names))
         asyncio.run(postgres_types.learn(server.url()))
@@ -138,7 +138,7 @@ class _Observer:
                 if not is_lost(error):
                     raise
                 link.raw.terminate()
-        address = Address(self.url)
+        address = DatabaseAddress(self.url)
         self._link = Link(await address.connect(), address)
         return await work(self._link)
 

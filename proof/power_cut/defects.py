@@ -10,7 +10,7 @@ from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.units import UnitJob
-from holdfast.store.sqlite.writer import Call, Job, NotBegun, Writer
+from holdfast.store.sqlite.writer import Job, NotBegun, Writer, WriterCall
 from proof.crash.plant import replace
 from proof.crash.trial import Database
 
@@ -46,12 +46,12 @@ def _leave_units_to_chance() -> None:
 
 
 def _leave_puts_to_chance() -> None:
-    made = Call.__init__
+    made = WriterCall.__init__
 
-    def init(self: Call, future: object, verb: str, *rest: object, **options: object) -> None:
+    def init(self: WriterCall, future: object, verb: str, *rest: object, **options: object) -> None:
         made(self, future, verb, *rest, **{**options, "needs_sync": options.get("needs_sync", True) and verb != "put"})  # type: ignore[arg-type]
 
-    replace(Call, "__init__", init)
+    replace(WriterCall, "__init__", init)
 
 
 def _copy_without_syncing() -> None:

@@ -19,7 +19,7 @@ from holdfast.server.operations import Operations
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import interventions
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.putting import Put
+from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.turns import holding, loop, model_call, tool_call

@@ -24,7 +24,7 @@ from holdfast.events.ids import Fence, Key, Owner, SessionId, TurnId
 from holdfast.events.inbox import InboxItem
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import leases, task_rows
@@ -237,7 +237,7 @@ class PostgresPlace:
         first = await asyncpg.connect(self._server.url())
         await first.execute("CREATE DATABASE worlds")
         await first.close()
-        await migrate(Address(self.url))
+        await migrate(DatabaseAddress(self.url))
         db = await asyncpg.connect(self.url)
         await db.execute(_VIRTUAL_CLOCK)
         await db.execute("ALTER DATABASE worlds SET search_path = world, public, pg_catalog")

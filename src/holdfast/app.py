@@ -56,7 +56,7 @@ from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Cursor, RequestRow, Row, Store
-from holdfast.store.survey import About, Role
+from holdfast.store.survey import ProcessDescription, Role
 from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import TaskDesk, TaskKillReport
@@ -324,7 +324,7 @@ class Runtime:
                 clock=self._clock,
                 limits=limits,
                 about=about,
-                on_death=self._store_died,
+                on_writer_failure=self._store_died,
             )
         try:
             from holdfast.store.postgres.store import PostgresStore  # deferred: not everybody has it
@@ -340,13 +340,13 @@ class Runtime:
             clock=self._clock,
             limits=limits,
             about=about,
-            on_death=self._store_died,
+            on_writer_failure=self._store_died,
             is_pooled=config.database_pooled == "on" or direct is not None,
             direct_url=direct.reveal() if direct is not None else None,
         )
 
-    def _about(self) -> About:
-        return About(
+    def _about(self) -> ProcessDescription:
+        return ProcessDescription(
             role=self._role,
             version=__version__,
             started_at=self._clock.now_ms(),

@@ -13,7 +13,7 @@ import pytest
 from holdfast.app import Runtime
 from holdfast.cli.cluster import problems
 from holdfast.models.demo import demo_model
-from holdfast.store.survey import About, Process, Schema, Server, Survey, Work
+from holdfast.store.survey import DatabaseServer, ProcessDescription, ProcessRow, Schema, Survey, Work
 from holdfast.version import __version__
 from tests.cli.databases import environ, fill, typed
 from tests.cli.processes import Done, Piped, Place
@@ -137,15 +137,16 @@ async def test_watching_and_checking_are_two_things(place: Place) -> None:
     assert (done.code, "[usage]" in done.err) == (2, True)
 
 
-def survey(*, role: str = "primary", process: Process | None = None, work: Work | None = None) -> Survey:
-    server = Server(version="18", role=role, is_writable=role != "standby", latency_ms=1)  # type: ignore[arg-type]
+def survey(*, role: str = "primary", process: ProcessRow | None = None, work: Work | None = None) -> Survey:
+    is_writable = role != "standby"
+    server = DatabaseServer(version="18", role=role, is_writable=is_writable, latency_ms=1)  # type: ignore[arg-type]
     schema = Schema(version=2, pending=())
     return Survey(server=server, schema=schema, work=work or Work(), processes=(process,) if process else ())
 
 
-def process(*, role: str = "worker", alive: bool = True, most: int = 5) -> Process:
-    about = About(role=role, max_sessions=most)  # type: ignore[arg-type]
-    return Process(token="t", node="n", is_alive=alive, renewed_seconds_ago=1, holds=0, about=about)
+def process(*, role: str = "worker", alive: bool = True, most: int = 5) -> ProcessRow:
+    about = ProcessDescription(role=role, max_sessions=most)  # type: ignore[arg-type]
+    return ProcessRow(token="t", node="n", is_alive=alive, renewed_seconds_ago=1, holds=0, about=about)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from holdfast.store.postgres import migrations as postgres_migrations
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.dump import without_secrets
 from holdfast.store.sqlite import migrations as sqlite_migrations
 from holdfast.store.sqlite.connections import connect, create_if_missing
@@ -56,7 +56,7 @@ async def bring_forward_to(database: str, version: int) -> None:
         with contextlib.closing(connect(path)) as file:
             sqlite_migrations.migrate(file, path, sqlite_migrations.MIGRATIONS[:version])
     else:
-        await postgres_migrations.migrate(Address(database), postgres_migrations.MIGRATIONS[:version])
+        await postgres_migrations.migrate(DatabaseAddress(database), postgres_migrations.MIGRATIONS[:version])
 
 
 async def begin_a_process_of_before(database: str) -> None:

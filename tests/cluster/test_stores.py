@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.client.session import Session
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
 from proof.chaos import audit
 from proof.chaos.processes import Fleet
@@ -54,7 +54,7 @@ async def fragile(own_server: PostgresServer, tmp_path: Path, model: HeldModel) 
     name = f"d_{uuid.uuid4().hex}"
     await audit.run(own_server.url(), f"CREATE DATABASE {name} OWNER {ROLE}")
     url = own_server.url(name).replace("//postgres@", f"//{ROLE}@")
-    await migrate(Address(url))
+    await migrate(DatabaseAddress(url))
     await audit.run(url, audit.TRIGGERS)
     return Cluster(Fleet(tmp_path, database=url, model_url=model.url, settings={**QUICK, **SHORT_LEASE}), model)
 

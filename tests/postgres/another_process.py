@@ -1,4 +1,4 @@
-"""A process of its own at the same database. It does what it is told, line by line, and answers each with a line.
+"""A process of its own at the same database. It carries out orders, one per line, and answers each with a line.
 
 Run as: python another_process.py URL
 """
@@ -25,7 +25,7 @@ KEY = Key(Owner("ann"), SessionId("first"))
 LIMITS = TurnLimits(running=50, in_flight=50)
 """With limits a put counts the turns of its owner, and locks the owner for that."""
 FROZEN_MILLISECONDS = "60000"
-"""How long it may stand still in a transaction: longer than any test takes."""
+"""How long the process may freeze in a transaction: longer than any test takes."""
 
 
 def say(value: object) -> None:
@@ -33,8 +33,8 @@ def say(value: object) -> None:
     sys.stdout.flush()
 
 
-class Told:
-    """The orders that a test may give."""
+class Orders:
+    """The orders that a test may send."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class Told:
         return type(put).__name__
 
     async def freeze_at(self, point: str) -> object:
-        """Say so and stand still, as SIGSTOP makes it, once this point of a transaction is reached."""
+        """Print the point and freeze, as SIGSTOP does, once a transaction reaches this point."""
 
         def freeze(reached: str) -> None:
             if reached == point:
@@ -81,7 +81,7 @@ class Told:
         return None
 
     async def write_until_killed(self) -> object:
-        """Append for ever, and say each position once it is acknowledged."""
+        """Append for ever, and print each position once it is acknowledged."""
         while True:
             event = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="n", message="x" * 200))
             outcome = await self._store.commit(Unit(key=KEY, fence=None, events=(event,)))
@@ -96,14 +96,14 @@ class Told:
 async def main(url: str) -> None:
     connections._SETTINGS["idle_in_transaction_session_timeout"] = FROZEN_MILLISECONDS
     try:
-        told = Told(await PostgresStore.open(url, node="there", limits=LIMITS))
+        orders = Orders(await PostgresStore.open(url, node="there", limits=LIMITS))
     except StoreError as error:
         say(error.code)
         return
     say("ready")
     loop = asyncio.get_running_loop()
     while order := (await loop.run_in_executor(None, sys.stdin.readline)).split():
-        say(await getattr(told, order[0])(*order[1:]))
+        say(await getattr(orders, order[0])(*order[1:]))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[[str], Other]]:
-    """Starts another process at a database; whatever still runs in the end is killed."""
+    """Starts other processes at a database; those that still run at the end are killed."""
     with contextlib.ExitStack() as running:
 
         def start_one(url: str) -> Other:
@@ -43,6 +43,6 @@ def start() -> Iterator[Callable[[str], Other]]:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """One for a file of tests that stop it."""
+    """A server for one file of tests that stop it."""
     with PostgresServer() as server:
         yield server

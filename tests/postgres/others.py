@@ -24,7 +24,7 @@ class Other:
         return self.hear()
 
     def hear_all(self) -> list[Any]:
-        """What it had said before it ended. Its last line may be cut."""
+        """The output of the process before it ended. Its last line may be cut."""
         assert self.running.stdout is not None
         lines = self.running.stdout.read().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,6 +1,6 @@
-"""A transaction pooler in front of PostgreSQL, as small as one can be. It reads the protocol: a client has a connection
-to the server from the first message of a transaction until the server says that it is idle again, and gets another one
-for the next, whenever there is another."""
+"""A minimal transaction pooler in front of PostgreSQL. It reads the protocol: a client has a connection to the server
+from the first message of a transaction until the server reports that it is idle again, and gets another connection for
+the next transaction, if there is another."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _SSL_REQUEST = 80877103
 _GSS_REQUEST = 80877104
 _CANCEL = 80877102
 _ASKS = {b"Q": (b"Z",), b"S": (b"Z",), b"H": (b"T", b"n", b"E")}
-"""What the server answers to, and how its answer ends: Query and Sync, and the Flush after a Describe."""
+"""Messages that the server answers, and the end of each answer: Query and Sync, and the Flush after a Describe."""
 
 
 class Message:
@@ -64,7 +64,7 @@ class Backend:
 
 
 class Pooler:
-    """Listens on a port. `transactions` counts them, and `switches` how many were given another connection."""
+    """Listens on a port. `transactions` counts transactions, `switches` those that got another connection."""
 
     def __init__(self, socket: Path, *, size: int = 3) -> None:
         self._socket = socket
@@ -77,7 +77,8 @@ class Pooler:
         self.transactions = 0
         self.switches = 0
         self.loses_commit_of: bytes | None = None
-        """The next transaction with this in a statement is committed, but the client is not told: it is cut off."""
+        """The next transaction with this text in a statement is committed, but the client is disconnected before the
+        response."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -152,7 +153,7 @@ class Pooler:
             message = await read_message(reader)
 
     async def _take(self, startup: bytes, *, avoid: Backend | None) -> Backend:
-        """Never the one that this client had last, if there can be another."""
+        """A connection other than the one that this client had last, if there can be another."""
         async with self._returned:
             while True:
                 if len(self._opened) < self._size:

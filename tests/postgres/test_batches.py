@@ -1,4 +1,4 @@
-"""Many units in one statement: each has its own outcome, and none goes unnoticed."""
+"""Many units in one statement: each unit has its own outcome, and no refusal goes unnoticed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ async def held(store: PostgresStore) -> dict[Key, Lease]:
     return {claim.lease.key: claim.lease for claim in await store.claim(limit=MANY)}
 
 
-async def test_those_whose_fence_missed_are_told_and_the_others_of_the_batch_are_written(
+async def test_unit_with_a_missed_fence_is_refused_and_the_rest_of_the_batch_is_written(
     store: PostgresStore, postgres_url: str
 ) -> None:
     leases = await held(store)
@@ -60,7 +60,7 @@ async def test_those_whose_fence_missed_are_told_and_the_others_of_the_batch_are
     await other.close()
 
 
-async def test_units_of_one_session_keep_their_order_and_fall_by_themselves(store: PostgresStore) -> None:
+async def test_units_of_one_session_keep_their_order_and_are_refused_one_by_one(store: PostgresStore) -> None:
     lease = await running(store)
     fence = lease.fence
     units = [
@@ -86,7 +86,7 @@ async def test_units_of_one_session_keep_their_order_and_fall_by_themselves(stor
     assert (loaded.row.status, loaded.row.open_requests) == ("waiting", 1)
 
 
-async def test_what_several_units_say_of_the_row_the_last_says(store: PostgresStore) -> None:
+async def test_last_of_several_units_decides_the_session_row(store: PostgresStore) -> None:
     lease = await running(store)
     ended = event(TurnEnded(turn_id=TURN, reason="completed"))
     units = [
@@ -100,7 +100,7 @@ async def test_what_several_units_say_of_the_row_the_last_says(store: PostgresSt
     assert (row.head, row.title, row.status, row.turn_id, row.model) == (6, "second", "idle", None, "model")
 
 
-async def test_a_batch_is_one_group_for_each_session_in_the_order_of_the_keys() -> None:
+async def test_batch_has_one_group_for_each_session_in_key_order() -> None:
     loop = asyncio.get_running_loop()
     units = [Unit(key=key, fence=None, events=(info("x"),)) for key in reversed(KEYS) for _ in range(3)]
     (wave,) = waves(UnitJob(loop.create_future(), unit) for unit in units)
@@ -108,7 +108,7 @@ async def test_a_batch_is_one_group_for_each_session_in_the_order_of_the_keys() 
     assert [len(group.jobs) for group in wave] == [3] * len(KEYS)
 
 
-async def test_processes_that_write_to_the_same_sessions_in_any_order_do_not_stop_each_other(
+async def test_processes_that_write_the_same_sessions_in_any_order_do_not_deadlock(
     store: PostgresStore, postgres_url: str
 ) -> None:
     other = await PostgresStore.open(postgres_url, node="here")
@@ -130,10 +130,10 @@ async def test_processes_that_write_to_the_same_sessions_in_any_order_do_not_sto
     await other.close()
 
 
-async def test_what_follows_a_unit_of_unknown_outcome_in_its_batch_is_not_written(
+async def test_units_after_one_of_unknown_outcome_in_a_batch_are_not_written(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is lost at the commit of the first: whoever wrote it must look before anything is added to it."""
+    """The connection is lost at the commit of the first unit: its writer must read the log before it appends more."""
     leases = await held(store)
     fence = leases[KEYS[0]].fence
     units = (

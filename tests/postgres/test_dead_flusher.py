@@ -1,4 +1,4 @@
-"""A flusher that fails though its process lives: nothing waits for it, and its sessions go on elsewhere."""
+"""A flusher that fails while its process lives: no call waits for it, and its sessions go on in other processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ async def code_of(asked: Callable[[], Awaitable[Any]]) -> str:
 
 
 def fail_with_a_bug(store: PostgresStore) -> UnitJob:
-    """Something in the queue that no flusher can handle."""
+    """Put a unit into the queue that no flusher can handle."""
     unwritable = UnitJob(asyncio.get_running_loop().create_future(), Unit(key=KEY, fence=None, events=(info("late"),)))
     unwritable.size = None  # type: ignore[assignment]
     store._flusher._queue.append(unwritable)
     return unwritable
 
 
-async def test_nothing_waits_for_a_dead_flusher_and_its_leases_are_claimed_at_once(
+async def test_every_call_fails_after_the_flusher_failed_and_its_leases_can_be_claimed_at_once(
     store: PostgresStore, postgres_url: str
 ) -> None:
     lease = await running(store)
@@ -53,7 +53,7 @@ async def test_nothing_waits_for_a_dead_flusher_and_its_leases_are_claimed_at_on
     await other.close()
 
 
-async def test_a_dead_flusher_ends_what_runs_in_its_runtime_and_every_call_raises(
+async def test_flusher_failure_stops_the_runtime_s_work_and_every_call_raises(
     postgres_url: str, tmp_path: Path
 ) -> None:
     reached, never, broken_off = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -1,5 +1,5 @@
-"""PostgreSQL restarted, cut off, read-only or full of connections. What was acknowledged is kept, what was not is
-reported as unknown, and nobody has to open the store again."""
+"""PostgreSQL is restarted, cut off, read-only or out of connections. Acknowledged writes are kept, other writes are
+reported as unknown, and the store does not have to be opened again."""
 
 import asyncio
 import itertools
@@ -46,7 +46,7 @@ async def execute(url: str, statement: str) -> None:
         await db.close()
 
 
-async def cut_off_everybody(server: PostgresServer) -> None:
+async def end_all_connections(server: PostgresServer) -> None:
     others = "pid <> pg_backend_pid() AND backend_type = 'client backend'"
     await execute(server.url(), f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
 
@@ -60,7 +60,7 @@ async def until_it_works(store: PostgresStore, unit: Unit) -> Committed:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_acknowledged(
+async def test_server_restart_during_commits_loses_no_acknowledged_write(
     own_server: PostgresServer, store: PostgresStore
 ) -> None:
     keys = [Key(Owner("ann"), SessionId(f"s{number}")) for number in range(8)]
@@ -110,7 +110,7 @@ async def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_acknowl
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_server_that_ends_at_a_commit_leaves_all_of_it_or_nothing(
+async def test_server_that_stops_at_a_commit_leaves_all_of_it_or_nothing(
     own_server: PostgresServer, store: PostgresStore, moment: str
 ) -> None:
     lease = await running(store)
@@ -135,10 +135,10 @@ async def test_a_server_that_ends_at_a_commit_leaves_all_of_it_or_nothing(
     assert (row.head, row.title, row.status) == ((3, "", "running") if moment == "before" else (5, "new", "idle"))
 
 
-async def test_a_server_that_is_away_for_a_moment_costs_a_moment(
+async def test_calls_wait_for_a_server_that_is_away_for_a_moment(
     own_server: PostgresServer, store: PostgresStore
 ) -> None:
-    """Nothing was sent yet, so that nothing is unknown."""
+    """Nothing was sent yet, so no outcome is unknown."""
     await create(store)
     await asyncio.to_thread(own_server.stop)
     asked = asyncio.ensure_future(store.commit(Unit(key=KEY, fence=None, events=(info("x"),))))
@@ -148,7 +148,7 @@ async def test_a_server_that_is_away_for_a_moment_costs_a_moment(
     assert await read is not None
 
 
-async def test_a_server_that_stays_away_is_said_to_be(
+async def test_server_that_stays_away_is_reported_as_unreachable(
     own_server: PostgresServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.2)
@@ -173,19 +173,17 @@ async def test_a_server_that_stays_away_is_said_to_be(
     assert (await until_it_works(store, Unit(key=KEY, fence=lease.fence, events=(said("on"),)))).head == 4
 
 
-async def test_connections_that_are_lost_while_nobody_uses_them_are_made_again(
-    own_server: PostgresServer, store: PostgresStore
-) -> None:
+async def test_connections_lost_while_unused_are_opened_again(own_server: PostgresServer, store: PostgresStore) -> None:
     lease = await running(store)
     for _ in range(2):
         await asyncio.gather(*(store.row(KEY) for _ in range(8)))
-        await cut_off_everybody(own_server)
+        await end_all_connections(own_server)
         assert all(await asyncio.gather(*(store.row(KEY) for _ in range(8))))
         assert await store.renew(ttl_seconds=30)
         await until_it_works(store, Unit(key=KEY, fence=lease.fence, events=(said("x"),)))
 
 
-async def test_changes_are_heard_again_after_the_connection_that_listens_was_lost(
+async def test_changes_are_received_again_after_the_listening_connection_was_lost(
     own_server: PostgresServer, store: PostgresStore, url: str
 ) -> None:
     await create(store)
@@ -198,16 +196,16 @@ async def test_changes_are_heard_again_after_the_connection_that_listens_was_los
                 await until_it_works(store, Unit(key=KEY, fence=None, events=(info("x"),)))
             await heard
             listener = await listening(own_server)
-            await cut_off_everybody(own_server)
+            await end_all_connections(own_server)
             await until_another_listens(own_server, listener)
     await other.close()
 
 
-async def test_what_a_process_committed_before_it_died_and_could_not_announce_is_heard_all_the_same(
+async def test_commit_of_a_process_that_died_before_announcing_it_is_noticed(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def die(announcer: Announcer) -> None:
-        """Just before it."""
+        """The process dies just before its announcement."""
 
     monkeypatch.setattr(Announcer, "_say", die)
     await create(store)
@@ -217,7 +215,7 @@ async def test_what_a_process_committed_before_it_died_and_could_not_announce_is
         while not other._changes._is_listening:
             await anext(changes)
         for event in other._changes._heard:
-            event.clear()  # That it listens now is told, too.
+            event.clear()  # The start of listening sets it, too.
         heard = asyncio.ensure_future(anext(changes))
         await store.commit(Unit(key=KEY, fence=None, events=(info("the last words"),)))
         await heard
@@ -232,7 +230,7 @@ async def until_another_listens(server: PostgresServer, listener: int | None) ->
 
 
 async def listening(server: PostgresServer) -> int | None:
-    """The one who listens."""
+    """The server process of the listening connection."""
     db = await asyncpg.connect(server.url())
     try:
         pid: int | None = await db.fetchval(
@@ -252,13 +250,13 @@ async def commit_over_a_new_connection(store: PostgresStore, unit: Unit) -> None
                 raise
 
 
-async def test_a_read_only_server_is_said_to_be_and_reads_go_on(
+async def test_read_only_server_is_reported_and_reads_go_on(
     own_server: PostgresServer, store: PostgresStore, url: str
 ) -> None:
     lease = await running(store)
     name = url.partition("?")[0].rpartition("/")[2]
     await execute(own_server.url(), f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    await cut_off_everybody(own_server)
+    await end_all_connections(own_server)
     unit = Unit(key=KEY, fence=lease.fence, events=(said("x"),))
     with pytest.raises(StoreUnavailable) as raised:
         await commit_over_a_new_connection(store, unit)
@@ -268,11 +266,11 @@ async def test_a_read_only_server_is_said_to_be_and_reads_go_on(
         await send(store, "m")
     assert await store.row(KEY) is not None
     await execute(own_server.url(), f"ALTER DATABASE {name} SET default_transaction_read_only = off")
-    await cut_off_everybody(own_server)
+    await end_all_connections(own_server)
     assert (await until_it_works(store, unit)).head >= 4
 
 
-async def test_a_server_without_a_free_connection_is_said_to_have_none(
+async def test_server_without_a_free_connection_is_reported_as_busy(
     own_server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.2)
@@ -289,9 +287,7 @@ async def test_a_server_without_a_free_connection_is_said_to_have_none(
     await store.close()
 
 
-async def test_a_row_that_somebody_holds_for_too_long_is_not_waited_for(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_that_stays_locked_is_reported_as_busy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "LOCK_SECONDS", 0.2)
     monkeypatch.setattr(flusher, "PATIENCE_SECONDS", 0.2)
     store = await PostgresStore.open(url, node="here")
@@ -317,7 +313,7 @@ async def test_a_row_that_somebody_holds_for_too_long_is_not_waited_for(
         (("//postgres@", "//nobody-of-that-name:s3cret@"), "store_refused"),
     ],
 )
-async def test_a_database_that_can_not_be_opened_is_said_why_without_its_password(
+async def test_failed_open_is_reported_with_its_reason_and_without_the_password(
     url: str, change: tuple[str, str], code: str
 ) -> None:
     with pytest.raises(StoreUnusable) as raised:
@@ -326,7 +322,7 @@ async def test_a_database_that_can_not_be_opened_is_said_why_without_its_passwor
     assert "s3cret" not in f"{raised.value} {raised.value.__cause__}"
 
 
-async def test_who_held_a_session_when_its_commit_failed_claims_it_again(
+async def test_holder_whose_commit_failed_can_claim_its_session_again(
     own_server: PostgresServer, store: PostgresStore
 ) -> None:
     lease = await running(store)
@@ -336,9 +332,7 @@ async def test_who_held_a_session_when_its_commit_failed_claims_it_again(
     assert again.fence > lease.fence
 
 
-async def test_a_connection_that_was_used_for_long_is_made_anew(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connection_past_its_lifetime_is_replaced(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await create(store)
     first = await backend_of(store)
     assert await backend_of(store) == first
@@ -347,7 +341,7 @@ async def test_a_connection_that_was_used_for_long_is_made_anew(
 
 
 async def backend_of(store: PostgresStore) -> int:
-    """The server's process that the next read goes to."""
+    """The server process that runs the next read."""
     link = await store._reads.take()
     try:
         return int(await link.raw.fetchval("SELECT pg_backend_pid()"))
@@ -356,12 +350,12 @@ async def backend_of(store: PostgresStore) -> int:
 
 
 @pytest.mark.parametrize("is_pooled", [False, True])
-async def test_a_process_that_stands_still_before_it_runs_what_it_prepared_holds_no_row_for_ever(
+async def test_process_that_freezes_between_prepare_and_execute_loses_its_row_locks(
     url: str, monkeypatch: pytest.MonkeyPatch, is_pooled: bool
 ) -> None:
-    """PostgreSQL takes it for one that is at work: neither the idle timeout nor that of statements ends it."""
+    """PostgreSQL counts such a process as active: neither the idle timeout nor the statement timeout ends it."""
     monkeypatch.setattr(connections, "_TRANSACTION_BOUND", "transaction_timeout = 300")
-    address = connections.Address(url, is_pooled=is_pooled)
+    address = connections.DatabaseAddress(url, is_pooled=is_pooled)
     still, other = await address.connect(), await asyncpg.connect(url)
     try:
         await other.execute("CREATE TABLE place (x integer); INSERT INTO place VALUES (1)")

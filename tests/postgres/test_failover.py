@@ -1,5 +1,5 @@
-"""A standby takes over. Writes that the primary had acknowledged may be lost with it, and a process that held a session
-is ahead of the log then: so every lease is over, whatever the rows say."""
+"""A standby takes over. Writes that the primary had acknowledged may be lost, and the holder of a session is then ahead
+of the log: so every lease is over, whatever the rows say."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def replicated() -> AsyncIterator[tuple[Replicas, Relay, PostgresStore]]:
-    """A store that reaches whichever server is the primary."""
+    """A store that always reaches the current primary."""
     replicas = Replicas()
     try:
         replicas.start()
@@ -33,7 +33,7 @@ async def replicated() -> AsyncIterator[tuple[Replicas, Relay, PostgresStore]]:
 
 
 async def until_answered(store: PostgresStore, lease: Lease, text: str) -> object:
-    """The outcome of a write, once the database is reached again."""
+    """The outcome of a write, once the database can be reached again."""
     while True:
         try:
             return await store.commit(Unit(key=KEY, fence=lease.fence, events=(said(text),)))
@@ -48,7 +48,7 @@ async def head_of(store: PostgresStore) -> int:
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["nothing is lost", "the last writes are lost"])
-async def test_a_holder_from_before_a_failover_writes_nothing_and_its_session_is_claimed_anew(loses: bool) -> None:
+async def test_holder_from_before_a_failover_cannot_write_and_its_session_is_claimed_again(loses: bool) -> None:
     async with asyncio.timeout(120), replicated() as (replicas, relay, store):
         await create(store)
         await send(store, "m")
@@ -68,8 +68,12 @@ async def test_a_holder_from_before_a_failover_writes_nothing_and_its_session_is
         assert isinstance(await until_answered(store, lease, "late"), FenceMissed)
         kept = await head_of(store)
         assert kept < 1 + written if window is not None else kept >= 1 + written
-        assert not await store.release(lease, seen_tail=1, how="done"), "it is not this one's to say that it is done"
-        assert await store.claim(limit=MANY) == [], "not before it has begun again, as a new process would"
+        assert not await store.release(lease, seen_tail=1, how="done"), (
+            "a holder from before the failover can't release the session"
+        )
+        assert await store.claim(limit=MANY) == [], (
+            "no claim before the process has started over, as a new process would"
+        )
         assert not await store.renew(ttl_seconds=60)
         (claim,) = await store.claim(limit=MANY)
         assert claim.lease.fence != lease.fence
@@ -77,8 +81,8 @@ async def test_a_holder_from_before_a_failover_writes_nothing_and_its_session_is
         assert await head_of(store) == kept + 1
 
 
-async def test_a_fence_whose_claim_a_failover_lost_is_not_given_out_again() -> None:
-    """The process that had it begins again under the same token: nothing but the fence tells the two claims apart."""
+async def test_fence_of_a_claim_that_a_failover_lost_is_not_used_again() -> None:
+    """The process starts over under the same token: only the fence distinguishes the two claims."""
     async with asyncio.timeout(120), replicated() as (replicas, relay, store):
         await create(store)
         await send(store, "m")

@@ -38,7 +38,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 def frozen(start: Start, postgres_url: str) -> Callable[[str, str], Other]:
-    """Another process, frozen at this point of this order."""
+    """Another process, frozen at a point of an order."""
 
     def freeze(point: str, order: str) -> Other:
         other = start(postgres_url)
@@ -52,7 +52,7 @@ def frozen(start: Start, postgres_url: str) -> Callable[[str, str], Other]:
 
 
 async def standing(url: str) -> set[int]:
-    """The server's processes whose client stands still in a transaction."""
+    """The server processes whose client is frozen in a transaction."""
     db = await asyncpg.connect(url)
     found = await db.fetch(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
@@ -79,7 +79,7 @@ def put_into_target(number: int = 0) -> str:
 # One frozen put
 
 
-async def test_a_frozen_put_holds_up_no_unit_of_another_session(
+async def test_frozen_put_delays_no_unit_of_another_session(
     store: PostgresStore, postgres_url: str, frozen: Callable[[str, str], Other]
 ) -> None:
     leases = await held(store, TARGET, *KEYS)
@@ -100,10 +100,10 @@ async def test_a_frozen_put_holds_up_no_unit_of_another_session(
     assert [getattr(found.body, "content", "") for found in events] == [*"abcd"]
 
 
-async def test_a_unit_that_promotes_waits_for_a_frozen_put_and_others_like_it_do_not(
+async def test_promoting_unit_waits_for_a_frozen_put_of_its_session_only(
     store: PostgresStore, postgres_url: str, frozen: Callable[[str, str], Other]
 ) -> None:
-    """Units that write more than events take another way to the database."""
+    """Units that write more than events take another path to the database."""
     leases = await held(store, TARGET, *KEYS)
     other = frozen("put:message:before", put_into_target())
     stands = await standing(postgres_url)
@@ -123,7 +123,7 @@ async def test_a_unit_that_promotes_waits_for_a_frozen_put_and_others_like_it_do
     assert committed(await late).head == 2
 
 
-async def test_while_a_put_is_frozen_the_sessions_of_other_owners_are_claimed(
+async def test_sessions_of_other_owners_are_claimed_while_a_put_is_frozen(
     store: PostgresStore, postgres_url: str, frozen: Callable[[str, str], Other]
 ) -> None:
     await create(store, TARGET)
@@ -179,7 +179,7 @@ async def test_frozen_puts_do_not_use_up_the_connections_of_another_process(
 # A frozen claim
 
 
-async def test_a_frozen_claim_keeps_others_from_nothing_but_what_it_claims(
+async def test_frozen_claim_blocks_only_the_sessions_that_it_claims(
     store: PostgresStore, postgres_url: str, frozen: Callable[[str, str], Other], start: Start
 ) -> None:
     dead = start(postgres_url)
@@ -209,10 +209,10 @@ async def test_a_frozen_claim_keeps_others_from_nothing_but_what_it_claims(
     await db.close()
 
 
-async def test_a_session_of_a_dead_process_that_is_locked_holds_up_none_of_its_others(
+async def test_locked_session_of_a_dead_process_does_not_delay_its_other_sessions(
     store: PostgresStore, postgres_url: str, frozen: Callable[[str, str], Other], start: Start
 ) -> None:
-    """It is freed once it is no longer locked."""
+    """The session is freed once it is no longer locked."""
     dead = start(postgres_url)
     assert dead.hear() == "ready"
     for key in (TARGET, *KEYS):
@@ -239,10 +239,10 @@ async def test_a_session_of_a_dead_process_that_is_locked_holds_up_none_of_its_o
     await db.close()
 
 
-# What is not freed in time
+# Locks that are not released in time
 
 
-async def test_a_unit_that_can_not_be_written_in_time_fails_alone(
+async def test_unit_that_waits_too_long_for_a_lock_fails_alone(
     store: PostgresStore,
     postgres_url: str,
     frozen: Callable[[str, str], Other],
@@ -276,7 +276,9 @@ CREATE TRIGGER slow BEFORE INSERT ON holdfast.event FOR EACH ROW EXECUTE FUNCTIO
 """
 
 
-async def test_a_unit_that_takes_too_long_harms_no_other(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unit_that_exceeds_the_statement_timeout_fails_alone(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(connections._SETTINGS, "statement_timeout", "500")
     store = await PostgresStore.open(postgres_url, node="here")
     leases = await held(store, TARGET, *KEYS)
@@ -295,10 +297,10 @@ async def test_a_unit_that_takes_too_long_harms_no_other(postgres_url: str, monk
         await store.close()
 
 
-async def test_a_unit_that_was_handed_in_while_an_earlier_one_met_a_lock_does_not_overtake_it(
+async def test_later_unit_does_not_overtake_an_earlier_one_that_met_a_lock(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is in the queue already when the earlier one stands aside."""
+    """The later unit is already in the queue when the earlier one stands aside."""
     leases = await held(store, TARGET)
     db = await asyncpg.connect(postgres_url)
     lock = db.transaction()

@@ -1,4 +1,4 @@
-"""The schema is made and brought forward under a lock, whole or not at all, while other processes work."""
+"""The schema is created and migrated under a lock, completely or not at all, while other processes work."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import Address
+from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import LOCK, MIGRATIONS, migrate
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Unit
@@ -41,10 +41,10 @@ async def until_waiting(db: asyncpg.Connection, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_three_processes_that_start_together_make_the_tables_once(
+async def test_three_processes_that_start_together_create_the_tables_once(
     empty: str, start: Callable[[str], Other]
 ) -> None:
-    """They all wait at the same lock before anything is made: then one makes it, and the others find it made."""
+    """All of them wait for the same lock before anything is created: one creates the tables, the others find them."""
     db = await asyncpg.connect(empty)
     await db.execute(f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})")
     others = [start(empty) for _ in range(3)]
@@ -58,7 +58,7 @@ async def test_three_processes_that_start_together_make_the_tables_once(
         assert other.tell("close") == "closed"
 
 
-async def test_a_process_of_the_release_before_works_on_while_the_database_is_brought_forward(empty: str) -> None:
+async def test_process_of_the_previous_release_goes_on_during_a_migration(empty: str) -> None:
     old = await PostgresStore.open(empty, node="here")
     await create(old)
     stop = asyncio.Event()
@@ -70,7 +70,7 @@ async def test_a_process_of_the_release_before_works_on_while_the_database_is_br
         return head
 
     working = asyncio.ensure_future(work())
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     stop.set()
     head = await working
     assert committed(await old.commit(Unit(key=KEY, fence=None, events=(info("x"),)))).head == head + 1
@@ -79,8 +79,8 @@ async def test_a_process_of_the_release_before_works_on_while_the_database_is_br
     await old.close()
 
 
-async def test_a_database_that_is_newer_is_refused_and_left_as_it_is(empty: str) -> None:
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+async def test_newer_database_is_refused_and_unchanged(empty: str) -> None:
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     with pytest.raises(StoreUnusable) as raised:
         await PostgresStore.open(empty, node="here")
     assert raised.value.code == "store_newer"
@@ -88,17 +88,17 @@ async def test_a_database_that_is_newer_is_refused_and_left_as_it_is(empty: str)
     assert await versions(empty) == list(range(1, len(MIGRATIONS) + 2))
 
 
-async def test_a_migration_that_fails_leaves_nothing_and_may_be_tried_again(empty: str) -> None:
-    await migrate(Address(empty))
+async def test_failed_migration_leaves_nothing_and_can_be_retried(empty: str) -> None:
+    await migrate(DatabaseAddress(empty))
     with pytest.raises(Exception, match="PostgreSQL failed"):
-        await migrate(Address(empty), (*MIGRATIONS, NEXT + "SELECT no_such_column FROM holdfast.session;"))
+        await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT + "SELECT no_such_column FROM holdfast.session;"))
     assert await versions(empty) == list(range(1, len(MIGRATIONS) + 1))
-    await migrate(Address(empty), (*MIGRATIONS, NEXT))
+    await migrate(DatabaseAddress(empty), (*MIGRATIONS, NEXT))
     assert await versions(empty) == list(range(1, len(MIGRATIONS) + 2))
 
 
-async def test_what_is_there_already_needs_no_right_to_make_anything(empty: str) -> None:
-    await migrate(Address(empty))
+async def test_migrated_database_needs_no_right_to_create_anything(empty: str) -> None:
+    await migrate(DatabaseAddress(empty))
     db = await asyncpg.connect(empty)
     name = empty.partition("?")[0].rpartition("/")[2]
     await db.execute(
@@ -111,7 +111,9 @@ async def test_what_is_there_already_needs_no_right_to_make_anything(empty: str)
     await store.close()
 
 
-async def test_who_may_not_make_the_tables_is_told_what_to_grant(postgres_databases: Databases, empty: str) -> None:
+async def test_user_without_the_right_to_create_tables_reads_what_to_grant(
+    postgres_databases: Databases, empty: str
+) -> None:
     name = empty.partition("?")[0].rpartition("/")[2]
     db = await asyncpg.connect(empty)
     await db.execute(f"CREATE ROLE stranger_{name} LOGIN")
@@ -121,7 +123,7 @@ async def test_who_may_not_make_the_tables_is_told_what_to_grant(postgres_databa
     assert (raised.value.code, "CREATE on the database" in raised.value.message) == ("store_refused", True)
 
 
-async def test_a_schema_of_another_program_is_left_alone(empty: str) -> None:
+async def test_schema_of_another_program_is_refused_and_unchanged(empty: str) -> None:
     db = await asyncpg.connect(empty)
     await db.execute("CREATE SCHEMA holdfast; CREATE TABLE holdfast.session (mine text)")
     await db.close()
@@ -130,7 +132,7 @@ async def test_a_schema_of_another_program_is_left_alone(empty: str) -> None:
     assert raised.value.code == "store_not_a_database"
 
 
-async def test_a_database_in_another_encoding_is_refused(postgres_databases: Databases) -> None:
+async def test_database_in_another_encoding_is_refused(postgres_databases: Databases) -> None:
     server = postgres_databases.server
     db = await asyncpg.connect(server.url())
     await db.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -139,7 +141,7 @@ async def test_a_database_in_another_encoding_is_refused(postgres_databases: Dat
         await PostgresStore.open(server.url("latin"), node="here")
 
 
-async def test_a_database_that_acknowledges_too_early_is_refused(empty: str) -> None:
+async def test_database_without_synchronous_commit_is_refused(empty: str) -> None:
     name = empty.partition("?")[0].rpartition("/")[2]
     db = await asyncpg.connect(empty)
     await db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")

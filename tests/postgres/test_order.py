@@ -1,4 +1,4 @@
-"""With very many owners waiting, each is looked at in turn, and those whose sessions can't run here cost nothing."""
+"""With very many owners waiting, each gets its turn, and owners whose sessions this process can't run cost nothing."""
 
 import asyncpg
 import pytest
@@ -33,12 +33,12 @@ async def fill(url: str, statement: str, *given: object) -> None:
 
 
 def later() -> int:
-    """Nobody has waited for so long that others are to be told of it."""
+    """A time such that no session has waited long enough to be claimed as unplaced."""
     return 1 << 50
 
 
 async def able(store: PostgresStore, owner: str) -> Key:
-    """A session in the middle of all owners that may run here."""
+    """A session in the middle of all owners that this process may run."""
     key = Key(Owner(owner), SessionId("able"))
     await create(store, key)
     await send(store, "m", key=key)
@@ -49,22 +49,24 @@ async def claimed(store: PostgresStore, *, limit: int) -> list[Key]:
     return [claim.lease.key for claim in await store.claim(limit=limit)]
 
 
-async def test_of_a_thousand_owners_that_wait_each_gets_its_turn(store: PostgresStore, postgres_url: str) -> None:
+async def test_each_of_a_thousand_waiting_owners_gets_its_turn(store: PostgresStore, postgres_url: str) -> None:
     await fill(postgres_url, WAITING, OWNERS, later(), "")
     found = [key.owner for _ in range(OWNERS // 50) for key in await claimed(store, limit=50)]
     assert len(set(found)) == OWNERS
 
 
 @pytest.mark.parametrize("tool", ["missing", "missing N"])
-async def test_a_thousand_owners_that_are_stuck_hide_nobody(store: PostgresStore, postgres_url: str, tool: str) -> None:
-    """Whether they all lack the same or each something else."""
+async def test_thousand_stuck_owners_do_not_hide_a_runnable_session(
+    store: PostgresStore, postgres_url: str, tool: str
+) -> None:
+    """Also if each of them lacks a different tool."""
     await fill(postgres_url, WAITING, OWNERS, later(), tool)
     keys = [await able(store, owner) for owner in ("owner 0500", "owner 0999", "aaa", "zzz")]
     found = [key for _ in keys for key in await claimed(store, limit=1)]
     assert sorted(found) == sorted(keys)
 
 
-async def test_owners_without_a_slot_hide_nobody_however_many_they_are(postgres_url: str) -> None:
+async def test_owners_without_a_slot_do_not_hide_a_runnable_session(postgres_url: str) -> None:
     store = await PostgresStore.open(postgres_url, node="here", limits=TurnLimits(running=1))
     await fill(postgres_url, RUNNING, OWNERS, store.process)
     await fill(postgres_url, WAITING, OWNERS, later(), "")
@@ -75,7 +77,7 @@ async def test_owners_without_a_slot_hide_nobody_however_many_they_are(postgres_
     await store.close()
 
 
-async def test_the_oldest_that_waits_is_found_among_very_many_owners(postgres_url: str) -> None:
+async def test_oldest_waiting_session_is_found_among_very_many_owners(postgres_url: str) -> None:
     store = await PostgresStore.open(postgres_url, node="here", limits=TurnLimits(running=1))
     await fill(postgres_url, WAITING, OWNERS, later(), "")
     assert [await store.oldest_unclaimed() for _ in range(3)] == [later() + 1] * 3
@@ -84,10 +86,10 @@ async def test_the_oldest_that_waits_is_found_among_very_many_owners(postgres_ur
     await store.close()
 
 
-async def test_a_session_that_another_process_has_locked_keeps_no_place_from_others(
+async def test_session_locked_by_another_process_does_not_take_up_a_place(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    """Its owner is the first in line, and has nothing else to run; the place is for the next owner."""
+    """Its owner is the first in line, and has nothing else to run; the place goes to the next owner."""
     await able(store, "ann")
     other = await able(store, "bob")
     db = await asyncpg.connect(postgres_url)

@@ -1,4 +1,4 @@
-"""Nothing that is done all the time looks at more rows than it is about, however many there are."""
+"""Frequent statements read only the rows that they need, however many rows there are."""
 
 import re
 from collections.abc import AsyncIterator
@@ -119,7 +119,7 @@ PLANNED: dict[str, set[str]] = {
     "session_tasks": {"task_pkey"},
     "attachments": {"attachment_pkey"},
 }
-"""Which indexes each statement finds its rows by, when it is planned once for all that it may be given."""
+"""The indexes by which each statement finds its rows, when it is planned once for all parameters."""
 
 SMALL = {"process", "task_host", "identity"}
 
@@ -150,7 +150,7 @@ async def plan(db: asyncpg.Connection, statement: str) -> str:
 
 
 @pytest.mark.parametrize("name", PLANNED)
-async def test_a_statement_finds_its_rows_by_an_index(db: asyncpg.Connection, name: str) -> None:
+async def test_statement_finds_its_rows_by_an_index(db: asyncpg.Connection, name: str) -> None:
     found = await plan(db, commit_units(COMMITS[name]) if name in COMMITS else SQL[name])
     scanned = set(re.findall(r"Seq Scan on (?:holdfast\.)?(\w+)", found)) - SMALL
     assert scanned == set(), found

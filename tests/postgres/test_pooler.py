@@ -1,4 +1,4 @@
-"""Behind a pooler that gives each transaction another connection, nothing may be left in one for the next."""
+"""Behind a pooler that gives each transaction another connection, no state may be left in a connection."""
 
 import asyncio
 import contextlib
@@ -61,13 +61,13 @@ async def store(pooler: Pooler, database: str) -> AsyncIterator[Store]:
         "test_deleted_session_is_gone_for_good",
     ],
 )
-async def test_the_store_keeps_its_promises_through_a_pooler(pooler: Pooler, store: Store, name: str) -> None:
+async def test_store_conforms_through_a_pooler(pooler: Pooler, store: Store, name: str) -> None:
     await getattr(StoreConformance(), name)(store)
     assert pooler.switches == pooler.transactions > 5, "every transaction had another connection than the one before"
 
 
-async def test_a_store_that_is_not_told_of_the_pooler_fails_behind_it(pooler: Pooler, database: str) -> None:
-    """So that the tests above are known to show something."""
+async def test_store_without_the_pooler_setting_fails_behind_a_pooler(pooler: Pooler, database: str) -> None:
+    """Shows that the tests above can fail."""
 
     async def work() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -80,13 +80,13 @@ async def test_a_store_that_is_not_told_of_the_pooler_fails_behind_it(pooler: Po
         await work()
 
 
-async def test_without_a_way_past_the_pooler_changes_are_looked_for(
-    pooler: Pooler, store: Store, database: str
-) -> None:
+async def test_changes_are_polled_for_without_a_direct_url(pooler: Pooler, store: Store, database: str) -> None:
     await hears_changes(store, await PostgresStore.open(pooler.url(database), node="there", is_pooled=True))
 
 
-async def test_past_the_pooler_changes_are_heard(postgres_databases: Databases, pooler: Pooler, database: str) -> None:
+async def test_changes_are_received_through_the_direct_url(
+    postgres_databases: Databases, pooler: Pooler, database: str
+) -> None:
     direct = postgres_databases.server.url(database)
     here, there = [
         await PostgresStore.open(pooler.url(database), node="here", is_pooled=True, direct_url=direct) for _ in range(2)
@@ -107,10 +107,10 @@ async def hears_changes(here: Store, there: Store) -> None:
     await there.close()
 
 
-async def test_a_commit_whose_answer_is_lost_is_unknown_and_its_holder_starts_over(
+async def test_commit_whose_response_is_lost_is_unknown_and_its_holder_starts_over(
     pooler: Pooler, store: Store
 ) -> None:
-    """It is on disk, but nobody was told: what was decided on is found by reading again."""
+    """The commit is on disk, but its response was lost: the holder finds it by reading the log again."""
     lease = await running(store)
     pooler.loses_commit_of = b"UPDATE holdfast.session"
     with pytest.raises(StoreUnavailable) as raised:
@@ -124,7 +124,7 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_its_holder_starts_ov
     assert committed(await store.commit(Unit(key=KEY, fence=again.fence, events=(said("on"),)))).head == 5
 
 
-async def test_a_put_whose_answer_is_lost_is_there_and_put_once(pooler: Pooler, store: Store) -> None:
+async def test_put_whose_response_is_lost_is_stored_once(pooler: Pooler, store: Store) -> None:
     await create(store)
     pooler.loses_commit_of = b"INSERT INTO holdfast.inbox"
     with pytest.raises(StoreUnavailable):
@@ -135,8 +135,8 @@ async def test_a_put_whose_answer_is_lost_is_there_and_put_once(pooler: Pooler, 
     assert len(await store.events_after(KEY, Position(0), limit=MANY)) == 1
 
 
-async def test_a_batch_whose_answer_is_lost_is_not_tried_again(pooler: Pooler, store: Store) -> None:
-    """Each of its units may be there: what tried them one by one would write them twice."""
+async def test_batch_whose_response_is_lost_is_not_retried(pooler: Pooler, store: Store) -> None:
+    """Each of its units may be on disk: retrying them one by one would write them twice."""
     keys = [Key(KEY.owner, SessionId(f"s{number}")) for number in range(5)]
     for key in keys:
         await create(store, key)

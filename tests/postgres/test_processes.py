@@ -1,4 +1,4 @@
-"""Processes that die, stop, or are given up, and what the others make of it. Times are the database's."""
+"""Processes that die, stop, or are declared dead, and how other processes react. Times are the database's."""
 
 import signal
 from collections.abc import Callable
@@ -27,7 +27,7 @@ async def execute(url: str, statement: str) -> None:
         await db.close()
 
 
-async def test_a_killed_process_leaves_its_sessions_to_the_next_when_its_time_is_over(
+async def test_sessions_of_a_killed_process_can_be_claimed_after_its_lease_expired(
     store: PostgresStore, postgres_url: str, start: Start
 ) -> None:
     await create(store)
@@ -42,7 +42,7 @@ async def test_a_killed_process_leaves_its_sessions_to_the_next_when_its_time_is
     assert (claim.lease.key, claim.claims_without_progress) == (KEY, 2)
 
 
-async def test_a_stopped_process_loses_its_lease_and_every_late_write_is_refused(
+async def test_stopped_process_loses_its_lease_and_its_late_writes_are_refused(
     store: PostgresStore, postgres_url: str, start: Start
 ) -> None:
     await create(store)
@@ -65,7 +65,7 @@ async def test_a_stopped_process_loses_its_lease_and_every_late_write_is_refused
     assert other.tell("close") == "closed"
 
 
-async def test_what_a_killed_process_acknowledged_is_there(
+async def test_writes_acknowledged_by_a_killed_process_are_kept(
     store: PostgresStore, postgres_url: str, start: Start
 ) -> None:
     await create(store)
@@ -84,9 +84,7 @@ async def test_what_a_killed_process_acknowledged_is_there(
     assert isinstance(await store.commit(Unit(key=KEY, fence=None, events=(info("on"),))), Committed)
 
 
-async def test_who_is_present_through_a_dead_process_is_gone_with_it(
-    store: PostgresStore, postgres_url: str, start: Start
-) -> None:
+async def test_attachments_of_a_dead_process_end_with_it(store: PostgresStore, postgres_url: str, start: Start) -> None:
     await create(store)
     other = start(postgres_url)
     assert other.hear() == "ready"
@@ -101,7 +99,7 @@ async def test_who_is_present_through_a_dead_process_is_gone_with_it(
     assert await store.attach(Attachment(attachment_id="here", key=KEY, node="here"), ttl_seconds=60) == ()
 
 
-async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
+async def test_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
     store: PostgresStore, postgres_url: str
 ) -> None:
     other = await PostgresStore.open(postgres_url, node="there")
@@ -114,10 +112,10 @@ async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_
     await other.close()
 
 
-async def test_a_dead_process_is_not_forgotten_before_every_session_of_its_clients_could_be_woken(
+async def test_dead_process_keeps_its_row_until_every_session_of_its_clients_was_woken(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    """A session whose row is locked is not waited for: the next look finds the process, and wakes the session."""
+    """A locked session row is skipped: the next look finds the process again, and wakes the session."""
     other = await PostgresStore.open(postgres_url, node="there")
     await waiting(store, client("a"))
     await other.attach(client("b"), ttl_seconds=3600)
@@ -132,7 +130,7 @@ async def test_a_dead_process_is_not_forgotten_before_every_session_of_its_clien
     await other.close()
 
 
-async def test_an_attachment_whose_time_is_over_wakes_a_session_where_another_client_declined(
+async def test_expired_attachment_wakes_a_session_where_another_client_declined(
     store: PostgresStore, postgres_url: str
 ) -> None:
     await waiting(store, client("a"), client("b"), declined="a")
@@ -141,7 +139,7 @@ async def test_an_attachment_whose_time_is_over_wakes_a_session_where_another_cl
     assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
 
-async def test_a_process_that_was_given_up_though_it_lives_starts_over(store: PostgresStore, postgres_url: str) -> None:
+async def test_live_process_that_was_declared_dead_starts_over(store: PostgresStore, postgres_url: str) -> None:
     lease = await running(store)
     other = await PostgresStore.open(postgres_url, node="here")
     await execute(
@@ -159,7 +157,7 @@ async def test_a_process_that_was_given_up_though_it_lives_starts_over(store: Po
     assert (await hold(store)).fence > claim.lease.fence
 
 
-async def test_no_clock_but_the_database_s_says_when_a_lease_is_over(postgres_url: str) -> None:
+async def test_only_the_database_s_clock_decides_when_a_lease_expires(postgres_url: str) -> None:
     past = await PostgresStore.open(postgres_url, node="here", clock=ManualClock(start_ms=1_000))
     future = await PostgresStore.open(postgres_url, node="here", clock=ManualClock(start_ms=9_000_000_000_000))
     await running(past)

@@ -1,4 +1,4 @@
-"""The whole of it on PostgreSQL: chosen by the URL, shared by processes, and each session where its files are."""
+"""The whole runtime on PostgreSQL: chosen by the URL, shared by processes, each session on the machine of its files."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
     return {"HOME": str(folder), "HOLDFAST_DATA_DIR": str(folder), "PATH": "/usr/bin:/bin", **more}
 
 
-async def test_a_turn_that_one_process_was_sent_is_run_by_another(postgres_url: str, tmp_path: Path) -> None:
+async def test_turn_sent_to_one_process_can_run_in_another(postgres_url: str, tmp_path: Path) -> None:
     async with (
         Runtime(database=postgres_url, model=answering(), environ=environ(tmp_path / "front"), work=False) as front,
         Runtime(database=postgres_url, model=answering(), environ=environ(tmp_path / "worker")) as worker,
@@ -39,7 +39,9 @@ async def test_a_turn_that_one_process_was_sent_is_run_by_another(postgres_url: 
         assert front.shell.desk.host != worker.shell.desk.host, "their commands are two machines'"
 
 
-async def test_a_pooler_is_enough(postgres_databases: Databases, postgres_url: str, tmp_path: Path) -> None:
+async def test_runtime_works_with_a_pooler_url_alone(
+    postgres_databases: Databases, postgres_url: str, tmp_path: Path
+) -> None:
     name = postgres_url.partition("?")[0].rpartition("/")[2]
     async with Pooler(postgres_databases.server.socket, size=5) as pooler:
         told = environ(tmp_path, HOLDFAST_DATABASE=pooler.url(name), HOLDFAST_DATABASE_POOLED="on")
@@ -48,7 +50,7 @@ async def test_a_pooler_is_enough(postgres_databases: Databases, postgres_url: s
             assert turn.reason == "completed"
 
 
-async def test_a_session_stays_where_its_files_are_unless_all_have_them(postgres_url: str, tmp_path: Path) -> None:
+async def test_session_stays_on_its_machine_unless_files_are_shared(postgres_url: str, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     told = environ(tmp_path, HOLDFAST_NODE="this-one", HOLDFAST_SHARED_DIRECTORIES=str(shared))
     async with Runtime(database=postgres_url, model="demo", environ=told, work=False) as runtime:
@@ -69,7 +71,7 @@ async def test_a_session_stays_where_its_files_are_unless_all_have_them(postgres
             assert row.host == host, directory
 
 
-async def test_on_one_machine_a_session_is_nobody_s_in_particular(tmp_path: Path) -> None:
+async def test_session_on_sqlite_is_bound_to_no_machine(tmp_path: Path) -> None:
     async with Runtime(model="demo", environ=environ(tmp_path), work=False) as runtime:
         made = await runtime.session(working_directory=str(tmp_path))
         row = await runtime.store.row(made.key)
@@ -77,7 +79,7 @@ async def test_on_one_machine_a_session_is_nobody_s_in_particular(tmp_path: Path
         assert row.host is None
 
 
-def test_without_the_driver_people_are_told_what_to_install(tmp_path: Path) -> None:
+def test_missing_driver_is_reported_with_what_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "from holdfast.cli.main import main\n"
@@ -91,7 +93,7 @@ def test_without_the_driver_people_are_told_what_to_install(tmp_path: Path) -> N
     assert PASSWORD not in done.stdout + done.stderr
 
 
-def test_a_server_that_is_not_there_is_said_so_without_its_password(tmp_path: Path) -> None:
+def test_unreachable_server_is_reported_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://ann:{PASSWORD}@127.0.0.1:1/x"
     words = ("sessions", "list", "--database", url)
     done = subprocess.run(
@@ -106,7 +108,7 @@ def test_a_server_that_is_not_there_is_said_so_without_its_password(tmp_path: Pa
     ]
 
 
-def test_the_embedded_store_loads_no_driver(tmp_path: Path) -> None:
+def test_sqlite_runtime_does_not_load_the_postgresql_driver(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\nfrom holdfast.app import Runtime\n"
         "async def main():\n    async with Runtime(model='demo', work=False): pass\n"
@@ -118,7 +120,7 @@ def test_the_embedded_store_loads_no_driver(tmp_path: Path) -> None:
     assert done.stdout == "False\n"
 
 
-async def test_the_oldest_release_that_can_be_had_here_will_do(tmp_path: Path) -> None:
+async def test_oldest_installed_postgresql_release_works(tmp_path: Path) -> None:
     with PostgresServer(version=16) as server:
         async with Runtime(database=server.url(), model=answering(), environ=environ(tmp_path)) as runtime:
             turn = await (await runtime.session()).run("Hello")

@@ -1,4 +1,4 @@
-"""A snapshot is written beside the units of its session, and without its lock."""
+"""A snapshot is written concurrently with the units of its session, and without the session's lock."""
 
 import asyncio
 from typing import Any
@@ -16,10 +16,10 @@ from holdfast.testing.store_conformance.words import KEY, create, send
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_that_is_deleted_while_its_snapshot_is_written_leaves_none_behind(
+async def test_session_deleted_while_its_snapshot_is_written_leaves_no_snapshot(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a person deleted is gone, also from the cache."""
+    """A deleted session is also removed from the cache of snapshots."""
     await create(store)
     await send(store, "m")
     (claim,) = await store.claim(limit=1)
@@ -44,7 +44,7 @@ async def test_a_session_that_is_deleted_while_its_snapshot_is_written_leaves_no
     await db.close()
 
 
-async def test_a_snapshot_is_kept_though_the_session_is_being_written_to(
+async def test_snapshot_is_kept_while_the_session_is_being_written(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await create(store)

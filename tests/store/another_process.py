@@ -1,4 +1,4 @@
-"""A process of its own at the same database. It does what it is told, line by line, and answers each with a line.
+"""A process of its own at the same database. It carries out orders, one per line, and answers each with a line.
 
 Run as: python another_process.py DATABASE NODE
 """
@@ -23,8 +23,8 @@ def say(value: object) -> None:
     sys.stdout.flush()
 
 
-class Told:
-    """The orders that a test may give."""
+class Orders:
+    """The orders that a test may send."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class Told:
         return type(await self._store.commit(Unit(key=lease.key, fence=lease.fence, events=(event,)))).__name__
 
     async def attach(self, session: str) -> object:
-        """Have a client that could decide permissions."""
+        """Attach a client that could decide permissions."""
         key = Key(Owner("ann"), SessionId(session))
         client = Attachment(attachment_id="there", key=key, node="there", capabilities=("permission",))
         await self._store.attach(client, ttl_seconds=3600)
@@ -52,7 +52,7 @@ class Told:
         return await self._store.renew(ttl_seconds=float(ttl_seconds))
 
     async def write_until_killed(self, session: str) -> object:
-        """Append to a session for ever, and say each position once it is acknowledged."""
+        """Append to a session for ever, and print each position once it is acknowledged."""
         key = Key(Owner("ann"), SessionId(session))
         while True:
             event = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="n", message="x" * 200))
@@ -70,14 +70,14 @@ async def main(database: str, node: str) -> None:
         await asyncio.to_thread(os.getpid)  # What is loaded late must be loaded before it can't be read any more.
         os.setuid(int(user))
     try:
-        told = Told(await SqliteStore.open(Path(database), node=node))
+        orders = Orders(await SqliteStore.open(Path(database), node=node))
     except StoreError as error:
         say(error.code)
         return
     say("ready")
     loop = asyncio.get_running_loop()
     while order := (await loop.run_in_executor(None, sys.stdin.readline)).split():
-        say(await getattr(told, order[0])(*order[1:]))
+        say(await getattr(orders, order[0])(*order[1:]))
 
 
 if __name__ == "__main__":

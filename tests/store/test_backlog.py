@@ -1,4 +1,4 @@
-"""What waits to be written is bounded: units wait for room, in order, and what else clients ask for is refused."""
+"""The backlog of writes is bounded: units wait for room, in order, and other client writes are refused."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ def unit(text: str) -> Unit:
 
 
 @pytest.mark.parametrize("backlog", [Backlog(max_jobs=3), Backlog(max_bytes=3 * 512)], ids=["jobs", "bytes"])
-async def test_on_sqlite_units_wait_for_room_and_puts_are_refused(tmp_path: Path, backlog: Backlog) -> None:
+async def test_full_backlog_on_sqlite_makes_units_wait_and_refuses_puts(tmp_path: Path, backlog: Backlog) -> None:
     store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
     await create(store)
     store._backlog = backlog
@@ -48,7 +48,7 @@ async def test_on_sqlite_units_wait_for_room_and_puts_are_refused(tmp_path: Path
     await store.close()
 
 
-async def test_on_postgresql_units_wait_for_room(postgres_url: str) -> None:
+async def test_full_backlog_on_postgresql_makes_units_wait(postgres_url: str) -> None:
     store = await PostgresStore.open(postgres_url, node="here")
     await create(store)
     store._backlog = Backlog(max_jobs=3)
@@ -60,7 +60,7 @@ async def test_on_postgresql_units_wait_for_room(postgres_url: str) -> None:
     await store.close()
 
 
-async def test_a_unit_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:
+async def test_cancelled_waiter_leaves_its_room_to_the_next() -> None:
     backlog = Backlog(max_jobs=1)
     backlog.add(1)
     waiting = [asyncio.ensure_future(backlog.room()) for _ in range(2)]

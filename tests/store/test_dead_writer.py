@@ -1,4 +1,5 @@
-"""A writer thread that fails though its process lives: nothing waits for it, and its sessions go on elsewhere."""
+"""A writer thread that fails while its process lives: no call waits for it, and its sessions go on in other
+processes."""
 
 import asyncio
 import logging
@@ -13,7 +14,7 @@ from holdfast.events.ids import SessionId
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import Call
+from holdfast.store.sqlite.writer import WriterCall
 from holdfast.store.store import Committed, Key, Unit
 from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, info, running, send
 
@@ -34,12 +35,12 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def fail_with_a_bug(store: SqliteStore) -> None:
-    """Something in the queue that no writer can handle."""
+    """Put a value into the queue that no writer can handle."""
     store._writer._queue.put(object())  # type: ignore[arg-type]
 
 
 def fail_rollback_and_reopening(store: SqliteStore) -> None:
-    """The connection is gone, and no other can be made to the file."""
+    """The connection is lost, and no other connection to the file can be opened."""
     store._writer._db.close()
     store._path.rename(store._path.with_name("elsewhere.db"))
 
@@ -57,7 +58,9 @@ async def code_of(asked: Callable[[], Awaitable[Any]]) -> str:
 
 
 @in_each_way
-async def test_nothing_waits_for_a_dead_writer(store: SqliteStore, fail: Callable[[SqliteStore], None]) -> None:
+async def test_every_call_fails_after_the_writer_failed(
+    store: SqliteStore, fail: Callable[[SqliteStore], None]
+) -> None:
     await create(store)
     fail(store)
     unit = Unit(key=KEY, fence=None, events=(info("late"),))
@@ -65,7 +68,7 @@ async def test_nothing_waits_for_a_dead_writer(store: SqliteStore, fail: Callabl
     async with asyncio.timeout(30):
         outcomes = await asyncio.gather(*under_way, return_exceptions=True)
     codes = {getattr(outcome, "code", outcome) for outcome in outcomes}
-    # A batch that found the connection gone says why it failed; what came after it finds the writer dead.
+    # A batch that lost its connection reports that reason; later calls report the failed writer.
     assert codes <= {"store_writer_died", "store_failed", "store_file_lost"}
     assert await code_of(lambda: send(store, "m")) == "store_writer_died"
     assert await code_of(lambda: store.commit(unit)) == "store_writer_died"
@@ -75,16 +78,16 @@ async def test_nothing_waits_for_a_dead_writer(store: SqliteStore, fail: Callabl
         await store.close()
 
 
-async def test_what_is_handed_in_while_a_writer_dies_fails_too(store: SqliteStore) -> None:
-    """The thread has emptied its queue for the last time, and the store has not heard of its end yet."""
+async def test_job_handed_in_while_the_writer_fails_fails_too(store: SqliteStore) -> None:
+    """The thread has emptied its queue for the last time, and the store does not know of its failure yet."""
     fail_with_a_bug(store)
     assert await code_of(lambda: send(store, "m")) == "store_writer_died"
-    late = Call(asyncio.get_running_loop().create_future(), "", lambda db: (None, None))
+    late = WriterCall(asyncio.get_running_loop().create_future(), "", lambda db: (None, None))
     store._writer.submit(late)
     assert await code_of(lambda: late.future) == "store_writer_died"
 
 
-async def test_leases_of_a_dead_writer_are_claimed_by_others_at_once(store: SqliteStore, path: Path) -> None:
+async def test_leases_of_a_failed_writer_can_be_claimed_at_once(store: SqliteStore, path: Path) -> None:
     lease = await running(store)
     await store.renew(ttl_seconds=3600)
     other = await SqliteStore.open(path, node="here")
@@ -97,7 +100,9 @@ async def test_leases_of_a_dead_writer_are_claimed_by_others_at_once(store: Sqli
     await other.close()
 
 
-async def test_an_open_transaction_of_a_dead_writer_holds_up_nobody(store: SqliteStore, path: Path) -> None:
+async def test_open_transaction_of_a_failed_writer_does_not_block_other_processes(
+    store: SqliteStore, path: Path
+) -> None:
     await create(store)
     store._writer._db.execute("BEGIN IMMEDIATE")
     fail_with_a_bug(store)
@@ -107,7 +112,7 @@ async def test_an_open_transaction_of_a_dead_writer_holds_up_nobody(store: Sqlit
     await other.close()
 
 
-async def test_a_connection_that_fails_is_replaced_without_a_death(store: SqliteStore) -> None:
+async def test_failed_connection_is_replaced_and_the_writer_goes_on(store: SqliteStore) -> None:
     await create(store)
     store._writer._db.close()
     with pytest.raises(StoreUnavailable):
@@ -115,7 +120,7 @@ async def test_a_connection_that_fails_is_replaced_without_a_death(store: Sqlite
     assert isinstance(await store.commit(Unit(key=KEY, fence=None, events=(info("on"),))), Committed)
 
 
-async def test_a_death_is_said_once_and_loudly(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+async def test_writer_failure_is_logged_once_as_critical(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
     fail_with_a_bug(store)
     for _ in range(3):
         await code_of(lambda: send(store, "m"))
@@ -123,7 +128,7 @@ async def test_a_death_is_said_once_and_loudly(store: SqliteStore, caplog: pytes
     assert caplog.records[0].exc_info is not None
 
 
-async def test_a_dead_writer_ends_what_runs_in_its_runtime_and_every_call_raises(path: Path) -> None:
+async def test_writer_failure_stops_the_runtime_s_work_and_every_call_raises(path: Path) -> None:
     reached, never = asyncio.Event(), asyncio.Event()
 
     async def hold_back(piece: int) -> None:

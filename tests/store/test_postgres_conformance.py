@@ -1,4 +1,4 @@
-"""PostgreSQL keeps what the seam promises."""
+"""The PostgreSQL store passes the store conformance suite."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Snapshots are written when nothing else is to be, and end in time all the same."""
+"""Snapshots are written when no other write waits, and still get written in time."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ SNAPSHOT = Snapshot(1, Position(1), b"folded")
 
 
 class Busy:
-    """A writer that is held at its first commit until it is let go, and what it wrote in which order."""
+    """A writer that is held at its first commit until it is released, and the order of its writes."""
 
     def __init__(self) -> None:
         self.wrote: list[str] = []
@@ -43,7 +43,7 @@ def busy() -> Iterator[Busy]:
     crash_points.install(None)
 
 
-async def test_a_snapshot_lets_all_pass_that_was_handed_in_with_it(tmp_path: Path, busy: Busy) -> None:
+async def test_snapshot_is_written_after_the_writes_that_were_handed_in_with_it(tmp_path: Path, busy: Busy) -> None:
     store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
     lease = await running(store)
     crash_points.install(busy.visit)
@@ -60,7 +60,7 @@ async def test_a_snapshot_lets_all_pass_that_was_handed_in_with_it(tmp_path: Pat
     await store.close()
 
 
-async def test_a_snapshot_is_written_though_there_is_never_a_quiet_moment(tmp_path: Path) -> None:
+async def test_snapshot_is_written_even_if_other_writes_never_pause(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
     lease = await running(store)
     kept = asyncio.ensure_future(store.keep_snapshot(lease, SNAPSHOT))
@@ -75,7 +75,7 @@ async def test_a_snapshot_is_written_though_there_is_never_a_quiet_moment(tmp_pa
     await store.close()
 
 
-async def test_a_snapshot_that_is_waiting_when_the_store_closes_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+async def test_waiting_snapshot_gets_an_outcome_when_the_store_closes(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
     lease = await running(store)
     kept = asyncio.ensure_future(store.keep_snapshot(lease, SNAPSHOT))

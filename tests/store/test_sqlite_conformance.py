@@ -1,4 +1,4 @@
-"""SQLite keeps what the seam promises."""
+"""The SQLite store passes the store conformance suite."""
 
 import sqlite3
 from collections.abc import AsyncIterator

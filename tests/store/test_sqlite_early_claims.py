@@ -1,5 +1,5 @@
-"""A claim right behind a put: told while it is committed, so that what is written first for it is in the same
-transaction. And what becomes of that when the transaction fails."""
+"""A claim right after a put is announced while it is being committed, so that the first write under it shares the
+transaction. These tests also cover the failure of that transaction."""
 
 import asyncio
 import functools
@@ -41,74 +41,78 @@ def visit() -> Iterator[Callable[[Callable[[str], None]], None]]:
 
 
 def fail_at_claim(failures: Iterator[Exception], point: str) -> None:
-    """One after the other, and then no more."""
+    """Raise one failure at each claim, until none is left."""
     if point == "claim:sessions:before" and (failure := next(failures, None)):
         raise failure
 
 
-class Eager:
-    """Whoever writes as soon as it is told of a claim."""
+class EagerHolder:
+    """A holder that writes as soon as a claim is announced to it."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self.told: list[Claim] = []
+        self.announced: list[Claim] = []
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def early(self, claims: list[Claim]) -> None:
-        self.told = claims
+        self.announced = claims
         lease = claims[0].lease
         unit = Unit(key=lease.key, fence=lease.fence, events=(info("the first thing"),))
         self.outcome = asyncio.ensure_future(self._store.commit(unit))
 
 
-async def put_and_claim(store: SqliteStore, eager: Eager) -> tuple[Accepted | Refused, list[Claim] | BaseException]:
+async def put_and_claim(
+    store: SqliteStore, eager: EagerHolder
+) -> tuple[Accepted | Refused, list[Claim] | BaseException]:
     message = Message(message_id=MessageId("m"), text="hello")
-    putting = store.put(KEY, message, item_key="message:m", queue_limit=10)
-    claiming = store.claim(limit=MANY, fold_version=FOLD_VERSION, early=eager.early)
-    accepted, claims = await asyncio.gather(putting, claiming, return_exceptions=True)
+    put = store.put(KEY, message, item_key="message:m", queue_limit=10)
+    claim = store.claim(limit=MANY, fold_version=FOLD_VERSION, early=eager.early)
+    accepted, claims = await asyncio.gather(put, claim, return_exceptions=True)
     assert not isinstance(accepted, BaseException)
     return accepted, claims
 
 
-async def test_what_is_written_first_for_a_claim_behind_a_put_is_in_the_same_transaction(
+async def test_first_write_under_an_early_claim_shares_the_transaction_of_its_put(
     store: SqliteStore, visit: Callable[[Callable[[str], None]], None]
 ) -> None:
     points: list[str] = []
-    eager = Eager(store)
+    eager = EagerHolder(store)
     visit(points.append)
     accepted, claims = await put_and_claim(store, eager)
     assert isinstance(accepted, Accepted)
-    assert claims == eager.told
+    assert claims == eager.announced
     assert isinstance(await eager.outcome, Committed)
     parts = ["put:message", "claim:sessions", "commit:session.info"]
     assert points == [f"{part}:before" for part in parts] + [f"{part}:after" for part in parts]
 
 
-async def test_a_claim_that_was_told_early_and_failed_lets_nothing_be_written_for_it(
+async def test_writes_under_an_early_claim_are_refused_if_the_claim_fails(
     store: SqliteStore, visit: Callable[[Callable[[str], None]], None]
 ) -> None:
     failures = iter([OSError("the disk does not answer")])
-    eager = Eager(store)
+    eager = EagerHolder(store)
     visit(functools.partial(fail_at_claim, failures))
     accepted, claims = await put_and_claim(store, eager)
     assert isinstance(claims, OSError)
     assert isinstance(accepted, Accepted), "the message is not at fault, and was written by itself"
     assert isinstance(await eager.outcome, FenceMissed)
     (again,) = await store.claim(limit=MANY, fold_version=FOLD_VERSION)
-    assert again.lease.fence != eager.told[0].lease.fence, "what was told is not given out again"
+    assert again.lease.fence != eager.announced[0].lease.fence, "what was announced is not given out again"
 
 
-async def test_whoever_writes_nothing_holds_up_nobody(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_early_claim_that_no_write_follows_is_committed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "FOLLOW_SECONDS", 0.0)
-    told: list[Claim] = []
-    putting = store.put(KEY, Message(message_id=MessageId("m"), text="hello"), item_key="message:m", queue_limit=10)
-    claims = await store.claim(limit=MANY, fold_version=FOLD_VERSION, early=told.extend)
-    assert isinstance(await putting, Accepted)
-    assert told == claims
+    announced: list[Claim] = []
+    put = store.put(KEY, Message(message_id=MessageId("m"), text="hello"), item_key="message:m", queue_limit=10)
+    claims = await store.claim(limit=MANY, fold_version=FOLD_VERSION, early=announced.extend)
+    assert isinstance(await put, Accepted)
+    assert announced == claims
     assert len(claims) == 1
 
 
-async def test_a_turn_whose_claim_was_told_early_and_failed_is_run_once_by_the_next(
+async def test_turn_of_a_failed_early_claim_runs_once_under_the_next_claim(
     tmp_path: Path, visit: Callable[[Callable[[str], None]], None]
 ) -> None:
     failures = iter([OSError("the disk does not answer")])

@@ -1,4 +1,4 @@
-"""SQLite as files and processes: damage, full disks, backups, death, and who notices."""
+"""SQLite as files and processes: damage, full disks, backups, dead processes and their detection."""
 
 # ruff: noqa: ASYNC240 - these tests are about files, and nothing else runs beside them.
 
@@ -25,7 +25,7 @@ from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.sqlite import filesystem
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.migrations import MIGRATIONS, migrate
-from holdfast.store.sqlite.order import Here, Order
+from holdfast.store.sqlite.order import Claimant, Order
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.sweeper import SWEEP_EVERY
@@ -72,7 +72,7 @@ async def unusable(path: Path) -> str:
 
 
 class Other:
-    """Another process, told what to do line by line."""
+    """Another process, which takes one order per line."""
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.running = subprocess.Popen(
@@ -98,7 +98,7 @@ class Other:
         return json.loads(self.running.stdout.readline())
 
     def hear_all(self) -> list[Any]:
-        """Whole lines until it is gone; the last may have been cut."""
+        """Complete lines until the process ends; the last may have been cut."""
         assert self.running.stdout is not None
         return [json.loads(line) for line in self.running.stdout if line.endswith("\n")]
 
@@ -124,7 +124,7 @@ def other(store: SqliteStore, path: Path) -> Iterator[Other]:
 # Opening
 
 
-async def test_after_a_clean_end_the_file_by_itself_has_everything(path: Path, tmp_path: Path) -> None:
+async def test_database_file_alone_holds_everything_after_a_clean_end(path: Path, tmp_path: Path) -> None:
     store = await SqliteStore.open(path, node="here")
     await create(store)
     for number in range(200):
@@ -139,7 +139,7 @@ async def test_after_a_clean_end_the_file_by_itself_has_everything(path: Path, t
     assert row.head == 201
 
 
-async def test_a_new_database_is_for_its_user_only(tmp_path: Path) -> None:
+async def test_new_database_is_readable_by_its_user_only(tmp_path: Path) -> None:
     path = tmp_path / "made" / "here" / "holdfast.db"
     store = await SqliteStore.open(path, node="here")
     await store.close()
@@ -148,7 +148,7 @@ async def test_a_new_database_is_for_its_user_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
 
 
-async def test_a_clean_end_leaves_one_file_and_an_empty_folder(path: Path, store: SqliteStore) -> None:
+async def test_clean_end_leaves_one_file_and_an_empty_folder(path: Path, store: SqliteStore) -> None:
     await create(store)
     await store.close()
     assert sorted(file.name for file in path.parent.iterdir()) == ["holdfast.db", "holdfast.db.live"]
@@ -156,18 +156,18 @@ async def test_a_clean_end_leaves_one_file_and_an_empty_folder(path: Path, store
 
 
 @pytest.mark.parametrize("text", [b"hello", b"x" * 10_000])
-async def test_a_file_that_is_no_database_is_left_alone(path: Path, text: bytes) -> None:
+async def test_file_that_is_no_database_is_refused_and_unchanged(path: Path, text: bytes) -> None:
     path.write_bytes(text)
     assert await unusable(path) == "store_not_a_database"
     assert path.read_bytes() == text
 
 
-async def test_a_folder_is_no_database(path: Path) -> None:
+async def test_folder_is_refused_as_a_database(path: Path) -> None:
     path.mkdir()
     assert await unusable(path) == "store_not_a_database"
 
 
-async def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+async def test_database_of_another_program_is_refused_and_unchanged(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (x)")
     before = path.read_bytes()
@@ -175,7 +175,7 @@ async def test_the_database_of_another_program_is_left_alone(path: Path) -> None
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_database_asks_for_a_backup(path: Path, store: SqliteStore) -> None:
+async def test_damaged_database_is_refused_with_advice_to_restore_a_backup(path: Path, store: SqliteStore) -> None:
     await create(store)
     await store.close()
     with path.open("r+b") as file:
@@ -186,21 +186,21 @@ async def test_a_damaged_database_asks_for_a_backup(path: Path, store: SqliteSto
     assert raised.value.code == "store_corrupt"
 
 
-async def test_a_database_that_was_cut_short_asks_for_a_backup(path: Path, store: SqliteStore) -> None:
+async def test_truncated_database_is_refused_with_advice_to_restore_a_backup(path: Path, store: SqliteStore) -> None:
     await create(store)
     await store.close()
     os.truncate(path, path.stat().st_size // 2)
     assert await unusable(path) == "store_corrupt"
 
 
-async def test_a_database_of_a_newer_release_is_refused(path: Path, store: SqliteStore) -> None:
+async def test_database_of_a_newer_release_is_refused(path: Path, store: SqliteStore) -> None:
     await store.close()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 999")
     assert await unusable(path) == "store_newer"
 
 
-async def test_a_database_that_can_not_be_written_is_refused() -> None:
+async def test_read_only_database_is_refused() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "holdfast.db"
         await (await SqliteStore.open(path, node="here")).close()
@@ -214,7 +214,7 @@ async def test_a_database_that_can_not_be_written_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"])
-def test_a_network_file_system_is_refused(kind: str) -> None:
+def test_network_file_system_is_refused(kind: str) -> None:
     mounts = f"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / /mnt/my\\040share rw,x shared:1 - {kind} server:/a rw\n"
     with pytest.raises(StoreUnusable) as raised:
         filesystem.refuse_network(Path("/mnt/my share/data/holdfast.db"), mounts)
@@ -223,7 +223,7 @@ def test_a_network_file_system_is_refused(kind: str) -> None:
     filesystem.refuse_network(Path("/home/holdfast.db"), mounts)
 
 
-def test_the_last_mount_of_a_place_counts() -> None:
+def test_last_mount_over_a_folder_decides_its_file_system() -> None:
     mounts = "1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / /data rw - nfs b rw\n3 2 0:9 / /data rw - tmpfs c rw\n"
     assert filesystem.kind_of(Path("/data/x"), mounts) == "tmpfs"
     assert filesystem.kind_of(Path("/data/x"), "") is None
@@ -252,7 +252,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
 # The disk
 
 
-async def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(store: SqliteStore, path: Path) -> None:
+async def test_full_disk_is_reported_and_loses_no_acknowledged_write(store: SqliteStore, path: Path) -> None:
     await create(store)
     await set_page_limit(store, extra=20)
     acknowledged = 1
@@ -278,7 +278,7 @@ async def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(store: Sqlit
     await again.close()
 
 
-async def test_on_a_full_disk_a_small_unit_of_the_same_batch_still_fits(store: SqliteStore) -> None:
+async def test_small_unit_of_a_batch_is_written_when_a_large_one_fills_the_disk(store: SqliteStore) -> None:
     await create(store)
     await set_page_limit(store, extra=20)
     large = Unit(key=KEY, fence=None, events=(info("x" * 1_000_000),))
@@ -289,13 +289,13 @@ async def test_on_a_full_disk_a_small_unit_of_the_same_batch_still_fits(store: S
 
 
 async def set_page_limit(store: SqliteStore, *, extra: int) -> None:
-    """Make the database as full as a disk would. The writer is idle: nothing is under way."""
+    """Limit the database as a full disk would. The writer is idle: no write is under way."""
     db = store._writer._db
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     db.execute(f"PRAGMA max_page_count = {pages + extra}")
 
 
-async def test_a_backup_is_whole_while_others_write(store: SqliteStore, tmp_path: Path) -> None:
+async def test_backup_is_consistent_while_other_writes_go_on(store: SqliteStore, tmp_path: Path) -> None:
     lease = await running(store)
     done = asyncio.Event()
 
@@ -321,14 +321,14 @@ async def test_a_backup_is_whole_while_others_write(store: SqliteStore, tmp_path
     assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
 
 
-async def test_a_backup_overwrites_nothing(store: SqliteStore, tmp_path: Path) -> None:
+async def test_backup_overwrites_no_file(store: SqliteStore, tmp_path: Path) -> None:
     (tmp_path / "copy.db").write_text("mine")
     with pytest.raises(FileExistsError):
         await store.backup(tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "mine"
 
 
-async def test_a_long_log_is_checkpointed_while_it_is_written(store: SqliteStore, path: Path) -> None:
+async def test_long_write_ahead_log_is_checkpointed_during_writes(store: SqliteStore, path: Path) -> None:
     lease = await running(store)
     big = said("x" * 100_000)
     for _ in range(200):
@@ -339,7 +339,7 @@ async def test_a_long_log_is_checkpointed_while_it_is_written(store: SqliteStore
 # Other processes
 
 
-async def test_a_killed_process_leaves_its_sessions_to_the_next_at_once(store: SqliteStore, other: Other) -> None:
+async def test_sessions_of_a_killed_process_can_be_claimed_at_once(store: SqliteStore, other: Other) -> None:
     await create(store)
     await send(store, "m")
     assert other.tell("renew 3600") is True
@@ -351,7 +351,7 @@ async def test_a_killed_process_leaves_its_sessions_to_the_next_at_once(store: S
     assert (claim.lease.key, claim.claims_without_progress) == (KEY, 2)
 
 
-async def test_a_stopped_process_loses_its_lease_and_every_late_write_is_refused(
+async def test_stopped_process_loses_its_lease_and_its_late_writes_are_refused(
     store: SqliteStore, other: Other
 ) -> None:
     await create(store)
@@ -371,7 +371,7 @@ async def test_a_stopped_process_loses_its_lease_and_every_late_write_is_refused
     assert other.tell("progress") == "FenceMissed"
 
 
-async def test_what_a_killed_process_acknowledged_is_there(store: SqliteStore, other: Other) -> None:
+async def test_writes_acknowledged_by_a_killed_process_are_kept(store: SqliteStore, other: Other) -> None:
     await create(store)
     other.order("write_until_killed first")
     while other.hear() < 100:
@@ -401,7 +401,7 @@ async def test_two_processes_append_to_one_log(store: SqliteStore, other: Other)
     assert [event.position for event in events] == list(range(1, len(events) + 1))
 
 
-async def test_a_clean_end_of_another_process_is_noticed_at_once(store: SqliteStore, other: Other) -> None:
+async def test_clean_end_of_another_process_is_noticed_at_once(store: SqliteStore, other: Other) -> None:
     await create(store)
     await send(store, "m")
     assert other.tell("claim") == ["first"]
@@ -409,9 +409,7 @@ async def test_a_clean_end_of_another_process_is_noticed_at_once(store: SqliteSt
     assert len(await store.claim(limit=MANY)) == 1
 
 
-async def test_a_process_whose_liveness_file_was_removed_counts_as_dead_and_starts_over(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_process_without_its_liveness_file_counts_as_dead_and_starts_over(store: SqliteStore, path: Path) -> None:
     lease = await running(store)
     (path.parent / "holdfast.db.live" / store.process).unlink()
     second = await SqliteStore.open(path, node="here")
@@ -423,7 +421,7 @@ async def test_a_process_whose_liveness_file_was_removed_counts_as_dead_and_star
     assert (await hold(store)).fence > claim.lease.fence
 
 
-async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
+async def test_death_of_a_process_wakes_a_session_where_a_client_of_another_declined(
     store: SqliteStore, other: Other
 ) -> None:
     await waiting(store, client("a"))
@@ -435,16 +433,14 @@ async def test_the_death_of_a_process_wakes_a_session_where_a_client_of_another_
     assert [found.attachment_id for found in await store.attachments(KEY)] == ["a"]
 
 
-async def test_an_attachment_whose_time_is_over_wakes_a_session_where_another_client_declined(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_expired_attachment_wakes_a_session_where_another_client_declined(store: SqliteStore, path: Path) -> None:
     await waiting(store, client("a"), client("b"), declined="a")
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE attachment SET expires_at = 0 WHERE id LIKE '%/b'")
     assert [claim.lease.key for claim in await store.claim(limit=MANY)] == [KEY]
 
 
-async def test_what_a_dead_process_left_is_buried(store: SqliteStore, other: Other, path: Path) -> None:
+async def test_files_and_rows_of_a_dead_process_are_removed(store: SqliteStore, other: Other, path: Path) -> None:
     folder = path.parent / "holdfast.db.live"
     assert len(list(folder.iterdir())) == 2
     other.signal(signal.SIGKILL)
@@ -457,10 +453,10 @@ async def test_what_a_dead_process_left_is_buried(store: SqliteStore, other: Oth
     await second.close()
 
 
-# What is kept small
+# Bounded work and bounded space
 
 
-async def test_segments_that_nobody_needs_are_swept_up(store: SqliteStore, path: Path) -> None:
+async def test_segments_of_finished_messages_are_swept(store: SqliteStore, path: Path) -> None:
     lease = await running(store)
     unit = Unit(
         key=KEY,
@@ -477,7 +473,7 @@ async def test_segments_that_nobody_needs_are_swept_up(store: SqliteStore, path:
     assert len(loaded.segments) == 50
 
 
-async def test_an_old_message_in_flight_does_not_keep_what_came_after(
+async def test_old_message_in_flight_does_not_keep_later_segments(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.sweeper.LOOK_CLOSER_FROM", SWEEP_EVERY)
@@ -567,11 +563,11 @@ PLANNED = {
         "SEARCH inbox USING PRIMARY KEY (owner=? AND session=? AND item_key=?)",
     },
 }
-"""How the statements that many sessions could slow down find their rows."""
+"""How statements find their rows that many sessions could slow down."""
 
 
 @pytest.mark.parametrize("name", PLANNED)
-async def test_a_statement_touches_only_the_rows_that_it_is_about(store: SqliteStore, path: Path, name: str) -> None:
+async def test_statement_reads_only_its_own_rows(store: SqliteStore, path: Path, name: str) -> None:
     with contextlib.closing(connect(path, read_only=True)) as db:
         parameters = max([int(number) for number in re.findall(r"\?(\d)", SQL[name])], default=0)
         found = db.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", [None] * parameters).fetchall()
@@ -580,7 +576,7 @@ async def test_a_statement_touches_only_the_rows_that_it_is_about(store: SqliteS
     assert {step for step in plain if not step.startswith("SCAN (")} == PLANNED[name]
 
 
-async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_one(
+async def test_claiming_one_session_does_not_scan_a_hundred_thousand_waiting_ones(
     store: SqliteStore, path: Path
 ) -> None:
     await create(store)
@@ -599,9 +595,9 @@ async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_on
             return 0
 
         db.set_progress_handler(count, 100)
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
         order = Order(TurnLimits(running=5))
-        assert order.next(db, here, 10) == [(KEY.owner, KEY.session)]
+        assert order.next(db, claimant, 10) == [(KEY.owner, KEY.session)]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20
     assert [claim.lease.key for claim in await store.claim(limit=10)] == [KEY]
@@ -609,7 +605,7 @@ async def test_a_hundred_thousand_waiting_sessions_are_not_looked_at_to_claim_on
     assert len(page.rows) == 3
 
 
-async def test_a_thousand_owners_that_are_stuck_are_not_looked_at_to_claim_one(store: SqliteStore, path: Path) -> None:
+async def test_claiming_one_session_does_not_scan_a_thousand_stuck_owners(store: SqliteStore, path: Path) -> None:
     await create(store)
     await send(store, "m")
     with contextlib.closing(connect(path)) as db:
@@ -626,14 +622,14 @@ async def test_a_thousand_owners_that_are_stuck_are_not_looked_at_to_claim_one(s
             return 0
 
         db.set_progress_handler(count, 100)
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
         order = Order(TurnLimits(running=5))
-        assert order.next(db, here, 10) == [(KEY.owner, KEY.session)]
+        assert order.next(db, claimant, 10) == [(KEY.owner, KEY.session)]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20
 
 
-async def test_a_long_line_of_one_owner_is_not_walked_to_claim_its_first(store: SqliteStore, path: Path) -> None:
+async def test_claiming_the_first_session_does_not_walk_its_owner_s_long_line(store: SqliteStore, path: Path) -> None:
     await create(store)
     await send(store, "m")
     with contextlib.closing(connect(path)) as db:
@@ -651,8 +647,8 @@ async def test_a_long_line_of_one_owner_is_not_walked_to_claim_its_first(store: 
 
         db.set_progress_handler(count, 100)
         order = Order(TurnLimits(running=5, unlimited=frozenset({Owner("root")})))
-        here = Here(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
-        found = order.next(db, here, 3)
+        claimant = Claimant(node="here", tools="[]", without_models="[]", process="me", secret_key="me")
+        found = order.next(db, claimant, 3)
         assert sorted(found) == [(KEY.owner, KEY.session), ("root", "w1"), ("root", "w2")]
         assert order.unplaced(db, before=0, limit=10) == []
         assert steps < 20

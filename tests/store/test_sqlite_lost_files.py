@@ -1,4 +1,4 @@
-"""SQLite's files deleted, moved or replaced under a running process: nothing is acknowledged into a lost file."""
+"""SQLite's files are deleted, moved or replaced under a running process: no write into a lost file is acknowledged."""
 
 import logging
 import os
@@ -100,9 +100,7 @@ async def test_no_write_is_acknowledged_once_a_file_is_lost(
 
 
 @lost_in_each_way
-async def test_no_read_is_answered_from_a_lost_file(
-    store: SqliteStore, path: Path, lose: Callable[[Path], None]
-) -> None:
+async def test_no_read_is_served_from_a_lost_file(store: SqliteStore, path: Path, lose: Callable[[Path], None]) -> None:
     assert await store.row(KEY) is not None
     lose(path)
     for _ in range(4):
@@ -114,7 +112,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def hours_ago() -> int:
-    """A time of change that is far from now and not a whole second."""
+    """A modification time that is far from now and not a whole second."""
     return time.time_ns() // 1_000_000_000 * 1_000_000_000 - HOUR_NS + 1
 
 
@@ -123,7 +121,7 @@ def date_back(folder: Path, changed_at: int) -> None:
 
 
 @lost_in_each_way
-async def test_a_folder_that_long_stood_still_is_looked_at_no_less(
+async def test_loss_is_noticed_in_a_folder_that_had_not_changed_for_long(
     store: SqliteStore, path: Path, lose: Callable[[Path], None]
 ) -> None:
     date_back(path.parent, hours_ago())
@@ -138,17 +136,17 @@ async def test_a_folder_that_long_stood_still_is_looked_at_no_less(
     [time.time_ns() // 1_000_000_000 * 1_000_000_000 - HOUR_NS, time.time_ns() + HOUR_NS + 1],
     ids=["whole_seconds", "after_now"],
 )
-async def test_a_time_of_change_that_need_not_move_on_is_not_trusted(
+async def test_folder_times_that_may_not_advance_are_not_trusted(
     store: SqliteStore, path: Path, changed_at: int
 ) -> None:
     date_back(path.parent, changed_at)
     await send(store, "kept")
     move_the_database(path)
-    date_back(path.parent, changed_at)  # As a file system leaves it that takes no notice of so short a time.
+    date_back(path.parent, changed_at)  # As on a file system whose times are too coarse for this change.
     assert await refusal(send(store, "m")) == "store_file_lost"
 
 
-async def test_a_lost_file_is_not_made_anew(store: SqliteStore, path: Path) -> None:
+async def test_lost_file_is_not_created_again(store: SqliteStore, path: Path) -> None:
     empty_the_folder(path)
     assert await refusal(store.row(KEY)) == "store_file_lost"
     assert await refusal(send(store, "m")) == "store_file_lost"
@@ -156,7 +154,7 @@ async def test_a_lost_file_is_not_made_anew(store: SqliteStore, path: Path) -> N
     assert list(path.parent.iterdir()) == []
 
 
-async def test_a_lost_file_is_said_once_and_loudly(
+async def test_lost_file_is_logged_once_as_critical(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     empty_the_folder(path)
@@ -169,7 +167,7 @@ async def test_a_lost_file_is_said_once_and_loudly(
     assert [record.levelno for record in caplog.records if record.getMessage() == said[0]] == [logging.CRITICAL]
 
 
-async def test_the_same_file_put_back_is_used_again(
+async def test_lost_file_that_is_put_back_is_used_again(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     move_the_folder(path)
@@ -185,7 +183,7 @@ async def test_the_same_file_put_back_is_used_again(
     assert sum(record.levelno == logging.CRITICAL for record in caplog.records) == 2
 
 
-async def test_a_process_started_on_the_replacement_goes_on_beside_the_refusal(store: SqliteStore, path: Path) -> None:
+async def test_new_process_uses_the_replacement_while_the_old_one_refuses(store: SqliteStore, path: Path) -> None:
     empty_the_folder(path)
     second = await SqliteStore.open(path, node="here")
     assert isinstance(await create(second), Committed)
@@ -195,9 +193,7 @@ async def test_a_process_started_on_the_replacement_goes_on_beside_the_refusal(s
     await second.close()
 
 
-async def test_a_clean_end_saves_what_was_acknowledged_when_only_the_log_was_deleted(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_clean_end_saves_acknowledged_writes_if_only_the_log_was_deleted(store: SqliteStore, path: Path) -> None:
     outcome = await store.commit(Unit(key=KEY, fence=None, events=(info("kept"),)))
     assert isinstance(outcome, Committed)
     delete_the_log(path)

@@ -1,5 +1,5 @@
-"""Writers of several processes take turns: one that waits is not passed by those that come later, nor by the one that
-has just written."""
+"""Writers of several processes take turns: a waiting process is not overtaken by later ones, nor by the one that has
+just written."""
 
 import asyncio
 import fcntl
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def stores(path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]]:
-    """Two processes as far as the database can tell."""
+    """Two stores, which are two processes to the database."""
     one, other = [await SqliteStore.open(path, node="here") for _ in range(2)]
     await create(one)
     yield one, other
@@ -36,7 +36,7 @@ async def stores(path: Path) -> AsyncIterator[tuple[SqliteStore, SqliteStore]]:
 
 
 class Gate:
-    """Holds the first commit after `shut` open, in its transaction, until it is opened."""
+    """Holds the first commit after `shut`, inside its transaction, until the gate opens."""
 
     def __init__(self) -> None:
         self._is_shut = threading.Event()
@@ -69,8 +69,8 @@ async def write(store: SqliteStore, text: str) -> int:
     return committed(await store.commit(Unit(key=KEY, fence=None, events=(info(text),)))).head
 
 
-async def until_somebody_waits(path: Path) -> None:
-    """Until a process stands in the turnstile."""
+async def until_a_process_waits(path: Path) -> None:
+    """Wait until a process is in the turnstile."""
     folder = os.open(path.with_name("holdfast.db.live"), os.O_RDONLY)
     try:
         async with asyncio.timeout(60):
@@ -85,7 +85,7 @@ async def until_somebody_waits(path: Path) -> None:
         os.close(folder)
 
 
-async def test_one_who_has_just_written_lets_the_one_who_waits_go_first(
+async def test_process_that_just_wrote_lets_a_waiting_process_write_first(
     stores: tuple[SqliteStore, SqliteStore], path: Path, gate: Gate
 ) -> None:
     busy, patient = stores
@@ -94,13 +94,13 @@ async def test_one_who_has_just_written_lets_the_one_who_waits_go_first(
     assert await asyncio.to_thread(gate.reached.wait, 60)
     behind = [asyncio.ensure_future(write(busy, "behind it")) for _ in range(3)]
     waiting = asyncio.ensure_future(write(patient, "waiting"))
-    await until_somebody_waits(path)
+    await until_a_process_waits(path)
     gate.open()
     order = [await first, await waiting, *[await each for each in behind]]
     assert order == sorted(order)
 
 
-async def test_a_process_that_stands_still_in_the_turnstile_is_passed_by(
+async def test_process_that_is_stopped_in_the_turnstile_is_bypassed(
     stores: tuple[SqliteStore, SqliteStore], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.01)
@@ -111,7 +111,7 @@ async def test_a_process_that_stands_still_in_the_turnstile_is_passed_by(
     still.close()
 
 
-async def test_a_database_that_is_held_for_too_long_is_still_busy(
+async def test_database_that_stays_locked_is_reported_as_busy(
     stores: tuple[SqliteStore, SqliteStore], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.writer.BUSY_SECONDS", 0.05)
@@ -119,7 +119,7 @@ async def test_a_database_that_is_held_for_too_long_is_still_busy(
     gate.shut()
     first = asyncio.ensure_future(write(busy, "first"))
     assert await asyncio.to_thread(gate.reached.wait, 60)
-    with pytest.raises(Exception, match="holds the database for too long"):
+    with pytest.raises(Exception, match="locked the database for too long"):
         await write(patient, "too long")
     gate.open()
     head = await first

@@ -1,5 +1,5 @@
-"""What each verb waits for before it is acknowledged: everything that a person or a program is told to be done is on
-disk by then. Only what expires by itself, or is said again, is left to the next sync."""
+"""Every write that is acknowledged to a person or a program is on disk by then. Only writes that expire by themselves,
+or are repeated, are left to the next sync."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.anyio
 UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host", "keep_snapshot"}
 """Leases and presence, which a restart of the machine ends anyway, and snapshots, which are folded again."""
 UNSYNCED_ON_SQLITE: Final = UNSYNCED | {"claim", "release"}
-"""A holder on the same machine goes with it."""
+"""A restart of the machine ends all holders, which are on the same machine."""
 
 OPENING: Final = {"register"}
 """Written while the store is opened, before anything can be acknowledged."""
 
 
-async def test_every_verb_of_sqlite_that_acknowledges_something_is_synced(tmp_path: Path) -> None:
+async def test_every_acknowledged_write_of_sqlite_is_synced(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "holdfast.db", node="here")
     levels: dict[str, set[int]] = defaultdict(set)
 
     def look(point: str) -> None:
-        """On the writer's thread, in the transaction that is about to be committed."""
+        """Runs on the writer's thread, in the transaction that is about to be committed."""
         verb, _, moment = point.partition(":")
         if moment.endswith(":before"):
             levels[verb].add(store._writer._db.execute("PRAGMA synchronous").fetchone()[0])
@@ -63,10 +63,10 @@ BEGIN
   END LOOP;
 END $$;
 """
-"""Deferred triggers run as the last thing before a commit, in its own transaction, and so under its own setting."""
+"""Deferred triggers run last before a commit, in its transaction, and so under its setting."""
 
 
-async def test_every_verb_of_postgresql_that_acknowledges_something_is_synced(postgres_url: str) -> None:
+async def test_every_acknowledged_write_of_postgresql_is_synced(postgres_url: str) -> None:
     watching = await asyncpg.connect(postgres_url)
     await watching.execute(_WATCH)
     store = await PostgresStore.open(postgres_url, node="here")

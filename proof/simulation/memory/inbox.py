@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.events.inbox import Answer, InboxItem, Item, ItemState, Message, Stop, UnknownItem
-from holdfast.store.putting import REUSED, Put
+from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Key, Refused
 from proof.simulation.memory.order import Admission
 from proof.simulation.memory.tables import Database, InboxRecord, SessionRecord, usage_of

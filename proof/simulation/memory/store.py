@@ -20,7 +20,7 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -133,7 +133,7 @@ class MemoryStore:
             self._others_wrote.set()
             self._db.on_commit.remove(self._others_wrote.set)
 
-    # The five verbs
+    # Log, inbox and leases
 
     async def commit(self, unit: Unit) -> Outcome:
         readable = units.stored(unit)
@@ -154,7 +154,7 @@ class MemoryStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = put_asked(
+        asked = encode_put(
             key,
             item,
             item_key=item_key,

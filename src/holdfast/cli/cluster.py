@@ -13,7 +13,7 @@ from holdfast.cli.errors import USAGE, WORLD, Refusal, explained
 from holdfast.cli.escapes import visible
 from holdfast.cli.surveying import RedisState, redis_state, surveyed
 from holdfast.config import Config
-from holdfast.store.survey import Process, Survey
+from holdfast.store.survey import ProcessRow, Survey
 
 WATCH_SECONDS: Final = 2.0
 TOKEN_CHARACTERS: Final = 8
@@ -121,7 +121,7 @@ def _json(seen: Seen) -> str:
     return msgspec.json.encode(told).decode()
 
 
-def _told(process: Process) -> dict[str, object]:
+def _told(process: ProcessRow) -> dict[str, object]:
     return {
         "token": process.token[:TOKEN_CHARACTERS],
         "node": process.node,
@@ -168,7 +168,7 @@ def _work(survey: Survey) -> Iterator[str]:
     yield f"Requests   {work.waiting_requests} wait for somebody"
 
 
-def _table(processes: tuple[Process, ...]) -> Iterator[str]:
+def _table(processes: tuple[ProcessRow, ...]) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("process", "node", "role", "version", "sessions", "renewed", "started")]
     rows += [_row(process) for process in processes]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -177,7 +177,7 @@ def _table(processes: tuple[Process, ...]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _row(process: Process) -> tuple[str, ...]:
+def _row(process: ProcessRow) -> tuple[str, ...]:
     about = process.about
     runs = f"{process.holds} of {about.max_sessions}" if about.max_sessions or not about.role else "-"
     ago = process.renewed_seconds_ago

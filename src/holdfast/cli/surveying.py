@@ -8,7 +8,7 @@ from holdfast.app import NEEDS_ASYNCPG, redis_live_of, turn_limits
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.config import Config
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.sqlite import surveying as sqlite
+from holdfast.store.sqlite import survey as sqlite
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.migrations import migrate_file
 from holdfast.store.survey import Survey
@@ -16,7 +16,7 @@ from holdfast.store.survey import Survey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.store.postgres.connections import Address
+    from holdfast.store.postgres.connections import DatabaseAddress
 
 RedisState = Literal["up", "down", "not set"]
 
@@ -30,7 +30,7 @@ async def surveyed(config: Config, *, with_contents: bool) -> Survey:
         path = config.database_path
         return await asyncio.to_thread(sqlite.survey, path, limits=limits, with_contents=with_contents)
     address = _address(config)
-    from holdfast.store.postgres.surveying import survey  # deferred: not everybody has it
+    from holdfast.store.postgres.survey import survey  # deferred: not everybody has it
 
     return await survey(address, limits=limits, with_contents=with_contents)
 
@@ -82,11 +82,11 @@ def _url(config: Config, *, direct: bool = False) -> str:
     return config.database_url.reveal()
 
 
-def _address(config: Config, *, direct: bool = False) -> "Address":
+def _address(config: Config, *, direct: bool = False) -> "DatabaseAddress":
     try:
-        from holdfast.store.postgres.connections import Address  # deferred: not everybody has it
+        from holdfast.store.postgres.connections import DatabaseAddress  # deferred: not everybody has it
     except ImportError:
         raise StoreUnusable("store_needs_extra", NEEDS_ASYNCPG) from None
     past_pooler = direct and config.database_direct is not None
     is_pooled = config.database_pooled == "on" or config.database_direct is not None
-    return Address(_url(config, direct=direct), is_pooled=is_pooled and not past_pooler)
+    return DatabaseAddress(_url(config, direct=direct), is_pooled=is_pooled and not past_pooler)

@@ -1,1 +1,1 @@
-"""The store: one seam, five verbs, and the plain queries beside them."""
+"""The store: the seam between the runtime and its database, and its implementations on SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""What an owner notes about a session beside its log: how metadata is merged, and when it is too much."""
+"""Rules for an owner's annotations of a session: how metadata is merged, and when it is too large."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from holdfast.store.store import Refused
 
 
 def merged(kept: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """A value is set, None takes the entry out, and what is not named stays."""
+    """The metadata after `changes`: a value sets its entry, None removes it, and all other entries stay."""
     whole = {**kept, **changes}
     return {name: value for name, value in whole.items() if value is not None}
 

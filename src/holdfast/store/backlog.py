@@ -1,9 +1,10 @@
-"""What was handed in to a process's writer and has no outcome yet, within bounds.
+"""The bounded backlog of a process's writer: jobs that were handed in and have no outcome yet.
 
-Over them a unit waits for room: a holder has few of them, and a refusal would cost it the session. Whatever else
-clients ask of the one writer of SQLite is refused with `store_busy`, to be tried again: clients may be many, and would
-wait with all that they sent. Leases and presence are small and few, and pass: without them a busy process would lose
-what it holds. (On PostgreSQL only units share a writer; other writes wait for a connection, and not for long.)
+When the backlog is full, a unit waits for room: a holder has few of them, and a refusal would cost it the session.
+Every other client write to the one writer of SQLite is refused with `store_busy`, to be retried: there may be many
+clients, and waiting ones would keep all that they sent in memory. Lease and presence writes are small and few, and
+always pass: without them a busy process would lose its leases. (On PostgreSQL only units share a writer; other writes
+wait for a connection, and not for long.)
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from holdfast.store.errors import StoreUnavailable
 MAX_JOBS: Final = 20_000
 """Twenty full batches: some seconds of work for the slowest disk."""
 MAX_BYTES: Final = 256 << 20
-"""Encoded, and so in memory once more than their senders have it."""
+"""Bytes of encoded jobs. They are in memory in addition to the senders' own copies."""
 
 
 class Backlog:
-    """Used on the event loop only."""
+    """Counts waiting jobs and their bytes. Used on the event loop only."""
 
     def __init__(self, *, max_jobs: int = MAX_JOBS, max_bytes: int = MAX_BYTES) -> None:
         self.jobs = 0
@@ -30,7 +31,7 @@ class Backlog:
 
     @property
     def has_room(self) -> bool:
-        """Not while others wait for it, so that what is handed in keeps its order. One job alone may be larger."""
+        """False while other jobs wait for room, so that jobs keep their order. A single job may exceed the bounds."""
         return not self._waiting and self.jobs < self._max_jobs and self.bytes < self._max_bytes
 
     def add(self, size: int) -> None:
@@ -38,7 +39,7 @@ class Backlog:
         self.bytes += size
 
     def remove(self, jobs: int, size: int) -> None:
-        """So many jobs of so many bytes together have an outcome: a whole batch at once, to keep it cheap."""
+        """`jobs` jobs of `size` bytes together have an outcome. Called once for a whole batch, which keeps it cheap."""
         self.jobs -= jobs
         self.bytes -= size
         if self._waiting:
@@ -47,10 +48,10 @@ class Backlog:
     def _call_next(self) -> None:
         is_below = self.jobs < self._max_jobs and self.bytes < self._max_bytes
         if is_below and self._waiting and not self._waiting[0].done():
-            self._waiting[0].set_result(None)  # It leaves the line by itself, and calls the next.
+            self._waiting[0].set_result(None)  # The waiter removes itself from the line, and calls the next one.
 
     async def room(self) -> None:
-        """Returns once there is room; first come, first served. Whoever waits adds its job at once."""
+        """Returns once there is room; first come, first served. The caller then adds its job without another await."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:

@@ -1,7 +1,7 @@
-"""Every durable write passes a named point just before and just after it is on disk.
+"""Named crash points: every durable write passes one just before and one just after it is on disk.
 
-Nothing happens there, unless a crash campaign installed a visitor: it may count the points, or kill the process
-in one of them.
+A point does nothing unless a crash campaign has installed a visitor, which may count the points or kill the process at
+one of them.
 """
 
 from collections.abc import Callable
@@ -38,17 +38,17 @@ VERBS: Final = (
     "delete",
     "register",
 )
-"""The store's writing methods, and `register`, which opening a store begins with. A campaign that does not visit one of
-them has a hole."""
+"""The store's writing methods, and `register`, the first write of opening a store. A campaign that does not visit one
+of them has a gap."""
 
 ONLY_POSTGRESQL: Final = ("show_life",)
-"""Writes that SQLite has no need for: there the system itself knows which processes live."""
+"""Writes that SQLite does not need: there the operating system knows which processes live."""
 
 _visitor: Callable[[str], None] | None = None
 
 
 def install(visitor: Callable[[str], None] | None) -> None:
-    """From now on `visitor` is called in every point, on whatever thread the write takes place."""
+    """From now on `visitor` is called at every point, on the thread that writes."""
     global _visitor
     _visitor = visitor
 
@@ -60,5 +60,5 @@ def reach(point: str) -> None:
 
 
 def watched() -> bool:
-    """Whether anybody looks: naming a point in detail costs time."""
+    """Whether a visitor is installed: naming a point in detail costs time."""
     return _visitor is not None

@@ -1,4 +1,4 @@
-"""What can go wrong in a store.
+"""The errors of a store.
 
 StoreError
 ├── StoreUnavailable   the world failed: a full disk, a locked or unreachable database; try again
@@ -35,7 +35,7 @@ UnusableCode = Literal[
 
 
 class StoreError(Exception):
-    """Anything that a store raises. `code` is stable; the message says what to do next."""
+    """Base of all errors that a store raises. `code` is stable; the message says what to do next."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

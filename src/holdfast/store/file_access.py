@@ -1,4 +1,4 @@
-"""Whether files and folders are for one user alone, and the command that makes them so."""
+"""Checks that files and folders are private to one user, and names the command that makes them so."""
 
 import os
 import pwd
@@ -10,23 +10,23 @@ import msgspec
 
 
 class AccessFault(msgspec.Struct, frozen=True):
-    """Why a file or a folder is not for this user, or not for this user alone, and what to run."""
+    """Why a file or folder is unusable for this user or exposed to other users, and the command that repairs it."""
 
     what: str
     command: str
     is_exposed: bool = True
-    """False: nobody else gets at it, but this user does not either."""
+    """False: it is not exposed to other users, but this user can't use it either."""
 
 
 def access_fault(path: Path) -> AccessFault | None:
-    """None if this user can use it, and nobody else."""
-    found, user = path.stat(), os.geteuid()
-    mode, is_folder = stat.S_IMODE(found.st_mode), path.is_dir()
-    name, wanted = ("it" if is_folder else path.name), ("u=rwx" if is_folder else "u=rw")
-    make_private = shlex.join(["chmod", f"{wanted},go=", str(path)])
-    if found.st_uid != user:
+    """None if this user can use it and no other user can."""
+    status, user = path.stat(), os.geteuid()
+    mode, is_folder = stat.S_IMODE(status.st_mode), path.is_dir()
+    name, user_mode = ("it" if is_folder else path.name), ("u=rwx" if is_folder else "u=rw")
+    make_private = shlex.join(["chmod", f"{user_mode},go=", str(path)])
+    if status.st_uid != user:
         take = shlex.join(["sudo", "chown", str(user), str(path)])
-        return AccessFault(f"{name} belongs to user {_user_name(found.st_uid)}", f"{take} && {make_private}")
+        return AccessFault(f"{name} belongs to user {_user_name(status.st_uid)}", f"{take} && {make_private}")
     if mode & 0o022:
         return AccessFault(f"others may write to {name}", make_private)
     if mode & 0o055:
@@ -37,12 +37,12 @@ def access_fault(path: Path) -> AccessFault | None:
 
 
 def database_files(path: Path) -> list[Path]:
-    """Those of a database that are there."""
+    """The existing files of a database: the file itself, its write-ahead log and the index of that log."""
     return [file for end in ("", "-wal", "-shm") if (file := path.with_name(path.name + end)).exists()]
 
 
 def make_private_folder(path: Path) -> None:
-    """Make it and the folders above it that are missing, each for this user only. One that is there stays as it is."""
+    """Make the folder and its missing parents, each for this user only. A folder that exists stays as it is."""
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)

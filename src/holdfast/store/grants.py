@@ -6,7 +6,7 @@ import msgspec
 
 
 class GrantOrigin(NamedTuple):
-    """Where a grant came from. Grants of older releases have none."""
+    """The session and the person that a grant came from. Grants of older releases have no origin."""
 
     session: str = ""
     granted_by: str = ""
@@ -18,7 +18,7 @@ GRANTED_SOMEWHERE = GrantOrigin()
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule in one place, as one session granted it."""
+    """One rule in one place, as granted in one session."""
 
     place: str
     """The directory; empty: everywhere."""

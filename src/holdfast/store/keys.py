@@ -1,4 +1,4 @@
-"""API keys as the store keeps them: who each is for, and a digest by which it is known again."""
+"""API keys as the store keeps them: the owner and role of each, and the digest that identifies it."""
 
 from typing import Literal
 
@@ -10,12 +10,14 @@ KeyRole = Literal["user", "admin"]
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of one API key."""
+
     key_id: str
     name: str
     owner: Owner
     role: KeyRole
     digest: bytes
-    """Of its secret part, which is kept nowhere."""
+    """The digest of the key's secret part. The secret itself is not stored."""
     created_at: int
     revoked_at: int | None = None
 

@@ -1,5 +1,5 @@
-"""A session's log page by page: no read holds more of it than a page, however long the log is and however large its
-events are."""
+"""Reads a session's log page by page: no read holds more than one page in memory, however long the log is and however
+large its events are."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -10,19 +10,19 @@ from holdfast.store.store import Loaded, Row, Store
 
 PAGE_EVENTS: Final = 1_000
 PAGE_BYTES: Final = 4 << 20
-"""One event alone may be larger: a tool result has up to 10 MB."""
+"""A single event may be larger: a tool result has up to 10 MB."""
 
 SMALL_EVENTS: Final = 500
 SMALL_BYTES: Final = 256 << 10
-"""A session with no more than this to load is read along with its claim: that takes a millisecond or two, and a process
-that can claim can hold it."""
+"""A session with no more than this to load is read along with its claim: that takes a millisecond or two, and any
+process that can claim has the memory for it."""
 
 NO_SNAPSHOT: Final = -1
-"""A fold version that no snapshot has: a load with it begins at the first event."""
+"""A fold version that no snapshot has: a load with it starts at the first event."""
 
 
 async def pages(store: Store, loaded: Loaded) -> AsyncIterator[tuple[Event, ...]]:
-    """The events of a load, up to the head that it found. They end early if the session is deleted meanwhile."""
+    """The events of a load, up to the head that the load found. They end early if the session is deleted meanwhile."""
     head, position = loaded.row.head, loaded.read_up_to
     yield loaded.events
     while position < head:
@@ -39,7 +39,7 @@ async def page_up_to(store: Store, key: Key, position: Position, head: Position)
 
 
 async def whole_log(store: Store, key: Key) -> tuple[Row, tuple[Event, ...]] | None:
-    """The row and all events of a session, as of one moment; None: there is no such session."""
+    """The row and all events of a session as of one moment; None: there is no such session."""
     loaded = await store.load(key, fold_version=NO_SNAPSHOT)
     if loaded is None:
         return None

@@ -1,9 +1,9 @@
-"""The seam between the runtime and its database: five verbs (`commit`, `put`, `claim`, `release`, `catch_up`)
-and the plain queries beside them.
+"""The seam between the runtime and its database: the `Store` protocol, and the values that its methods take and return.
 
-Two things are serialised, and kept apart. The session row serialises the log: every append takes its positions in
-one statement on that row. The lease serialises execution: whatever makes progress carries the fence of the claim
-that it was made under, and is refused when another claim came after. Anyone may put into an inbox.
+The protocol groups its methods by the role that the database plays: log, inbox, leases, presence, reading, tasks, keys
+and grants, annotations, lifecycle. Two things are serialised, separately. The session row serialises the log: every
+append takes its positions in one statement on that row. The lease serialises execution: every write that makes progress
+carries the fence of its claim, and is refused after a later claim. Anyone may put into an inbox.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ class Lease(msgspec.Struct, frozen=True):
     fence: Fence
 
 
-# What a unit is made of
+# The parts of a unit
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,20 +49,20 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     parent: SessionId | None = None
     """The session in whose turn the runtime started it: it runs in that turn's slot."""
     made_from: SessionId | None = None
-    """The session that a client made it of, or calls its parent. It takes up a slot like any other."""
+    """The session that a client copied it from, or named as its parent. The new session takes up a slot of its own."""
     metadata: Mapping[str, str] = {}
     created_at: int
 
 
 class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An open request, to be found without reading the log."""
+    """An open request; finding it does not read the log."""
 
     request_id: RequestId
     kind: RequestKind
     turn_id: TurnId
     tool_call_id: ToolCallId
     title: str
-    """One line for people: what is asked. Bounded, whatever the call holds."""
+    """One line for people that says what the session asks. Its length is bounded, however long the call is."""
     opened_at: int
 
 
@@ -80,7 +80,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt at a model call used; kept when its session is deleted. None is unknown."""
+    """The usage of one attempt at a model call; kept when its session is deleted. None: unknown."""
 
     message_id: MessageId
     attempt: int
@@ -101,7 +101,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Promotion(msgspec.Struct, frozen=True):
-    """An inbox item leaves the queue in this unit, and this is how its receipt reads from then on."""
+    """An inbox item that leaves the queue in this unit, and the outcome that its receipt states from then on."""
 
     sequence: int
     outcome: str
@@ -109,14 +109,14 @@ class Promotion(msgspec.Struct, frozen=True):
 
 
 LARGE_UNIT_EVENTS: Final = 1_000
-"""As many as a page has."""
+"""The number of events in a page."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """All the writes of one decision for one session: all of them or none.
 
-    Without a fence it may hold only records, and what a call beside the turns used, unless it creates the session:
-    nobody can hold what was not there.
+    Without a fence it may hold only records, and the ledger entries of a model call outside the turns, unless it
+    creates the session: a session that does not exist yet has no holder.
     """
 
     key: Key
@@ -125,23 +125,24 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     promotes: tuple[Promotion, ...] = ()
     opens: tuple[RequestRow, ...] = ()
     closes: tuple[RequestId, ...] = ()
-    """Rejected if an answer to one of them was accepted that the unit does not promote: what was accepted counts."""
+    """The unit is rejected if an answer to one of them was accepted and the unit does not promote it: an accepted
+    answer counts."""
     segments: tuple[Segment, ...] = ()
     drops_segments: bool = False
-    """The message in flight is in `events` now (or will not be): its segments go."""
+    """The message in flight is in `events` now (or never will be): its segments are deleted."""
     opens_tasks: tuple[TaskRow, ...] = ()
-    """Commands that are about to be started; one that has a row keeps it."""
+    """Commands that are about to be started; a command that already has a row keeps it."""
     changes_tasks: tuple[TaskChange, ...] = ()
     ends_commands: bool = False
-    """Whoever looks after this session's commands is to kill those that a turn waited for."""
+    """The keeper of this session's commands is to kill those that a turn waited for."""
     ledger: tuple[LedgerEntry, ...] = ()
     creates: NewSession | None = None
     supposes_head: Position | None = None
-    """It holds only if this is the head before it: nothing was appended that its decision did not know."""
+    """The unit is committed only if this is the head before it: its decision knew every appended event."""
     turn_id: TurnId | None = None
     """The unfinished turn after this unit; read together with `status`."""
     status: Status | None = None
-    """What the session row says from now on; None leaves it (and the turn) as it is."""
+    """The session row's status from now on; None leaves it (and the turn) as it is."""
     title: str | None = None
     model: str | None = None
     """The model that the session uses from now on; None leaves it as it is."""
@@ -150,44 +151,44 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_large(self) -> bool:
-        """Whether it makes a session with so many events that writing them down takes a while. No other unit is."""
+        """Whether it creates a session with so many events that writing them takes a while. No other unit is large."""
         return self.creates is not None and len(self.events) > LARGE_UNIT_EVENTS
 
 
 class Committed(msgspec.Struct, frozen=True):
     head: Position
-    """The position of the unit's last event, or the head as it is when it had none."""
+    """The position of the unit's last event; the unchanged head if the unit had no events."""
     inbox_tail: int
 
 
 class FenceMissed(msgspec.Struct, frozen=True):
-    """Another claim came after, or the session was deleted. Nothing was written."""
+    """A later claim took the session, or it was deleted. Nothing was written."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The world is no longer as the unit supposed (an inbox item is gone). Nothing was written: decide again."""
+    """The session is no longer as the unit supposed (an inbox item is gone). Nothing was written: decide again."""
 
     reason: str
 
 
 HEAD_MOVED: Final = "the head has moved"
-"""The reason of a unit that supposed another head."""
+"""The reason why a unit that supposed another head is rejected."""
 
 
 def answer_key(request_id: RequestId) -> str:
-    """What the answer to a request is called in the inbox: the first to be put under it is the one that counts."""
+    """The inbox key of the answer to a request: the first answer put under it counts."""
     return f"answer:{request_id}"
 
 
 def answer_waits(request_id: RequestId) -> str:
-    """The reason of a unit that would close a request over an answer that was accepted and that it does not promote."""
+    """The reason why a unit is rejected that would close a request without promoting its accepted answer."""
     return f"an answer to request {request_id} waits"
 
 
 Outcome = Committed | FenceMissed | Rejected
 
 
-# What put answers
+# The outcomes of put
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -196,13 +197,13 @@ class Accepted(msgspec.Struct, frozen=True):
     item: InboxItem
     duplicate: bool = False
     removed: tuple[InboxItem, ...] = ()
-    """Messages that a stop took out of the queue, to be given back to their sender."""
+    """Messages that a stop removed from the queue, to be returned to their sender."""
     waits_for_slot: bool = False
-    """Its turn does not start at once: others of the same owner run, or are to run before it."""
+    """Its turn does not start at once: other turns of the same owner run, or are to run before it."""
     head: Position = Position(0)
-    """Of a message that was not there before: where the log ended when it was accepted. What comes of it follows."""
+    """For a message that is not a duplicate: the head of the log when it was accepted. Its turn's events follow."""
     found_idle: bool = False
-    """Of such a message: no turn was unfinished, and no message waited."""
+    """For such a message: no turn was unfinished, and no message waited."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -225,7 +226,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as its row has it."""
+    """The row of a session."""
 
     key: Key
     head: Position
@@ -242,12 +243,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The process that holds the lease."""
     model: str | None = None
     parent: SessionId | None = None
-    """Either of the two that a new session may name: `parent` or `made_from`."""
+    """The new session's `parent` or `made_from`, whichever was set."""
     shown: Position = Position(0)
-    """The position of the last event that tells its owner something: see `events.event.SHOWN`. What the session was
-    made with does not count."""
+    """The position of the last event that is news to its owner: see `events.event.SHOWN`. Events that the session was
+    created with do not count."""
     seen: Position = Position(0)
-    """How far its owner has seen it."""
+    """The position up to which its owner has seen it."""
     pinned: bool = False
     metadata: Mapping[str, str] = {}
 
@@ -262,7 +263,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     row: Row
     snapshot: Snapshot | None
     events: tuple[Event, ...]
-    """Those after the snapshot, or all of them; of a long log the first page. `log_pages.pages` reads the rest."""
+    """The events after the snapshot, or all of them; of a long log the first page. `log_pages.pages` reads the rest."""
     inbox: tuple[InboxItem, ...]
     """Accepted and not yet promoted, in order of arrival."""
     segments: tuple[Segment, ...]
@@ -280,21 +281,27 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     claims_without_progress: int
-    """How many claims in a row, this one included, ended without a finished step. Many of them: poison."""
+    """How many claims in a row, including this one, ended without a finished step. Many of them: poison."""
     eligible: bool
-    """Whether this process may run the session's turns, or only end them."""
+    """Whether this process may run the session's turns, or only stop them, or record that no process can run them."""
     loaded: Loaded | None = None
-    """All that a holder decides on, read along with the claim; None: it is not known to be small, load it."""
+    """All that a holder decides on, read along with the claim; None: the session is not known to be small, load it."""
 
 
 Early = Callable[[list[Claim]], None]
-"""Who is told of claims that are still being committed."""
+"""Called with claims that are still being committed."""
 
 ReleaseKind = Literal["done", "for_newer", "handed_over", "gave_way", "failed", "for_another"]
-"""Why a session is let go of: nothing is left to do; nothing is left but items that only a newer release can promote
-(the next claim of a process of that release takes the session up); another process is to go on with it; it had its
-turn, and goes to the end of the line because others wait for its place; something went wrong here, and the claim counts
-against the session; or this process may not run it, which is noted, so that it is not asked again."""
+"""Why a holder releases a session.
+
+- done: nothing is left to do.
+- for_newer: only items are left that a newer release can promote; the next claim by a process of that release takes
+  the session up.
+- handed_over: another process is to go on with it.
+- gave_way: it had its turn, and goes to the end of the line because other sessions wait for its place.
+- failed: something went wrong in this process, and the claim counts against the session.
+- for_another: this process may not run it; that is recorded, so that this process does not claim it again.
+"""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -307,11 +314,11 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader has not seen yet, read in one snapshot."""
+    """Everything after a reader's cursor, read in one snapshot."""
 
     events: tuple[Event, ...]
     segments: tuple[Segment, ...]
-    """Those of the message in flight that lie after the cursor (the first may begin before it)."""
+    """The segments of the message in flight that lie after the cursor (the first may begin before it)."""
     requests: tuple[RequestRow, ...]
     inbox: tuple[InboxItem, ...]
     row: Row
@@ -320,23 +327,24 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that is present at a session: what it can run and answer. It expires unless it is renewed."""
+    """A client that is present at a session, with the tools it runs and the requests it can answer. It expires unless
+    it is renewed."""
 
     attachment_id: str
     key: Key
     node: str
     tools: tuple[str, ...] = ()
-    """Client tools that it runs, and no other attachment of the session does."""
+    """Client tools that it runs; no other attachment of the session runs them."""
     capabilities: tuple[str, ...] = ()
     process: str = ""
-    """The process that it is connected to, set by the store: it ends with that one, however that ends."""
+    """The process that it is connected to, set by the store: the attachment ends with that process."""
     declined: tuple[RequestId, ...] = ()
-    """Requests that it was shown and nobody there could answer."""
+    """Requests that the client was shown and could not answer."""
 
 
 def declined_by_each(present: Sequence[Attachment], capability: str) -> tuple[frozenset[RequestId], ...]:
     """For each client that has the capability, the requests that it declined."""
-    return tuple(frozenset(found.declined) for found in present if capability in found.capabilities)
+    return tuple(frozenset(client.declined) for client in present if capability in client.capabilities)
 
 
 class Clash(msgspec.Struct, frozen=True):
@@ -351,25 +359,52 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sessions of an owner are in which state, and those that somebody should look at first."""
+    """The number of an owner's sessions in each state, and the sessions to look at first."""
 
     waiting: int
     running: int
     queued: int
     idle: int
     idle_lately: int
-    """Of the idle ones, those in which something was done since the time that was asked for."""
+    """The idle sessions that changed since the requested time."""
     first: tuple[Row, ...]
-    """Those that wait for an answer come first, and of them who has waited longest; of the others the latest."""
+    """Sessions that wait for an answer come first, longest wait first; then the others, latest first."""
 
 
 class Store(Protocol):
-    """Every method is all or nothing, and what it acknowledged is on disk. Any may raise `StoreUnavailable`;
-    after that, whether a write took place is unknown: the holder drops the session and folds it again."""
+    """Every method is all or nothing, and a write that it acknowledges is on disk, unless the method says otherwise.
 
-    # The five verbs
+    Any method may raise `StoreUnavailable`. After that the outcome of a write is unknown: the holder drops the session
+    and folds it again."""
+
+    # Log: events are appended by units, and read page by page
 
     def commit(self, unit: Unit) -> Awaitable[Outcome]: ...
+
+    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
+        """All that a holder decides on. The events are one page, bounded in bytes; see `log_pages.pages`."""
+        ...
+
+    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
+        """Keep a snapshot of a held session, written apart from its units and after every other waiting write. It is
+        only a cache: it need not be on disk when this returns. False: the lease was lost, the log does not reach that
+        position, or a later snapshot is kept."""
+        ...
+
+    async def events_after(
+        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
+    ) -> tuple[Event, ...]:
+        """A page of the log: at most `limit` events and, if `max_bytes` is set, about that much data, but at least one
+        event."""
+        ...
+
+    async def turn_start(self, key: Key) -> Position | None:
+        """The position where the session's latest turn starts; None: it has had no turn. Reads no event's data."""
+        ...
+
+    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None: ...
+
+    # Inbox: items are put by anyone, and can be changed until the holder promotes them
 
     def put(
         self,
@@ -381,15 +416,30 @@ class Store(Protocol):
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Awaitable[Accepted | Refused]:
-        """Accept an item, or give the receipt of the one with the same key. Where one thread writes it is handed in by
-        the call itself, so that a claim can be handed in right behind it.
+        """Accept an item, or return the receipt of the item with the same key. Where one thread does all writing, the
+        call itself hands the item to that thread, so that a claim handed in next is written right after it.
 
-        `only_if_idle` refuses it with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's id)
-        accepts a stop and then the item, in one transaction. `queue_limit` bounds the messages that wait. A message
-        that would start one turn more than its owner may have in flight is refused with "too_many_turns"; who asks
-        again for what was accepted is not.
+        `only_if_idle` refuses the item with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's
+        id) accepts a stop and then the item, in one transaction. `queue_limit` bounds the waiting messages. A message
+        that would start one turn more than its owner may have in flight is refused with "too_many_turns"; a repeated
+        put of an accepted item is not.
         """
         ...
+
+    async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
+
+    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
+
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool: ...
+
+    async def remove_item(self, key: Key, item_key: str) -> bool:
+        """Remove an item that was not promoted. A session that no process runs, and that has nothing else to do, is
+        idle again."""
+        ...
+
+    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool: ...
+
+    # Leases: one process at a time makes progress in a session
 
     def claim(
         self,
@@ -399,106 +449,205 @@ class Store(Protocol):
         fold_version: int | None = None,
         early: Early | None = None,
     ) -> Awaitable[list[Claim]]:
-        """Take sessions that have something to do and nobody to do it: woken, due, or left by a dead holder.
+        """Claim sessions that have something to do and no live holder: woken, due, or left by a dead holder.
 
-        Of one owner, no more than there are slots for: sub-sessions of unfinished turns first, which need none, then
-        unfinished turns, then who has waited longest. Where there are more than `limit`, owners take turns, and who has
-        fewest running is first. A session that is to be stopped needs no slot.
+        Of one owner, it claims no more sessions than the owner has free slots: sub-sessions of unfinished turns first,
+        which need none, then unfinished turns, then the sessions that have waited longest. If more than `limit` could
+        be claimed, owners take turns, and the owner with the fewest running turns is first. A session that is to be
+        stopped needs no slot.
 
-        Those that use one of `without_models` are for other processes to run, and so are those whose secrets are not
-        with this one. A claim is counted and committed before any load that may be large or may fail, so that a session
-        that kills its holder while it is loaded is counted all the same. With a `fold_version`, sessions that are known
-        to be small come loaded; an error in that costs the saving and nothing else. Where what is handed in is written
-        in order, `early` may be told of those while the claim is still being committed: whatever is written for them is
-        refused unless it took place, but nothing else may be done before it is told in the ordinary way."""
+        Sessions that use one of `without_models`, or whose secrets this process does not have, are left for other
+        processes to run. A claim is counted and committed before any load that may be large or may fail, so that a
+        session that kills its holder during the load is counted all the same. With a `fold_version`, sessions that are
+        known to be small come loaded; an error in that load costs only the saving. Where writes are committed in the
+        order in which they were handed in, `early` may be called with those claims while the claim is still being
+        committed: any write under such a claim is refused unless the claim took place, but the caller may do nothing
+        else before this call returns the claims."""
         ...
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
-        """Give a session back. False: it is still held, or was lost before. When it is `done` or left `for_newer`, that
-        is because something was put after `seen_tail`."""
+        """Give a session back. False: it is still held, or was lost before. It is still held, when released as `done`
+        or `for_newer`, because an item was put after `seen_tail`."""
         ...
-
-    async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None: ...
-
-    # What the holder reads
-
-    async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
-        """The events of it are one page, bounded in bytes; see `log_pages.pages`."""
-        ...
-
-    async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
-        """Keep a snapshot of a held session, beside its units and behind whatever else is to be written. Only a cache:
-        it need not be on disk when this returns. False: the lease was lost, the log does not reach that far, or a later
-        snapshot is kept."""
-        ...
-
-    async def events_after(
-        self, key: Key, position: Position, *, limit: int, max_bytes: int | None = None
-    ) -> tuple[Event, ...]:
-        """A page of the log: at most `limit` events and, if so asked, about `max_bytes` of data, but at least one."""
-        ...
-
-    async def turn_start(self, key: Key) -> Position | None:
-        """Where the latest turn of a session starts. Reads no event's data; None: it has had no turn."""
-        ...
-
-    async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
 
     async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
-        """Fence and inbox tail of each session; a deleted one has a fence that nobody holds."""
+        """Fence and inbox tail of each session; a deleted session has a fence that no process holds."""
         ...
-
-    # Plain queries
-
-    async def row(self, key: Key) -> Row | None: ...
-
-    async def rows(
-        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
-    ) -> Page:
-        """The newest first, whether they are pinned or not. `pinned`: only those that are, or that are not."""
-        ...
-
-    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
 
     async def has_next(self, *, without_models: Collection[str] = ()) -> bool:
         """Whether a session waits that this process may run and that its owner has a slot for."""
         ...
 
     async def oldest_unclaimed(self) -> int | None:
-        """Since when the session has been waiting that has waited longest for somebody to run it; None: none does."""
+        """When the session that has waited longest for a process to run it became runnable; None if none waits."""
         ...
 
+    async def held(self) -> tuple[Lease, ...]:
+        """The leases of this process, including those of a claim whose outcome it never received."""
+        ...
+
+    async def renew(self, *, ttl_seconds: float) -> bool:
+        """Renew all leases of this process for `ttl_seconds`. False: the process was declared dead, and its leases are
+        gone."""
+        ...
+
+    # Presence: the clients that are attached to a session
+
+    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> "tuple[Attachment, ...] | Clash":
+        """Record a client of this process, or renew it. Returns the session's other attachments; or the tool that one
+        of them runs already, and then nothing is recorded. The requests that the client `declined` are recorded with
+        it, unless the client is already known.
+
+        If any client of the session has declined a request, this call, like every other change of which clients are
+        attached, wakes the session in the same transaction: its holder looks again for a client that could answer."""
+        ...
+
+    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
+        """Record that no person at this client can answer the request, and wake the session. False: the client is not
+        attached (any more), and nothing is recorded."""
+        ...
+
+    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
+        """The attachments that are left; None: this one was not attached."""
+        ...
+
+    async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
+
+    async def attached(self) -> frozenset[tuple[Key, str]]:
+        """The attachments of this process as the database has them: it may have lost or dropped some."""
+        ...
+
+    # Reading: queries about sessions that read no log
+
+    async def row(self, key: Key) -> Row | None: ...
+
+    async def rows(
+        self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
+    ) -> Page:
+        """The owner's sessions, newest first, pinned or not. `pinned` selects only pinned, or only unpinned, ones."""
+        ...
+
+    async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
+
     async def turns(self, owner: Owner) -> Turns:
-        """How many turns of an owner run, and how many wait until they may."""
+        """How many turns of an owner run, and how many wait for a slot."""
         ...
 
     async def stored(self, owner: Owner) -> Stored:
-        """What an owner has stored, as quotas count it."""
+        """How much an owner has stored, as quotas count it."""
         ...
 
-    async def receipt(self, key: Key, item_key: str) -> InboxItem | None: ...
-
     async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
-        """Those that are open and have no accepted answer; or all that are open, `answered` or not."""
+        """The open requests without an accepted answer; with `answered`, all open requests."""
         ...
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]: ...
 
-    # The queue, before it is promoted
+    # Tasks: the rows of commands
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool: ...
-
-    async def remove_item(self, key: Key, item_key: str) -> bool:
-        """A session that nobody runs, and that has nothing to do without it, is idle again."""
+    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        """The commands of a session, including those in the foreground, in the order of their start."""
         ...
 
-    async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool: ...
+    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
+        """The session's commands that still run."""
+        ...
 
-    # What owners note about their sessions. It is not in the log, and does not make a session newer.
+    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None: ...
+
+    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]: ...
+
+    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
+        """The tasks that a machine's keeper looks after: those that run in the background, and those to be killed."""
+        ...
+
+    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
+        """Tasks of other machines whose keeper has been silent for that long, by the database's clock."""
+        ...
+
+    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
+        """Record how a task ended and, in the same transaction, put its news into the session's inbox, once for each
+        kind of news. It wakes the session unless the news is silent. False: the end was already recorded.
+
+        The end of a task that was given up as lost may be corrected, by the machine that the task belongs to."""
+        ...
+
+    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
+        """Record that a task seems to wait for an answer, and put the news, once; None: the task has gone on."""
+        ...
+
+    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
+        """Record that a running task is to be killed. False: it does not run, or its kill was requested before."""
+        ...
+
+    async def drop_task(self, key: Key, task_id: TaskId) -> bool: ...
+
+    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
+        """Drop the rows of tasks whose end was recorded that long ago, by the database's clock."""
+        ...
+
+    async def see_host(self, host: str) -> None:
+        """Record that this machine's tasks are looked after now, by the database's clock."""
+        ...
+
+    # Keys and grants: API keys, permission rules granted beyond one session, and secrets entrusted to sessions
+
+    async def add_key(self, row: KeyRow) -> None: ...
+
+    async def revoke_key(self, key_id: str) -> bool:
+        """False: there is no such key, or it was revoked before."""
+        ...
+
+    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
+        """The key with this id and digest, unless it was revoked. A wrong digest takes as long to look up as an unknown
+        id."""
+        ...
+
+    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
+        """All keys, including revoked ones, oldest first; or the one with that id."""
+        ...
+
+    async def grant(
+        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+    ) -> None:
+        """Record granted rules. If a session grants the same rule again, the first grant stays."""
+        ...
+
+    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
+        """The rules that hold in that place, including those that hold everywhere (granted for the empty place)."""
+        ...
+
+    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
+        """All grants of an owner, by place, rule and time."""
+        ...
+
+    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+        """Revoke a rule in one place, for every session that granted it. False: it was not granted there."""
+        ...
+
+    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
+        """Record the keeper of the session's secrets: the token of a process, or the name of the key with which
+        `sealed` is encrypted. From now on no other process claims the session to run it. False: no such session."""
+        ...
+
+    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
+        """Record that no process has the session's secrets, if its row has this keeper and this sealed text, or no
+        keeper at all. `sealed` stays."""
+        ...
+
+    async def drop_secret(self, key: Key) -> None:
+        """The session needs no secrets any more: every process that may run it otherwise may claim it."""
+        ...
+
+    async def secret(self, key: Key) -> tuple[str, bytes] | None:
+        """The keeper, and the bytes that are sealed for it."""
+        ...
+
+    # Annotations: an owner's notes about a session. They are not in the log, and do not make a session newer.
 
     async def see(self, key: Key, position: Position) -> Position | None:
-        """Its owner has seen all up to there. It never goes back, nor beyond the head. How far it is seen now; None:
-        there is no such session. What was known before is not written again."""
+        """Record that the owner has seen the session up to `position`. The mark never moves back, nor past the head; an
+        unchanged mark is not written again. Returns the mark; None: there is no such session."""
         ...
 
     async def annotate(
@@ -510,173 +659,38 @@ class Store(Protocol):
         max_entries: int,
         max_characters: int,
     ) -> Refused | None:
-        """Pin a session or not, and merge into its metadata: a value is set, None takes the entry out, the others stay.
-        None: done, all of it. Refused: nothing was, as the metadata would have more entries, or more characters in
-        names and values together."""
+        """Pin or unpin a session, and merge into its metadata: a value sets its entry, None removes it, other entries
+        stay. None: all of it is done. Refused: nothing is, because the metadata would exceed `max_entries`, or
+        `max_characters` in names and values together."""
         ...
 
-    # Presence
+    # Lifecycle: sessions end here, and so do this process and its store
 
-    async def attach(self, attachment: Attachment, *, ttl_seconds: float) -> "tuple[Attachment, ...] | Clash":
-        """Note a client of this process, or renew it. The others that are there; or the tool that one of them has
-        already, and then nothing was noted. What it `declined` is noted with it, unless it is known.
-
-        Where any client has declined something, this, and whatever else changes which clients are there, wakes the
-        session in the same transaction: its holder looks again who could answer."""
-        ...
-
-    async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
-        """Nobody at this client can answer the request. It wakes the session. False: the client is not noted (any
-        more), and nothing is."""
-        ...
-
-    async def detach(self, key: Key, attachment_id: str) -> tuple[Attachment, ...] | None:
-        """Those who are left; None: it was not there."""
-        ...
-
-    async def attachments(self, key: Key) -> tuple[Attachment, ...]: ...
-
-    async def attached(self) -> frozenset[tuple[Key, str]]:
-        """The attachments of this process, as the database has them: it may have lost some, or given them up."""
-        ...
-
-    # What people granted beyond one session
-
-    async def grant(
-        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
-    ) -> None:
-        """Of the same rule, granted again in the same session, the first grant stays."""
-        ...
-
-    async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
-        """The rules that hold in that place, those that hold everywhere (granted for the empty place) included."""
-        ...
-
-    async def grants(self, owner: Owner) -> tuple[Grant, ...]:
-        """All of an owner's, by place, rule and time."""
-        ...
-
-    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
-        """Take a rule back in one place, whichever sessions it was granted in. False: it was not granted there."""
-        ...
-
-    # What clients entrusted to their sessions
-
-    async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
-        """Note that the process of that token, or whoever has the key of that name, has what a client gave to the
-        session, and `sealed` for the latter. Nobody else claims it to run it from now on. False: no such session."""
-        ...
-
-    async def lose_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> None:
-        """Note that nobody has what the session needs, if it is noted like this, or nothing is. `sealed` stays."""
-        ...
-
-    async def drop_secret(self, key: Key) -> None:
-        """The session needs nothing of the kind: whoever else may run it may."""
-        ...
-
-    async def secret(self, key: Key) -> tuple[str, bytes] | None:
-        """The keeper, and what is sealed for it."""
-        ...
-
-    # API keys
-
-    async def add_key(self, row: KeyRow) -> None: ...
-
-    async def revoke_key(self, key_id: str) -> bool:
-        """False: there is none, or it was revoked before."""
-        ...
-
-    async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
-        """The key that has both, unless it was revoked. One that has only the id is looked for as long as one that is
-        not there at all."""
-        ...
-
-    async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
-        """All of them, revoked ones too, the oldest first; or the one of that id."""
-        ...
-
-    # Tasks
-
-    async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
-        """The commands of a session, those in the foreground included, in the order of their start."""
-        ...
-
-    async def running_tasks(self, key: Key) -> tuple[TaskRow, ...]:
-        """Those of them that run."""
-        ...
-
-    async def task(self, key: Key, task_id: TaskId) -> TaskRow | None: ...
-
-    async def owner_tasks(self, owner: Owner) -> tuple[TaskRow, ...]: ...
-
-    async def host_tasks(self, host: str) -> tuple[TaskRow, ...]:
-        """What is to be looked after on a machine: what runs in the background there, and what is to be killed."""
-        ...
-
-    async def stray_tasks(self, host: str, *, silent_seconds: float) -> tuple[TaskRow, ...]:
-        """Those of other machines that nobody has looked after for so long, by the database's clock."""
-        ...
-
-    async def end_task(self, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str) -> bool:
-        """Note how a task ended and, in the same transaction, put the news of it into its session's inbox, once for
-        each kind. It wakes the session unless the news is silent. False: it was known.
-
-        One that was given up as lost may be corrected, by the machine that it belongs to."""
-        ...
-
-    async def stall_task(self, row: TaskRow, notice: TaskNotice | None) -> bool:
-        """Note that a task seems to wait for an answer, and put the news of it, once; None: it has gone on."""
-        ...
-
-    async def ask_kill(self, key: Key, task_id: TaskId, by: Killer) -> bool:
-        """Note that a running task is to be killed. False: it does not run, or somebody asked before."""
-        ...
-
-    async def drop_task(self, key: Key, task_id: TaskId) -> bool: ...
-
-    async def drop_old_tasks(self, *, ended_seconds: float) -> int:
-        """Drop the rows of tasks whose end was noted so long ago, by the database's clock."""
-        ...
-
-    async def see_host(self, host: str) -> None:
-        """Note that this machine's tasks are looked after now, by the database's clock."""
-        ...
-
-    # The process
+    async def delete(self, key: Key) -> bool: ...
 
     @property
     def limits(self) -> TurnLimits:
-        """How much of one owner's work is admitted and run at a time, as this process was told."""
+        """How much of one owner's work is admitted and run at a time, as this process was configured."""
         ...
 
     async def identity(self) -> str:
-        """A random name that the database was given when it was made: who shares it knows each other by that."""
+        """A random name that the database was given when it was made. Processes that share the database recognise each
+        other by it."""
         ...
 
     @property
     def process(self) -> str:
-        """The random token of this process start: what its leases are held under."""
+        """The random token of this process start; its leases are held under this token."""
         ...
 
     async def is_alive(self, process: str) -> bool:
         """Whether the process of that token has not ended."""
         ...
 
-    async def held(self) -> tuple[Lease, ...]:
-        """What this process holds, also by a claim whose outcome it never heard."""
-        ...
-
-    async def renew(self, *, ttl_seconds: float) -> bool:
-        """Say that this process lives. False: it was declared dead, and its leases are gone."""
-        ...
-
     def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
-        """Yields after another process committed something, while it is `wanted`. A hint: it may be late, or come
-        for nothing."""
+        """Yields after another process committed something, while `wanted` returns true. It is a hint: it may be late,
+        or come without a change."""
         ...
-
-    async def delete(self, key: Key) -> bool: ...
 
     async def backup(self, path: Path) -> None:
         """A consistent copy of the whole database, made while it is in use."""

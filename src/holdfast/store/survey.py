@@ -1,6 +1,6 @@
-"""What can be seen of a database by somebody who only looks: nothing is made, migrated, registered or claimed.
+"""A survey of a database for operators: reading it creates, migrates, registers and claims nothing.
 
-Each store has a `surveying.py` that fills these in, also for a database whose schema is older than this release's.
+The `survey.py` of each store fills in these values, also for a database whose schema is older than this release's.
 """
 
 from typing import Final, Literal
@@ -8,50 +8,52 @@ from typing import Final, Literal
 import msgspec
 
 Role = Literal["serve", "worker", "copilot", "command", "program", ""]
-"""What a process is for people: `command` is one that somebody typed, `program` one that embeds Holdfast. A process of
-a release that did not say so has none."""
+"""The purpose of a process, for operators: `command` was typed by a person, `program` embeds Holdfast. Empty for a
+process of a release that did not record it."""
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of itself when it opens a database."""
+class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process describes itself when it opens a database."""
 
     role: Role = ""
     version: str = ""
     started_at: int = 0
     max_sessions: int = 0
-    """How many it runs at a time; 0: it runs none."""
+    """How many sessions it runs at a time; 0: it runs none."""
 
 
-NOTHING_SAID: Final = About()
+NO_DESCRIPTION: Final = ProcessDescription()
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that has the database open, or that went without saying so."""
+class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that has the database open, or that ended without closing it."""
 
     token: str
     node: str
     is_alive: bool
     renewed_seconds_ago: float | None
-    """Since it last said that it lives; None: it does not say when."""
+    """Seconds since its last heartbeat; None: unknown."""
     holds: int
-    """Sessions that are held under its token."""
-    about: About
+    """The number of sessions that are held under its token."""
+    about: ProcessDescription
 
     @property
     def is_worker(self) -> bool:
-        """Whether it may run sessions. Who says nothing of itself may."""
+        """Whether it may run sessions. A process without a description may."""
         return self.is_alive and (self.about.max_sessions > 0 or not self.about.role)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a database has been migrated."""
+
     version: int
-    """0: nothing was made yet."""
+    """The number of migrations that were run; 0: the database is empty."""
     pending: tuple[str, ...]
-    """Migrations of this release that were not run."""
+    """Migrations of this release that were not run yet."""
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is. Counting it takes longer the more there is."""
+    """The size of a database. Counting takes longer the larger it is."""
 
     sessions: int = 0
     unfinished_sessions: int = 0
@@ -60,42 +62,42 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done at this moment, and what waits to be."""
+    """The work in progress at this moment, and the work that waits."""
 
     held: int = 0
     orphaned: int = 0
-    """Of those, how many are held by a process that is gone: they go on once somebody claims them."""
+    """How many held sessions belong to a process that is gone: they go on once another process claims them."""
     backlog: int = 0
-    """Sessions with something to do that nobody holds, those included that wait for a slot of their owner."""
+    """Sessions with something to do and no holder, including those that wait for a slot of their owner."""
     oldest_waiting_seconds: float | None = None
-    """How long one of them has waited for a process to run it, and not just for a slot; None: none does."""
+    """How long the oldest of them has waited for a process to run it, and not just for a slot; None: none waits."""
     overdue: int = 0
-    """Timers whose time has come and that nobody has looked at."""
+    """Timers that are due and that no process has handled."""
     lag_seconds: float = 0.0
-    """How late the latest of them is."""
+    """How long the most overdue of them has been due."""
     waiting_requests: int = 0
-    """What people and clients are asked and have not answered."""
+    """Requests to people and clients that are not answered."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """The database's own server, if it has one."""
+class DatabaseServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The database server; for SQLite, the library inside this process."""
 
     version: str
     role: Literal["primary", "standby", "embedded"]
     is_writable: bool
     latency_ms: float
-    """One statement there and back."""
+    """The round trip of one statement."""
     replicas: int | None = None
-    """Standbys that are connected; None: it has none by its nature, or does not say."""
+    """The number of connected standbys; None: this server can't have any, or does not report them."""
     replica_lag_seconds: float | None = None
-    """How far the slowest of them, or on a standby this one, is behind; None: nobody knows."""
+    """The lag of the slowest standby, or of this server if it is a standby; None: unknown."""
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, read at one moment. `contents` is left out where only the moment counts."""
+    """The state of a database at one moment. `contents` is None where the caller asked only for current work."""
 
-    server: Server
+    server: DatabaseServer
     schema: Schema
     work: Work
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessRow, ...]
     contents: Contents | None = None

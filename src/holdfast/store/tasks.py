@@ -8,7 +8,7 @@ from holdfast.events.ids import Key, TaskId, ToolCallId
 from holdfast.events.task import TaskStatus
 
 Killer = Literal["model", "person", "stop", "deletion"]
-"""Who wants a task ended: the model by a tool, a person, the stop of its turn, or the deletion of its session."""
+"""The requester of a kill: the model by a tool, a person, the stop of its turn, or the deletion of its session."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,17 +18,17 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     task_id: TaskId
     tool_call_id: ToolCallId
     call_key: str
-    """The command's key on its machine is this, with the session's."""
+    """The command's key on its machine consists of this and the session's key."""
     command: str
     description: str = ""
     directory: str = ""
     host: str
-    """The machine, and there the folder, that it runs in. No other can see or end it."""
+    """The machine, and the folder on it, that the command runs in. No other machine can see or end it."""
     output_file: str = ""
     alias: str = ""
-    """What the model calls it, where it chose a name itself."""
+    """The model's name for the task, where it chose one."""
     foreground: bool = True
-    """The turn waits for it: its end is the result of a call, and no news."""
+    """The turn waits for it: its end becomes the result of a tool call, and no news is put."""
     status: TaskStatus = "running"
     stalled: bool = False
     exit_code: int | None = None
@@ -37,8 +37,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     kill_asked: Killer | None = None
     host_silent_ms: int = 0
-    """How long its machine has not said that it looks after its tasks, counted by the database's clock, and at the most
-    since the row was written. Set by the store: processes may differ in what time it is."""
+    """How long its machine's task keeper has been silent, by the database's clock, counted from the writing of the row
+    at the earliest. Set by the store, because the clocks of processes may differ."""
 
 
 class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +51,8 @@ class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What the result of a call says of its command: it goes on in the background, it has ended so, or, if neither is
-    known, it is to be killed if it runs."""
+    """How the result of a tool call changes its command: it goes on in the background, it has ended with `ending`, or,
+    if neither is known, it is to be killed if it runs."""
 
     task_id: TaskId
     goes_on: bool = False

@@ -1,8 +1,7 @@
-"""How much of one owner's work is done at a time, and how much one owner keeps, so that nobody's work keeps the others
-from theirs.
+"""Limits on one owner's running turns and stored sessions, so that no owner's work holds up the others'.
 
-A *slot* is what a turn that runs takes up: a session of the owner that a process holds. A sub-session runs in the slot
-of its parent for as long as that one's turn is unfinished.
+Each running turn takes up one *slot*: a session of the owner that a process holds. A sub-session runs in the slot of
+its parent for as long as the parent's turn is unfinished.
 """
 
 from typing import Final, Literal
@@ -15,16 +14,16 @@ QuotaCode = Literal["too_many_sessions", "storage_full"]
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for every owner but those who are named. None is no limit."""
+    """The limits of every owner except those in `unlimited`. None: no limit."""
 
     running: int | None = None
-    """Slots of one owner; the next turn waits until one is free."""
+    """The number of slots of one owner; a further turn waits until a slot is free."""
     in_flight: int | None = None
-    """Turns of one owner that run or wait for a slot; the next message that would start one is refused."""
+    """Turns of one owner that run or wait for a slot; a further message that would start one is refused."""
     sessions: int | None = None
-    """Sessions of one owner; one more is not made."""
+    """Sessions of one owner; a further one is refused."""
     stored_bytes: int | None = None
-    """What the logs of one owner's sessions take up; nothing more is accepted from there on."""
+    """Total size of the logs of one owner's sessions; above it, nothing more is accepted."""
     unlimited: frozenset[Owner] = frozenset()
 
     def running_of(self, owner: Owner) -> int | None:
@@ -40,20 +39,20 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
         return self.stored_bytes is not None and has.stored_bytes + more > self.stored_bytes
 
     def refuses_session(self, has: "Stored", size: int) -> QuotaCode | None:
-        """Why one more session of that many bytes is not made."""
+        """Why one more session of `size` bytes is refused; None: it is not."""
         if self.sessions is not None and has.sessions >= self.sessions:
             return "too_many_sessions"
         return "storage_full" if self.stores_too_much(has, size) else None
 
     def quota_sentence(self, code: str) -> str:
-        """What people are told of a refusal."""
+        """The sentence that a person reads about a refusal."""
         if code == "too_many_sessions":
             return f"You have {self.sessions:,} sessions, and may have no more. Delete one that you don't need."
         return f"Your sessions take up all of the {self.stored_bytes:,} bytes that they may. Delete one to go on."
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What one owner has stored: sessions that are not deleted, and the bytes of their events."""
+    """One owner's sessions that are not deleted, and the bytes of their events."""
 
     sessions: int
     stored_bytes: int
@@ -63,14 +62,14 @@ NO_LIMITS: Final = TurnLimits()
 
 
 class Turns(msgspec.Struct, frozen=True, kw_only=True):
-    """The turns of one owner that are in flight. Those of sub-sessions are in their parents' slots, and not counted."""
+    """The turns of one owner that are in flight. Turns of sub-sessions use their parents' slots and are not counted."""
 
     running: int
-    """Held, and not waiting for anybody."""
+    """Held, and not waiting for a person or client."""
     lingering: int
-    """Held, though they wait for somebody: they will be let go of in a moment, but have their slot still."""
+    """Held, though they wait for a person or client: they will be released in a moment, but still have their slot."""
     queued: int
-    """Not held, and with something to do."""
+    """Not held, and have something to do."""
 
     @property
     def in_flight(self) -> int:
@@ -78,9 +77,9 @@ class Turns(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """How many slots are taken."""
+        """The number of taken slots."""
         return self.running + self.lingering
 
     def refusal(self) -> str:
-        """What the sender of one too many is told."""
+        """The sentence that the sender of one message too many reads."""
         return f"{self.in_flight} turns run or wait already. Send it again when one of them has ended."

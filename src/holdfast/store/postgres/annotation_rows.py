@@ -1,4 +1,4 @@
-"""What owners note about their sessions: how far they saw them, which are pinned, and their programs' metadata."""
+"""Rows of owners' annotations: how far each session was seen, whether it is pinned, and its metadata."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,12 @@ from holdfast.store.store import Key, Refused
 
 
 async def begin(db: Link, key: Key, metadata: Mapping[str, str]) -> None:
-    """What a session is made with."""
+    """Write the metadata that a session is created with."""
     await db.run("annotate", key.owner, key.session, 0, False, codec.to_bytes(metadata))
 
 
 async def has_seen(db: Link, key: Key, position: Position) -> tuple[bool, Position | None]:
-    """Whether there is nothing to write, and the answer in that case."""
+    """Whether the mark need not be written, and the result in that case."""
     found = await db.row("annotated", key.owner, key.session)
     if found is None:
         return True, None

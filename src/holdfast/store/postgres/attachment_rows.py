@@ -1,8 +1,8 @@
 """Rows of the clients that are present at sessions.
 
-A permission that every present client has declined is denied by the session's holder. So whatever changes who could
-answer (a client comes, leaves, declines, or ends with its process) wakes the session in the same transaction, if any
-client has declined anything there. All of these lock the session's row first, so that they take turns.
+The session's holder denies a permission that every present client has declined. So every change of which clients could
+answer (a client attaches, detaches, declines, or ends with its process) wakes the session in the same transaction, if
+any client of the session has declined a request. All of these changes lock the session's row first, so they take turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from holdfast.store.store import Attachment, Clash, Key
 
 
 class AttachmentRows:
-    """Those of one process, and a look at the others. Every method runs inside a transaction."""
+    """Writes the attachments of one process, and reads those of all. Every method runs inside a transaction."""
 
     def __init__(self, *, token: str, now_ms: Callable[[], int]) -> None:
         self._me = token
@@ -22,7 +22,8 @@ class AttachmentRows:
     async def attach(
         self, db: Link, attachment: Attachment, ttl_seconds: float
     ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
-        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here."""
+        """Attachments of dead processes, and expired ones, are removed first, so that they do not block a present
+        client."""
         key = attachment.key
         exists = await db.row("lock_session", key.owner, key.session) is not None
         everyone = await self._all(db, key)
@@ -43,7 +44,7 @@ class AttachmentRows:
         return others, "attachment"
 
     async def detach(self, db: Link, key: Key, attachment_id: str) -> tuple[tuple[Attachment, ...] | None, str | None]:
-        """Of those who leave together one is the last."""
+        """The session's row is locked first: of clients that detach at the same time, one is the last."""
         await db.row("lock_session", key.owner, key.session)
         if await db.run("detach", key.owner, key.session, [self._row_id(attachment_id)]) == 0:
             return None, None
@@ -65,16 +66,17 @@ class AttachmentRows:
         return frozenset((Key(Owner(owner), SessionId(id)), self._id(row_id, self._me)) for owner, id, row_id in rows)
 
     async def end(self, db: Link, dead: Sequence[str] = ()) -> None:
-        """End the attachments whose time is over, and those of dead processes. A session that another transaction has
-        locked is passed over, and its attachments stay until somebody looks again."""
+        """End expired attachments, and those of dead processes. A session that another transaction has locked is
+        skipped, and its attachments stay until the next look."""
         await db.run("end_attachments", list(dead), self._now_ms())
 
     async def _wake(self, db: Link, key: Key) -> None:
-        """Have the holder look again who could answer, where a client has declined something."""
+        """Make the holder look again for a client that could answer, if a client has declined a request."""
         await db.run("wake_declined", key.owner, key.session, self._now_ms())
 
     async def _all(self, db: Link, key: Key) -> list[tuple[str, Attachment, bool]]:
-        """Each with its row's id, and whether it is still there: its time is not over, and its process lives."""
+        """Each attachment with its row's id, and whether it is still present: it has not expired, and its process
+        lives."""
         return [
             (
                 row_id,
@@ -95,7 +97,7 @@ class AttachmentRows:
         ]
 
     def _row_id(self, attachment_id: str) -> str:
-        """The same id at two processes is two attachments: one must not end with the other's process."""
+        """The same id at two processes names two attachments: neither may end with the other's process."""
         return f"{self._me}/{attachment_id}"
 
     def _id(self, row_id: str, process: str) -> str:

@@ -1,5 +1,6 @@
-"""How processes hear of each other's commits. It is a hint, and comes after the commit, outside of its transaction:
-PostgreSQL lets only one transaction at a time commit that notifies, and a synced commit would hold up all others."""
+"""Announces commits to other processes, and listens for theirs. An announcement is a hint, and comes after the commit,
+outside of its transaction: PostgreSQL commits only one notifying transaction at a time, so a synced commit would delay
+all others."""
 
 import asyncio
 import logging
@@ -8,27 +9,27 @@ from typing import Any, Final
 
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.postgres.connections import Address, Connection, Lane, read
+from holdfast.store.postgres.connections import DatabaseAddress, Lane, PostgresConnection, read
 
 log = logging.getLogger(__name__)
 
 CHANNEL: Final = "holdfast"
 
 ANNOUNCE_SECONDS: Final = 0.02
-"""How often, at the most, commits are announced; those in between are announced together."""
+"""The shortest time between two announcements; commits in between are announced together."""
 QUIET_SECONDS: Final = 0.02
-"""How often, at the most, one that listens is told."""
+"""The shortest time between two hints to one listener."""
 POLL_SECONDS: Final = 0.5
-"""How often it is looked for changes while nobody can listen."""
+"""How often `Changes` polls while it can't listen."""
 LOOK_SECONDS: Final = 2.0
-"""How often it is looked all the same while one listens: a process may die between its commit and saying so, and if
-nobody writes any more, nothing else tells of it."""
+"""How often `Changes` polls although it listens: a process may die between its commit and the announcement, and if no
+process writes any more, nothing else announces that commit."""
 WANTED_SECONDS: Final = 0.05
-"""How soon it is noticed that somebody wants to hear."""
+"""How often an unwanted listener checks whether its hints are wanted again."""
 
 
 class Announcer:
-    """Says, once for many commits, that there were some."""
+    """Announces commits to other processes, many commits at once."""
 
     def __init__(self, lane: Lane, token: str) -> None:
         self._lane = lane
@@ -57,7 +58,7 @@ class Announcer:
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _say(self) -> None:
-        """It writes nothing, and is tried again as a read is: twice is as good as once."""
+        """Notify. It writes nothing, and is retried as a read is: a second notification does no harm."""
         try:
             await read(self._lane, lambda db: db.run("announce", self._token), is_one=True)
         except StoreUnavailable as error:
@@ -65,9 +66,9 @@ class Announcer:
 
 
 class Changes:
-    """Hears what others announce; where nobody can listen, looks now and then whether anything was committed."""
+    """Listens for announcements of other processes; where it can't listen, it polls for commits."""
 
-    def __init__(self, listens_at: Address | None, reads: Lane, clock: Clock, token: str) -> None:
+    def __init__(self, listens_at: DatabaseAddress | None, reads: Lane, clock: Clock, token: str) -> None:
         self._listens_at = listens_at
         self._reads = reads
         self._clock = clock
@@ -124,8 +125,8 @@ class Changes:
         if self._listening is None and self._listens_at is not None:
             self._listening = asyncio.create_task(self._listen(self._listens_at), name="holdfast-listener")
 
-    async def _listen(self, address: Address) -> None:
-        """Over a connection of its own, made anew whenever it is lost."""
+    async def _listen(self, address: DatabaseAddress) -> None:
+        """Listen over a connection of its own, which is opened again whenever it is lost."""
         while True:
             try:
                 connection = await address.connect(patience_seconds=float("inf"))
@@ -141,12 +142,12 @@ class Changes:
                 self._is_listening = False
                 connection.terminate()
 
-    async def _until_lost(self, connection: Connection) -> None:
+    async def _until_lost(self, connection: PostgresConnection) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(CHANNEL, self._notified)
         self._is_listening = True
-        self._tell_all()  # Whatever was announced before was not heard.
+        self._tell_all()  # Earlier announcements were missed.
         await lost.wait()
 
     def _notified(self, connection: Any, pid: int, channel: str, payload: object) -> None:

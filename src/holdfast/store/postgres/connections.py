@@ -1,5 +1,5 @@
-"""Connections to PostgreSQL: made when they are needed, tried for again and again while the server is away, and given
-up rather than used once anything about them is in doubt."""
+"""Connections to PostgreSQL: opened when they are needed, retried while the server is away, and dropped rather than
+used once their state is in doubt."""
 
 import asyncio
 import itertools
@@ -14,44 +14,44 @@ from holdfast.store import crash_points
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.failures import is_locked, is_lost, is_passing, is_try_again, unavailable
 from holdfast.store.postgres.queries import SQL
-from holdfast.store.postgres.text import to_store, to_tell
+from holdfast.store.postgres.text import from_column, to_parameter
 
 T = TypeVar("T")
 
 STATEMENT_SECONDS: Final = 20.0
-"""No statement takes longer; PostgreSQL ends it, or else this process gives the connection up."""
+"""The longest time of a statement: PostgreSQL ends it then, or else this process drops the connection."""
 LOCK_SECONDS: Final = 10.0
 """How long a write waits for a row, or an owner, that another process has locked."""
 TRY_LOCK_SECONDS: Final = 0.1
-"""How long it keeps its connection for that at a time. Then it lets go of all that it locked itself, so that nothing
-else waits behind it, and tries again."""
+"""How long such a write keeps its connection at a time. Then it releases everything that it locked itself, so that no
+other write waits behind it, and retries."""
 TRY_LOCK_PAUSE_SECONDS: Final = 0.1
 IDLE_SECONDS: Final = 5.0
-"""A process that stands still in the middle of a transaction holds rows for no longer than that: less than others wait
-for them."""
+"""A process that freezes in the middle of a transaction keeps its row locks for no longer than this: less than other
+processes wait for them."""
 TRANSACTION_SECONDS: Final = 60.0
-"""A process that stands still between preparing a statement and running it is not idle to PostgreSQL, which then waits
-without an end. From version 17 on it bounds the whole transaction."""
+"""PostgreSQL does not count a process as idle that freezes between preparing a statement and running it, and would wait
+for it without end. From version 17 on, this bounds the whole transaction."""
 
 CONNECT_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 5.0
-"""How long a call that nothing was sent for yet waits for a server that is away: most restarts take less."""
+"""How long a call that has sent nothing yet waits for a server that is away: most restarts take less."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
 
 ATTEMPTS: Final = 4
-"""How often a transaction is tried that others were in the way of."""
+"""How often a transaction is tried that conflicts with others."""
 
 STATEMENTS_KEPT: Final = 200
 
 LIFETIME_SECONDS: Final = 1800.0
-"""How long a connection is used: one that is made anew has its statements planned anew, for tables as they are now."""
+"""How long a connection is used: a new connection plans its statements again, for the tables as they are now."""
 
 _SETTINGS: Final = {
     "statement_timeout": f"{int(STATEMENT_SECONDS * 1000)}",
     "lock_timeout": f"{int(LOCK_SECONDS * 1000)}",
     "idle_in_transaction_session_timeout": f"{int(IDLE_SECONDS * 1000)}",
-    # Statements here are short: compiling one would take longer than running it, and so would planning it each time.
+    # Statements are short: compiling one would take longer than running it, and so would planning it each time.
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
@@ -66,8 +66,8 @@ class ServerVersion(Protocol):
     def major(self) -> int: ...
 
 
-class Connection(Protocol):
-    """What is used of asyncpg's connections."""
+class PostgresConnection(Protocol):
+    """The methods of asyncpg's connections that the store uses."""
 
     async def fetch(self, query: str, *given: Any) -> list[Sequence[Any]]: ...
 
@@ -90,8 +90,8 @@ class Connection(Protocol):
     def get_server_version(self) -> ServerVersion: ...
 
 
-class Address:
-    """Where a database is. What it was made of, a password perhaps, is not shown."""
+class DatabaseAddress:
+    """The address of a database, and how to connect to it. Its URL, which may hold a password, is never shown."""
 
     __slots__ = ("_bounds_transactions", "_lock_seconds", "_url", "is_pooled")
 
@@ -100,17 +100,17 @@ class Address:
         self._lock_seconds = lock_seconds
         self._bounds_transactions = False
         self.is_pooled = is_pooled
-        """A pooler may give each transaction another server process: nothing may be left in one for the next."""
+        """A pooler may run each transaction in another server process, so no state may be left in one for the next."""
 
     def __repr__(self) -> str:
-        return "Address(***)"
+        return "DatabaseAddress(***)"
 
-    def impatient(self, *, lock_seconds: float) -> "Address":
-        """The same, for connections that wait for no lock longer than that."""
-        return Address(self._url, is_pooled=self.is_pooled, lock_seconds=lock_seconds)
+    def impatient(self, *, lock_seconds: float) -> "DatabaseAddress":
+        """The same address, for connections that wait for a lock no longer than `lock_seconds`."""
+        return DatabaseAddress(self._url, is_pooled=self.is_pooled, lock_seconds=lock_seconds)
 
-    async def connect(self, *, patience_seconds: float | None = None) -> Connection:
-        """A new connection. While the server is away it is tried again, ever more rarely."""
+    async def connect(self, *, patience_seconds: float | None = None) -> PostgresConnection:
+        """A new connection. While the server is away, it is retried with a growing backoff."""
         deadline = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -122,8 +122,8 @@ class Address:
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    async def _connect_once(self) -> Connection:
-        connection: Connection = await asyncpg.connect(
+    async def _connect_once(self) -> PostgresConnection:
+        connection: PostgresConnection = await asyncpg.connect(
             self._url,
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS + 5,
@@ -143,12 +143,12 @@ class Address:
 
     @property
     def begin(self) -> str:
-        """What begins a transaction that writes."""
+        """The statement that begins a writing transaction."""
         return "BEGIN" + self._locally
 
     @property
     def begin_reading(self) -> str:
-        """What begins one that reads, and sees one moment."""
+        """The statement that begins a reading transaction, which sees one snapshot."""
         return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + self._locally
 
     @property
@@ -159,7 +159,8 @@ class Address:
 
     @property
     def _locally(self) -> str:
-        """Behind a pooler the settings belong to the transaction, because a connection's are anybody's."""
+        """Behind a pooler the settings are made for the transaction, because its connections are shared with other
+        clients."""
         if not self.is_pooled:
             return ""
         settings = [f"{name} = '{value}'" for name, value in self._settings.items()]
@@ -168,11 +169,11 @@ class Address:
 
 
 class Link:
-    """One connection, which runs the statements of `queries.sql` by their names."""
+    """One connection, which runs the statements of `queries.sql` by name."""
 
     __slots__ = ("begin", "is_pooled", "raw", "since")
 
-    def __init__(self, raw: Connection, address: Address) -> None:
+    def __init__(self, raw: PostgresConnection, address: DatabaseAddress) -> None:
         self.raw = raw
         self.begin = address.begin
         self.is_pooled = address.is_pooled
@@ -182,20 +183,20 @@ class Link:
         return await self.ask(SQL[name], *given)
 
     async def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
-        found = await self.raw.fetch(statement, *map(to_store, given))
-        return [tuple(map(to_tell, row)) for row in found]
+        found = await self.raw.fetch(statement, *map(to_parameter, given))
+        return [tuple(map(from_column, row)) for row in found]
 
     async def row(self, name: str, *given: Any) -> tuple[Any, ...] | None:
         found = await self.rows(name, *given)
         return found[0] if found else None
 
     async def run(self, name: str, *given: Any) -> int:
-        """How many rows were written."""
-        status = await self.raw.execute(SQL[name], *map(to_store, given))
+        """Run a statement, and return the number of rows that it wrote."""
+        status = await self.raw.execute(SQL[name], *map(to_parameter, given))
         return int(status.rpartition(" ")[2])
 
     async def give_up(self) -> None:
-        """Leave no transaction open; and no connection, if that is not certain."""
+        """Leave no transaction open. If that is uncertain, the connection is terminated."""
         if self.raw.is_closed() or not self.raw.is_in_transaction():
             return
         try:
@@ -205,9 +206,9 @@ class Link:
 
 
 class Lane:
-    """A few connections for one kind of work, so that no other kind can use them all up."""
+    """A few connections for one kind of work, which other kinds of work can't use up."""
 
-    def __init__(self, address: Address, *, size: int) -> None:
+    def __init__(self, address: DatabaseAddress, *, size: int) -> None:
         self.address = address
         self.size = size
         self._places = asyncio.Semaphore(size)
@@ -233,8 +234,8 @@ class Lane:
             self._places.release()
             raise
 
-    def adopt(self, connection: Connection) -> None:
-        """Use this one first."""
+    def adopt(self, connection: PostgresConnection) -> None:
+        """Use this connection first."""
         self._free.append(Link(connection, self.address))
 
     def give_back(self, link: Link) -> None:
@@ -256,14 +257,14 @@ class Lane:
 
 Reads = Callable[[Link], Awaitable[T]]
 Writes = Callable[[Link], Awaitable[tuple[T, str | None]]]
-"""The answer and, if something was written, the detail of its crash point."""
+"""The result and, if something was written, the detail of its crash point."""
 
 
 async def read(lane: Lane, work: Reads[T], *, is_one: bool) -> T:
-    """Run `work` in one snapshot. Reading changes nothing, so that a lost connection is no reason not to try again.
+    """Run `work` in one snapshot. Reading changes nothing, so it is retried after a lost connection.
 
-    `is_one`: it is a single statement, which is a snapshot by itself. (Behind a pooler it has a transaction all the
-    same, for our settings to belong to.)"""
+    `is_one`: the work is a single statement, which is a snapshot by itself. (Behind a pooler it still runs in a
+    transaction, because the settings are made for a transaction.)"""
     in_transaction = lane.address.is_pooled or not is_one
     for attempt in range(ATTEMPTS):
         link = await _begun(lane, lane.address.begin_reading if in_transaction else None)
@@ -283,9 +284,9 @@ async def read(lane: Lane, work: Reads[T], *, is_one: bool) -> T:
 
 
 async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = True, patient: Lane | None = None) -> T:
-    """Run `work` in one transaction. It is tried again only when it was rolled back because others were in the way.
+    """Run `work` in one transaction. It is retried only if it was rolled back because of a conflict with others.
 
-    `patient`: the lane of writes that wait for a lock, so that they take no connection from those that need not."""
+    `patient`: the lane of writes that wait for a lock, so that they take no connection from writes that need not."""
     deadline = time.monotonic() + LOCK_SECONDS
     failures = 0
     while True:
@@ -310,7 +311,7 @@ async def write(lane: Lane, verb: str, work: Writes[T], *, is_synced: bool = Tru
 
 
 async def commit(link: Link, points: tuple[str, ...]) -> None:
-    """Make it durable. If the connection is lost meanwhile, nobody knows whether it is."""
+    """Make the transaction durable. If the connection is lost meanwhile, the outcome is unknown."""
     for point in points:
         crash_points.reach(f"{point}:before")
     if await link.raw.execute("COMMIT") != "COMMIT":
@@ -320,7 +321,8 @@ async def commit(link: Link, points: tuple[str, ...]) -> None:
 
 
 async def _begun(lane: Lane, begin: str | None) -> Link:
-    """A connection in a new transaction. One that broke while nobody used it is found out here, and is no failure."""
+    """A connection in a new transaction. A connection that broke while it was unused is detected here, and replaced
+    without an error."""
     for attempt in itertools.count(1):
         try:
             link = await lane.take()

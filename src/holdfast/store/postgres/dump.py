@@ -1,5 +1,5 @@
-"""A backup of a database on PostgreSQL, by its own program. The file has its name only once it is whole and on disk. No
-password is on a command line."""
+"""Backs up a database on PostgreSQL with `pg_dump`. The file gets its name only once it is complete and on disk. No
+password appears on a command line."""
 
 import asyncio
 import os
@@ -16,16 +16,17 @@ SAY_SECONDS: Final = 2.0
 MAX_SAID_CHARACTERS: Final = 500
 
 NOT_HERE: Final = (
-    "pg_dump is not here. Install PostgreSQL's client programs, of the server's version or a newer one, or run this "
+    "pg_dump was not found. Install PostgreSQL's client programs, of the server's version or a newer one, or run this "
     "where they are: pg_dump --format=custom --schema=holdfast --file=FILE DATABASE-URL. A snapshot of the server's "
     "disk, or an archive of its write-ahead log, is as good."
 )
 
 
 async def dump(url: str, target: Path, *, so_far: Callable[[int], None]) -> None:
-    """Write all of Holdfast's tables to a file that pg_restore reads. `so_far` is told of its size now and then.
+    """Write all of Holdfast's tables to a file that pg_restore reads. `so_far` is called with the file's size every
+    `SAY_SECONDS`.
 
-    Raises `FileExistsError` rather than overwrite anything."""
+    Raises `FileExistsError` instead of overwriting a file."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise StoreUnusable("store_backed_up_elsewhere", NOT_HERE)
@@ -38,16 +39,16 @@ async def dump(url: str, target: Path, *, so_far: Callable[[int], None]) -> None
 
 
 def _begun(target: Path) -> Path:
-    """An empty file beside the target, for nobody else to read. A crash leaves that one, and no backup."""
+    """An empty file beside the target that only this user can read. A crash leaves this file, and no backup."""
     if os.path.lexists(target):
-        raise FileExistsError(f"{target} exists already. Name a file that does not.")
+        raise FileExistsError(f"{target} exists already. Name a file that does not exist.")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     return partial
 
 
 def _named(partial: Path, target: Path) -> None:
-    """pg_dump has synced the file; its name is synced here."""
+    """Give the file its name, and sync the folder. pg_dump has synced the file itself."""
     os.link(partial, target)
     descriptor = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -71,21 +72,21 @@ async def _run(program: str, url: str, partial: Path, so_far: Callable[[int], No
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    saying = asyncio.create_task(child.communicate())
+    running = asyncio.create_task(child.communicate())
     try:
-        while not (await asyncio.wait((saying,), timeout=SAY_SECONDS))[0]:
+        while not (await asyncio.wait((running,), timeout=SAY_SECONDS))[0]:
             so_far(_size(partial))
     finally:
         if child.returncode is None:
             child.kill()
-        _, said = await saying
+        _, errors = await running
     if child.returncode != 0:
-        words_said = " ".join(said.decode("utf-8", "replace").split())[:MAX_SAID_CHARACTERS]
-        raise StoreUnavailable("store_failed", f"pg_dump failed, and no backup was made. It said: {words_said}")
+        message = " ".join(errors.decode("utf-8", "replace").split())[:MAX_SAID_CHARACTERS]
+        raise StoreUnavailable("store_failed", f"pg_dump failed, and no backup was made. It said: {message}")
 
 
 def without_secrets(url: str) -> tuple[str, dict[str, str]]:
-    """The URL as others may see it on a command line, and what was taken out of it as variables."""
+    """The URL without its password, fit for a command line, and the password as an environment variable."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     given = {name: value for name, value in query if name == "password"}

@@ -1,4 +1,4 @@
-"""What goes wrong between this process and PostgreSQL: what it is called, and whether anything was written."""
+"""Maps failures of PostgreSQL and of its connections to store errors, and tells whether anything was written."""
 
 from typing import Final
 
@@ -6,13 +6,13 @@ import asyncpg
 
 from holdfast.store.errors import StoreError, StoreUnavailable, StoreUnusable, UnavailableCode, UnusableCode
 
-_SERVER_GOES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
-"""It stops, starts, or ended a connection that did nothing for long."""
+_SERVER_STOPS: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+"""The server stops or starts, or ended a connection that was idle for long."""
 
 _TRY_AGAIN: Final = frozenset({"40001", "40P01"})
-"""Two transactions were in each other's way: one of them was rolled back, whole."""
+"""Two transactions conflicted: one of them was rolled back as a whole."""
 
-_EVERYBODYS: Final = frozenset({"25006", "53300", "53400"})
+_FAILS_EVERY_UNIT: Final = frozenset({"25006", "53300", "53400"})
 """Errors that would fail every unit of a batch; do not retry one by one."""
 
 _LOCKED: Final = "55P03"
@@ -29,14 +29,14 @@ _SENTENCES: Final[dict[str, tuple[UnavailableCode, str]]] = {
         "store_busy",
         "PostgreSQL has no connection left. Raise max_connections, end other clients, or put a pooler in front of it.",
     ),
-    "55P03": ("store_busy", "Another process holds the row for too long. Try again."),
+    "55P03": ("store_busy", "Another process has locked the row for too long. Try again."),
     "57014": ("store_busy", "PostgreSQL took too long over a statement and ended it. Try again."),
-    "40001": ("store_busy", "Other processes were in the way again and again. Try again."),
-    "40P01": ("store_busy", "Other processes were in the way again and again. Try again."),
+    "40001": ("store_busy", "Writes of other processes conflicted with this one several times. Try again."),
+    "40P01": ("store_busy", "Writes of other processes conflicted with this one several times. Try again."),
 }
 
 _UNREACHABLE: Final = (
-    "PostgreSQL can't be reached, or the connection to it was lost. Whatever it had acknowledged is kept. Try again."
+    "PostgreSQL can't be reached, or the connection to it was lost. Everything it acknowledged is kept. Try again."
 )
 
 _UNUSABLE: Final[dict[str, tuple[UnusableCode, str]]] = {
@@ -45,7 +45,7 @@ _UNUSABLE: Final[dict[str, tuple[UnusableCode, str]]] = {
     "3D000": ("store_not_found", "PostgreSQL has no database of that name. Create it, or name another."),
     "42501": (
         "store_refused",
-        "PostgreSQL does not let this user make what Holdfast needs. Grant it CREATE on the database.",
+        "PostgreSQL does not let this user create what Holdfast needs. Grant it CREATE on the database.",
     ),
 }
 
@@ -55,19 +55,19 @@ def sqlstate(error: BaseException) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is gone, or stuck. What was under way may have been committed all the same."""
+    """Whether the connection is gone, or stuck. A transaction under way may have been committed all the same."""
     if isinstance(error, asyncpg.PostgresError):
         fatal = getattr(error, "severity_en", "") in ("FATAL", "PANIC")
-        return fatal or isinstance(error, asyncpg.PostgresConnectionError) or sqlstate(error) in _SERVER_GOES
+        return fatal or isinstance(error, asyncpg.PostgresConnectionError) or sqlstate(error) in _SERVER_STOPS
     if isinstance(error, asyncpg.InterfaceError):
-        return not isinstance(error, ValueError)  # What can't be encoded was never sent.
+        return not isinstance(error, ValueError)  # A value that can't be encoded was never sent.
     return isinstance(error, OSError | EOFError | asyncpg.InternalClientError)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether a connection that could not be made may well be made in a moment."""
+    """Whether a failed attempt to connect may well succeed in a moment."""
     if isinstance(error, asyncpg.PostgresError):
-        return sqlstate(error)[:2] in ("08", "53") or sqlstate(error) in _SERVER_GOES
+        return sqlstate(error)[:2] in ("08", "53") or sqlstate(error) in _SERVER_STOPS
     return isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched) or is_lost(error)
 
 
@@ -84,17 +84,17 @@ def took_too_long(error: BaseException) -> bool:
     return sqlstate(error) == _TOO_LONG
 
 
-def is_everybodys(error: BaseException) -> bool:
-    return sqlstate(error) in _EVERYBODYS
+def fails_every_unit(error: BaseException) -> bool:
+    return sqlstate(error) in _FAILS_EVERY_UNIT
 
 
 def held_elsewhere() -> StoreUnavailable:
-    """Another process held a session's row for longer than is waited for."""
+    """The error of a unit whose session another process kept locked for too long."""
     return StoreUnavailable(*_SENTENCES[_LOCKED])
 
 
 def unavailable(error: BaseException) -> BaseException:
-    """Why a read or a write failed, and what to do. What is not PostgreSQL's is left as it is."""
+    """Why a read or a write failed, and what to do. Errors that are not PostgreSQL's are returned unchanged."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
@@ -109,7 +109,7 @@ def unavailable(error: BaseException) -> BaseException:
 
 
 def unusable(error: BaseException) -> BaseException:
-    """Why the database could not be opened. Nothing of its URL is repeated: there may be a password in it."""
+    """Why the database could not be opened. The message repeats no part of the URL, which may hold a password."""
     if (known := _UNUSABLE.get(sqlstate(error))) is not None:
         return StoreUnusable(*known)
     if isinstance(error, ValueError | TypeError | asyncpg.ClientConfigurationError):

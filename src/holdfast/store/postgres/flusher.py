@@ -1,5 +1,5 @@
-"""The one task of this process that commits units. Whatever was handed in while the last batch was on its way becomes
-the next; each unit has an outcome of its own, told only after the commit."""
+"""The one task of this process that commits units. Units that are handed in while the last batch is being committed
+become the next batch; each unit has an outcome of its own, which is delivered only after the commit."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.connections import LOCK_SECONDS, STATEMENT_SECONDS, Lane
 from holdfast.store.postgres.failures import (
+    fails_every_unit,
     held_elsewhere,
-    is_everybodys,
     is_locked,
     is_lost,
     is_try_again,
@@ -22,22 +21,23 @@ from holdfast.store.postgres.failures import (
     unavailable,
 )
 from holdfast.store.postgres.units import Group, UnitJob, Units, waves
+from holdfast.store.writer_failure import writer_died
 
 log = logging.getLogger(__name__)
 
 BATCH_LIMIT: Final = 1000
-"""Units in one batch: bounds how long the first of them waits for the last."""
+"""The most units in one batch: bounds how long the first of them waits for the last."""
 BATCH_BYTES: Final = 8 << 20
-"""What they may come to; one unit alone may be larger."""
+"""The most bytes in one batch; a single unit may be larger."""
 
 
 PATIENCE_SECONDS: Final = LOCK_SECONDS
-"""How long a unit waits for a session that another process has locked, before it fails with those behind it."""
+"""How long a unit waits for a session that another process has locked, before it and the session's later units fail."""
 FIRST_PAUSE_SECONDS: Final = 0.002
 LONGEST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_ALONE_SECONDS: Final = 1.0
-"""How often it is tried: most locks are held for the time of one commit. One that has to be tried alone keeps
-the others waiting while its connection waits for a lock, and is tried more rarely."""
+"""The backoff between tries of a blocked unit: most locks are held for the time of one commit. A unit that has to be
+tried alone keeps the other units waiting while its connection waits for a lock, and is tried more rarely."""
 ONE_BY_ONE_SECONDS: Final = 2 * STATEMENT_SECONDS
 """How long the units of a failed batch are tried one by one: if each takes too long, the server is slow, not a unit."""
 
@@ -54,14 +54,15 @@ class Blocked:
         self.since = self.due = time.monotonic()
         self.pause = FIRST_PAUSE_SECONDS
         self.is_alone = False
-        """A statement with one of its units waited for a lock other than the session's: no other unit goes with it."""
+        """A statement with one of its units waited for a lock other than the session's: its units share no batch with
+        those of other sessions."""
 
     def again_later(self) -> None:
         self.due = time.monotonic() + self.pause
         self.pause = min(self.pause * 2, LONGEST_PAUSE_ALONE_SECONDS if self.is_alone else LONGEST_PAUSE_SECONDS)
 
     def afresh(self) -> "Blocked":
-        """What is left once the first of them were written."""
+        """The remaining units, with a fresh backoff, once the first of them were written."""
         left = Blocked()
         left.jobs = self.jobs
         return left
@@ -72,10 +73,10 @@ class Blocked:
 
 
 class Flusher:
-    """The task, its connection and its queue. `committed` hears of every batch that wrote something; `died` is called
-    if the task fails, and no unit is left waiting.
+    """The task, its connection and its queue. `committed` is called after every batch that wrote something; `died` is
+    called if the task fails, and no unit is left waiting.
 
-    No batch waits for a lock. Units whose session is locked elsewhere stand aside, and with them all later ones of the
+    No batch waits for a lock. Units whose session is locked elsewhere stand aside, together with all later units of the
     same session, until they are tried again; everything else goes on."""
 
     def __init__(
@@ -91,13 +92,13 @@ class Flusher:
         self._died = died
         self._death: StoreUnavailable | None = None
         self._in_hand: list[UnitJob] = []
-        """Taken from the queue and not yet told of an outcome."""
+        """Units that were taken from the queue and have no outcome yet."""
         self._queue: deque[UnitJob] = deque()
         self._blocked: dict[Session, Blocked] = {}
         self._locked: set[Session] = set()
-        """Sessions of the batch in hand that turned out to be locked."""
+        """Sessions of the current batch that turned out to be locked."""
         self._alone: set[Session] = set()
-        """Those of them that waited for another lock than their session's."""
+        """Locked sessions whose units waited for a lock other than the session's."""
         self._wanted = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -116,14 +117,14 @@ class Flusher:
             self._fail_all(self._death)
 
     async def stop(self) -> None:
-        """End once all that was handed in is committed."""
+        """End the task once all units that were handed in are committed."""
         self._stopping = True
         self._wanted.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Cancelled is the task only with its event loop, which nothing has to be told of."""
+        """The task is cancelled only when its event loop ends; that is no failure to report."""
         try:
             await self._flush_until_stopped()
         except BaseException as error:
@@ -160,7 +161,7 @@ class Flusher:
                 await self._flush_and_settle(_taken(self._blocked[key].jobs))
 
     async def _wait(self) -> None:
-        """Until a unit is handed in, or one that stands aside is to be tried again."""
+        """Wait until a unit is handed in, or a unit that stands aside is to be tried again."""
         self._wanted.clear()
         due = min((each.due for each in self._blocked.values()), default=None)
         seconds = None if due is None else max(0.0, due - time.monotonic())
@@ -183,7 +184,7 @@ class Flusher:
         self._in_hand = []
 
     def _stand_aside(self, unwritten: Sequence[UnitJob]) -> None:
-        """Keep what was not written before all that came, or comes, after it."""
+        """Set units aside that were not written, and keep them ahead of all later units of their sessions."""
         if not unwritten and not self._blocked:
             return
         jobs: dict[Session, list[UnitJob]] = {}
@@ -220,7 +221,7 @@ class Flusher:
                 await self._write(groups)
 
     async def _write(self, groups: Sequence[Group]) -> None:
-        """A batch that failed is tried again unit by unit, unless it may be on disk, or each would fail the same."""
+        """Retry a failed batch unit by unit, unless it may be on disk, or every unit would fail the same way."""
         error = await self._try(groups)
         jobs = [job for group in groups for job in group.jobs]
         if error is None:
@@ -228,8 +229,8 @@ class Flusher:
             return
         if is_lost(error) or isinstance(error, StoreUnavailable):
             _fail(jobs, error)
-            raise unavailable(error)  # What comes after it in the batch must not overtake it.
-        if is_everybodys(error) or (len(jobs) == 1 and not is_try_again(error) and not is_locked(error)):
+            raise unavailable(error)  # Later units of the batch must not overtake it.
+        if fails_every_unit(error) or (len(jobs) == 1 and not is_try_again(error) and not is_locked(error)):
             _fail(jobs, error)
             return
         deadline = time.monotonic() + ONE_BY_ONE_SECONDS
@@ -254,7 +255,8 @@ class Flusher:
             self._locked.add(job.key)
 
     async def _try(self, groups: Sequence[Group]) -> BaseException | None:
-        """One transaction. What it returns instead of raising is why nothing, as far as is known, was written."""
+        """Run one transaction. Returns, instead of raising, the error because of which nothing, as far as is known, was
+        written."""
         try:
             link = await self._lane.take()
         except Exception as error:
@@ -267,7 +269,7 @@ class Flusher:
             if is_lost(error):
                 link.raw.terminate()
             for group in groups:
-                group.forget()  # An outcome that was worked out before the commit failed is none.
+                group.forget()  # Outcomes computed before the commit failed are void.
             return error
         finally:
             await link.give_up()
@@ -275,14 +277,14 @@ class Flusher:
 
 
 def _fail(jobs: Sequence[UnitJob], error: BaseException) -> None:
-    """Those that have their outcome from an earlier part of the batch keep it."""
+    """Fail the units that have no outcome yet. Those with an outcome from an earlier part of the batch keep it."""
     for job in jobs:
         if job.result is None and job.error is None:
             job.error = unavailable(error)
 
 
 def _taken(queue: deque[UnitJob]) -> list[UnitJob]:
-    """The first of a queue, as many as are written at once."""
+    """Take the first units of a queue, as many as one batch may have."""
     if len(queue) <= BATCH_LIMIT and sum([job.size for job in queue]) <= BATCH_BYTES:
         whole = list(queue)
         queue.clear()

@@ -1,7 +1,8 @@
-"""Who runs what. A lease is held under the random token of a process and lasts as long as that process renews itself.
+"""Leases: which process runs which session. A lease is held under the random token of a process and lasts as long as
+that process renews itself.
 
-A held session always has a row in `process` behind its holder: leases are freed in the transaction that removes it.
-Whether a time is over is said by the database's clock alone, which is the same for all.
+The holder of a session always has a row in `process`: leases are freed in the transaction that removes that row. Expiry
+is decided by the database's clock alone, which is the same for all processes.
 """
 
 import asyncio
@@ -13,27 +14,28 @@ from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.postgres.attachment_rows import AttachmentRows
 from holdfast.store.postgres.connections import Link
-from holdfast.store.postgres.order import MAX_KINDS, Here, Order
+from holdfast.store.postgres.order import MAX_KINDS, Claimant, Order
 from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
-"""A session that nobody could run for so long is given to anyone, to say so."""
+"""A session that no process could run for this long is given to any process, which records that in its log."""
 
 UNPLACED_PAUSE_MS: Final = 5_000
-"""How long none is looked for after none was found: in a long line all may wait for that long, and only for a place."""
+"""The pause after a search for such sessions found none: in a long line all sessions may have waited that long, and
+only for a place."""
 
 FIRST_TTL_SECONDS: Final = 30.0
 """How long a process that just opened the store may claim before its first renewal."""
 
 ALIVE_SECONDS: Final = 30.0
-"""How long a process counts as alive that is not heard of."""
+"""How long a process counts as alive without a heartbeat."""
 
 LOOKS: Final = 20
 LOOK_PAUSE_SECONDS: Final = 0.01
-"""How often, and how long after each other, a snapshot looks whether its session is left. One that is locked all that
-time is being deleted, or its holder is stuck: then there is no snapshot of it."""
+"""How often, and with which pause, the writer of a snapshot checks that its session still exists. A session that is
+locked all that time is being deleted, or its holder is stuck: then no snapshot is kept."""
 
 
 class Leases:
@@ -48,7 +50,7 @@ class Leases:
         secret_key: str,
         limits: TurnLimits,
         now_ms: Callable[[], int],
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         fence_step: FenceStep = random_step,
         inbox_version: int = INBOX_VERSION,
     ) -> None:
@@ -64,14 +66,14 @@ class Leases:
         self._order = Order(limits)
         self.attachments = AttachmentRows(token=token, now_ms=now_ms)
         self._in_vain = False
-        """The last claim was given nothing: what waits then waits for a slot, or is being changed."""
+        """The last claim got nothing: waiting sessions wait for a slot, or are being changed."""
         self._unplaced_at = 0
-        """When sessions that nobody could run for long are looked for again."""
+        """When to search again for sessions that no process could run for long."""
 
     # The process
 
     async def begin(self, db: Link) -> tuple[None, str]:
-        """The process has just opened the store, and has not renewed yet."""
+        """Register a process that has just opened the store, and has not renewed yet."""
         return await self.register(db, ttl_seconds=FIRST_TTL_SECONDS)
 
     async def register(self, db: Link, *, ttl_seconds: float) -> tuple[None, str]:
@@ -80,8 +82,8 @@ class Leases:
         return None, "process"
 
     async def renew(self, db: Link, ttl_seconds: float) -> tuple[bool, str]:
-        """Once the expiry has passed, or the row is gone, the leases are gone too: whoever slept that long starts
-        over, as a new process would."""
+        """Once the expiry has passed, or the row is gone, the leases are gone too: a process that slept that long
+        starts over, as a new process would."""
         if await db.run("renew", self._me, ttl_seconds) == 1:
             return True, "process"
         await db.run("free_own_leases", self._me)
@@ -89,15 +91,15 @@ class Leases:
         return False, "process"
 
     async def show_life(self, db: Link) -> tuple[None, str]:
-        """Say that this process is there, whether it holds anything or not; and end what is not there any longer."""
+        """Send this process's heartbeat, whether it holds sessions or not; and end expired attachments."""
         if await db.run("show_life", self._me, ALIVE_SECONDS) == 0:
             await self.register(db, ttl_seconds=0)
         await self.attachments.end(db)
         return None, "process"
 
     async def leave(self, db: Link) -> tuple[None, str]:
-        """A clean end: what this process held can be claimed at once. If a session is locked just now, another process
-        frees it as soon as it is not."""
+        """A clean end: the sessions that this process held can be claimed at once. If one of them is locked right now,
+        another process frees it as soon as it is not."""
         await self._bury(db, [self._me])
         await db.run("expire", self._me)
         return None, "process"
@@ -113,41 +115,45 @@ class Leases:
     # Claiming
 
     async def is_anything_to_claim(self, db: Link, without_models: Collection[str]) -> bool:
-        """Whether a claim would find something, without a lock: what was passed over before is, until it changes."""
-        now, here = self._now_ms(), self._here(without_models)
+        """Whether a claim would find something, checked without a lock. Sessions that the last claim skipped stay
+        skipped until something changes: after a claim that got nothing, a fitting session counts only if its owner has
+        a slot."""
+        now, claimant = self._now_ms(), self._claimant(without_models)
         before = now - UNPLACED_MS if now >= self._unplaced_at else -1
-        asked = (*here.has, self._me, now, MAX_KINDS, before, self._inbox_version)
-        ((fits, is_more),) = await db.rows("is_anything_to_claim", *asked)
-        return is_more or (fits and (not self._in_vain or await self._order.has_next(db, here)))
+        arguments = (*claimant.has, self._me, now, MAX_KINDS, before, self._inbox_version)
+        ((fits, is_more),) = await db.rows("is_anything_to_claim", *arguments)
+        return is_more or (fits and (not self._in_vain or await self._order.has_next(db, claimant)))
 
     async def claim(self, db: Link, limit: int, without_models: Collection[str]) -> tuple[list[Claim], str | None]:
         if await db.row("may_claim", self._me) is None:
             return [], None
         await self._free_the_gone(db)
         await db.run("wake_due", self._now_ms())
-        here = self._here(without_models)
-        await db.run("wake_left", *here.has, self._inbox_version, self._now_ms())
-        claims = await self._take(db, await self._order.next(db, here, limit), eligible=True)
+        claimant = self._claimant(without_models)
+        await db.run("wake_left", *claimant.has, self._inbox_version, self._now_ms())
+        claims = await self._take(db, await self._order.next(db, claimant, limit), eligible=True)
         if len(claims) < limit:
-            left = await self._to_end(db, here, limit - len(claims))
+            left = await self._to_end(db, claimant, limit - len(claims))
             claims += await self._take(db, left, eligible=False)
         self._in_vain = not claims
         return claims, "sessions" if claims else None
 
     @property
     def busy(self) -> frozenset[str]:
-        """Owners that the last claim passed over, because another process was counting their turns."""
+        """Owners that the last claim skipped, because another process was counting their turns."""
         return self._order.busy
 
-    def _here(self, without_models: Collection[str]) -> Here:
-        return Here(node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers)
+    def _claimant(self, without_models: Collection[str]) -> Claimant:
+        return Claimant(
+            node=self._node, tools=self._tools, without_models=sorted(without_models), keepers=self._keepers
+        )
 
     async def held(self, db: Link) -> tuple[Lease, ...]:
         found = await db.rows("held", self._me)
         return tuple(Lease(Key(Owner(owner), SessionId(id)), Fence(fence)) for owner, id, fence in found)
 
     async def has_next(self, db: Link, without_models: Collection[str]) -> bool:
-        return await self._order.has_next(db, self._here(without_models))
+        return await self._order.has_next(db, self._claimant(without_models))
 
     async def oldest_unclaimed(self, db: Link) -> int | None:
         return await self._order.oldest(db)
@@ -161,22 +167,22 @@ class Leases:
         if dead:
             await self._bury(db, dead)
 
-    async def _to_end(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
-        """What is left once every session that this process may run is taken: those to be stopped, and those that
-        nobody could run for so long that their readers should be told."""
+    async def _to_end(self, db: Link, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
+        """Sessions that this process claims although it may not run them, once it has claimed all that it may run:
+        those to be stopped, and those that no process could run for so long that their logs should say so."""
         now = self._now_ms()
         stopping = [(owner, id) for owner, id in await db.rows("stopping", limit)]
         unplaced: list[tuple[str, str]] = []
         if now >= self._unplaced_at:
-            unplaced = await self._order.unplaced(db, here, before=now - UNPLACED_MS, limit=limit)
+            unplaced = await self._order.unplaced(db, claimant, before=now - UNPLACED_MS, limit=limit)
             self._unplaced_at = now if unplaced else now + UNPLACED_PAUSE_MS
         return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
 
     async def _take(self, db: Link, keys: Sequence[tuple[str, str]], *, eligible: bool) -> list[Claim]:
         if not keys:
             return []
-        given = ([owner for owner, _ in keys], [id for _, id in keys], self._me, self.fence_step())
-        taken = {number - 1: (fence, claims) for number, fence, claims in await db.rows("take", *given)}
+        arguments = ([owner for owner, _ in keys], [id for _, id in keys], self._me, self.fence_step())
+        taken = {number - 1: (fence, claims) for number, fence, claims in await db.rows("take", *arguments)}
         return [
             Claim(
                 lease=Lease(Key(Owner(owner), SessionId(id)), Fence(taken[number][0])),
@@ -196,7 +202,8 @@ class Leases:
 
     async def _is_not_deleted(self, db: Link, key: Key) -> bool:
         """Whether the session is not deleted, and will not be before this transaction ends. Its lock is taken only now,
-        because a snapshot takes long to write; and it is not waited for, since a deletion may wait for the snapshot."""
+        because a snapshot takes long to write; and this does not wait for the lock, since a deletion may wait for the
+        snapshot."""
         for _ in range(LOOKS):
             if await db.row("is_not_deleted", key.owner, key.session) is not None:
                 return True
@@ -215,6 +222,6 @@ class Leases:
         return released, "session" if released else None
 
     async def _end_of_line(self, db: Link, owner: Owner, now: int) -> int:
-        """Behind all others of its owner, whatever the clock says."""
+        """A waiting-since time after all other sessions of the owner, even if the clock was set back."""
         ((last,),) = await db.rows("last_in_line", owner)
         return now if last is None else max(now, last + 1)

@@ -1,4 +1,4 @@
-"""Says now and then that this process is there. What it holds is another matter, which its renewals are about."""
+"""Sends this process's heartbeat. Leases are renewed separately."""
 
 import asyncio
 import logging
@@ -11,11 +11,12 @@ from holdfast.store.postgres.leases import Leases
 log = logging.getLogger(__name__)
 
 SHOW_LIFE_SECONDS: Final = 8.0
-"""Two may fail before the process counts as dead."""
+"""The time between two heartbeats. Two may fail before the process counts as dead."""
 
 
 class Liveness:
-    """The task. It waits by the machine's clock, whatever the store was given: the database's does not stand still."""
+    """The heartbeat task. It always waits by the machine's clock, not by the store's: the database's clock does not
+    stop when a test's does."""
 
     def __init__(self, lane: Lane, leases: Leases) -> None:
         self._lane = lane

@@ -1,5 +1,5 @@
-"""Brings a database to this release's schema, forwards only. Each migration is one transaction under a lock, so that
-processes that start together take turns; what it adds must not be in the way of a release that still runs."""
+"""Migrates a database to this release's schema, forwards only. Each migration is one transaction under a lock, so that
+processes that start together take turns; a migration must not break an older release that still runs."""
 
 from importlib import resources
 from typing import Final
@@ -7,17 +7,17 @@ from typing import Final
 import asyncpg
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import BOUNDS_TRANSACTIONS, Address, Connection
+from holdfast.store.postgres.connections import BOUNDS_TRANSACTIONS, DatabaseAddress, PostgresConnection
 from holdfast.store.postgres.failures import unusable
 from holdfast.store.survey import Schema
 
 OLDEST_POSTGRES: Final = 14
 
 LOCK: Final = 0x686F6C6466617374
-"""What processes take turns at: a number that no other program is likely to use."""
+"""The advisory lock of migrations: a number that no other program is likely to use."""
 
 MIGRATION_SECONDS: Final = 3600.0
-"""How long one may take, or wait for that of another process."""
+"""How long a migration may take, or wait for that of another process."""
 
 _BEGIN: Final = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 _TABLE: Final = """
@@ -35,18 +35,18 @@ def _read() -> dict[str, str]:
     return {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
 
 
-_FOUND: Final = _read()
-MIGRATIONS: Final = tuple(_FOUND.values())
-NAMES: Final = tuple(_FOUND)
+_SCRIPTS: Final = _read()
+MIGRATIONS: Final = tuple(_SCRIPTS.values())
+NAMES: Final = tuple(_SCRIPTS)
 
 
-async def migrate(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -> None:
-    """Run what is missing. A database of a newer release is refused and left as it is."""
+async def migrate(address: DatabaseAddress, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Run the missing migrations. A database of a newer release is refused and left as it is."""
     await (await migrated(address, migrations)).close(timeout=5)
 
 
-async def migrated(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -> Connection:
-    """The same, and the connection that it was done over."""
+async def migrated(address: DatabaseAddress, migrations: tuple[str, ...] = MIGRATIONS) -> PostgresConnection:
+    """The same; returns the connection that it used."""
     try:
         db = await address.connect()
     except Exception as error:
@@ -62,14 +62,16 @@ async def migrated(address: Address, migrations: tuple[str, ...] = MIGRATIONS) -
     return db
 
 
-async def schema_of(db: Connection) -> Schema:
-    """What was run and what is still to be. A database of a newer release, or of another program, is refused."""
+async def schema_of(db: PostgresConnection) -> Schema:
+    """The migrations that were run and those still pending. A database of a newer release, or of another program, is
+    refused."""
     version = await _version(db, newest=len(MIGRATIONS))
     return Schema(version=version, pending=NAMES[version:])
 
 
-async def _version(db: Connection, *, newest: int) -> int:
-    """Most processes find everything done: they take no lock, and need no right to make anything."""
+async def _version(db: PostgresConnection, *, newest: int) -> int:
+    """The number of migrations that were run. Most processes find all of them done: they take no lock, and need no
+    right to create anything."""
     await _begin(db)
     try:
         await _check_server(db)
@@ -78,13 +80,13 @@ async def _version(db: Connection, *, newest: int) -> int:
         await db.execute("ROLLBACK")
 
 
-async def _begin(db: Connection) -> None:
-    """A migration takes as long as it takes."""
+async def _begin(db: PostgresConnection) -> None:
+    """Begin a transaction without timeouts: a migration may take long."""
     is_bounded = db.get_server_version().major >= BOUNDS_TRANSACTIONS
     await db.execute(_BEGIN + ("; SET LOCAL transaction_timeout = 0" if is_bounded else ""))
 
 
-async def _check_server(db: Connection) -> None:
+async def _check_server(db: PostgresConnection) -> None:
     if db.get_server_version().major < OLDEST_POSTGRES:
         raise StoreUnusable(
             "store_too_old",
@@ -104,7 +106,7 @@ async def _check_server(db: Connection) -> None:
         )
 
 
-async def _read_version(db: Connection, *, newest: int) -> int:
+async def _read_version(db: PostgresConnection, *, newest: int) -> int:
     if await db.fetchval("SELECT to_regclass('holdfast.migration')") is None:
         if await db.fetchval("SELECT to_regclass('holdfast.session')") is not None:
             raise StoreUnusable(
@@ -122,15 +124,15 @@ async def _read_version(db: Connection, *, newest: int) -> int:
     return version
 
 
-async def _step(db: Connection, migrations: tuple[str, ...]) -> None:
-    """One migration, unless another process was faster."""
+async def _step(db: PostgresConnection, migrations: tuple[str, ...]) -> None:
+    """Run one migration, unless another process was faster."""
     await _begin(db)
     try:
         await db.execute(f"SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})", timeout=MIGRATION_SECONDS)
         await db.execute(_TABLE)
         version = await _read_version(db, newest=len(migrations))
         if version < len(migrations):
-            # Behind a lock that somebody holds for long, everybody else would wait too.
+            # While it waited for a lock that is held for long, all other processes would wait behind it.
             await db.execute("SET LOCAL lock_timeout = '10s'")
             await db.execute(migrations[version], timeout=MIGRATION_SECONDS)
             await db.execute(f"INSERT INTO holdfast.migration (version) VALUES ({version + 1})")

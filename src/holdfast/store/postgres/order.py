@@ -1,5 +1,5 @@
-"""Whose turn is next. Every owner's sessions stand in a line of their own; of all owners, those with the fewest turns
-before them are first, so that a long line holds up nobody but its owner."""
+"""The order in which waiting sessions are claimed. Every owner's sessions form a line of their own; across owners, the
+sessions with the fewest turns of their owner before them are first, so that a long line delays only its owner."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,21 +14,21 @@ _NO_LIMIT: Final = 1 << 62
 _LOWEST: Final = -(1 << 63)
 
 MAX_KINDS: Final = 500
-"""How many kinds of sessions one statement looks at on each host."""
+"""How many kinds of sessions one statement checks on each host."""
 MAX_OWNERS: Final = 500
-"""How many owners one statement looks at, those of each kind counted."""
+"""How many owners one statement checks, over all kinds together."""
 MAX_WAITING: Final = 200
-"""How many sessions that have waited for very long one statement looks at."""
+"""How many sessions that have waited very long one statement checks."""
 MAX_PAGES: Final = 5
-"""How many such statements one look makes; with more to see, the next look begins where this one ended."""
+"""How many such statements one look runs; if there is more, the next look starts where this one ended."""
 MAX_ROUNDS: Final = 5
 
 Kind = tuple[str, int]
-"""What a session needs to be run: a host, and the number of the rest."""
+"""The needs of a session: a host, and the number of its other needs."""
 
 
-class Here(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process has that a session may need to be run."""
+class Claimant(msgspec.Struct, frozen=True, kw_only=True):
+    """The claiming process: its node, tools, models and secrets decide which sessions it may run."""
 
     node: str
     tools: list[str]
@@ -37,23 +37,23 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has(self) -> tuple[str, list[str], list[str], list[str]]:
-        """As the statements take it."""
+        """The fields as parameters of the statements."""
         return self.node, self.tools, self.without_models, self.keepers
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner with sessions that this process may run, that nobody holds and that have something to do."""
+class WaitingOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner with sessions that this process may run, and that have something to do and no holder."""
 
     owner: str
     kinds: list[Kind]
     held: int
-    """How much is done for them."""
+    """The number of the owner's held sessions."""
     free: int
-    """Slots that are not taken."""
+    """The number of free slots."""
     is_inner: bool
     """The first in line is a sub-session, which may need no slot."""
     since: int
-    """When the first in line came."""
+    """Since when the first in line waits."""
 
     @property
     def may_begin(self) -> bool:
@@ -61,7 +61,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk:
-    """How far one kind of look has come: with more than it sees at once, the next one goes on from there."""
+    """How far one kind of look has come: if there is more than one look checks, the next look goes on from there."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, int] = {}
@@ -69,14 +69,15 @@ class Walk:
 
 
 Place = tuple[int, bool, int]
-"""How many turns of its owner are before a session, whether its turn is a new one, and since when it waits."""
+"""A session's place in the order: how many turns of its owner are before it, whether its turn is a new one, and since
+when it waits."""
 
 
 class Order:
     """The order in which sessions are claimed, within the limits of this process.
 
-    A look begins with the kinds of sessions that wait, then goes to the owners that have sessions of a kind that this
-    process may run: owners whose sessions it can't run cost it nothing, and are never weighed against the others."""
+    A look starts with the kinds of sessions that wait, then goes to the owners that have sessions of a kind that this
+    process may run: owners whose sessions it can't run cost nothing, and are never compared with the others."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
@@ -84,33 +85,33 @@ class Order:
         self._checking = Walk()
         self._longest: tuple[int, str, str] = (_LOWEST, "", "")
         self.busy: frozenset[str] = frozenset()
-        """Owners that the last look passed over, because another process was counting their turns."""
+        """Owners that the last look skipped, because another process was counting their turns."""
 
-    async def next(self, db: Link, here: Here, limit: int) -> list[tuple[str, str]]:
-        """The sessions that this process may run, the first first. They are locked, and nobody else counts the turns of
-        their owners until this transaction ends. Nothing is waited for."""
-        ready = await self._ready(db, here, self._claiming, wanted=limit)
+    async def next(self, db: Link, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
+        """The sessions that this process may run, in claim order. They are locked, and no other process counts the
+        turns of their owners until this transaction ends. This waits for no lock."""
+        ready = await self._ready(db, claimant, self._claiming, wanted=limit)
         ready.sort(key=lambda each: (each.held, each.since))
         self.busy = frozenset()
         found: dict[tuple[str, str], Place] = {}
         at_once = limit
         while ready and len(found) < limit:
             owners, ready = await self._counted_alone(db, ready, at_once)
-            found |= await self._firsts(db, owners, here, limit)
-            at_once *= 2  # Those had nothing, or too little: all that they have is locked, or needs a slot after all.
+            found |= await self._firsts(db, owners, claimant, limit)
+            at_once *= 2  # Those had too little: their sessions are locked, or need a slot after all.
         return sorted(found, key=lambda key: (found[key], key))[:limit]
 
-    async def has_next(self, db: Link, here: Here) -> bool:
+    async def has_next(self, db: Link, claimant: Claimant) -> bool:
         """Whether an owner has both a session that this process may run and a slot for it."""
-        return bool(await self._ready(db, here, self._checking, wanted=1))
+        return bool(await self._ready(db, claimant, self._checking, wanted=1))
 
-    async def unplaced(self, db: Link, here: Here, *, before: int, limit: int) -> list[tuple[str, str]]:
-        """Sessions that no process has run since then, though there was a slot for them, and that this one can't run.
-        They are locked."""
+    async def unplaced(self, db: Link, claimant: Claimant, *, before: int, limit: int) -> list[tuple[str, str]]:
+        """Sessions that have waited since before `before` although their owner has a free slot, and that this process
+        can't run. They are locked."""
         found: list[tuple[str, str]] = []
         for _ in range(MAX_PAGES):
             began = self._longest
-            rows = await db.rows("unplaced", *here.has, before, *began, MAX_WAITING)
+            rows = await db.rows("unplaced", *claimant.has, before, *began, MAX_WAITING)
             found += [(owner, id) for _, owner, id, fits in rows if not fits]
             is_cut = len(rows) == MAX_WAITING
             self._longest = (rows[-1][0], rows[-1][1], rows[-1][2]) if is_cut else (_LOWEST, "", "")
@@ -123,7 +124,7 @@ class Order:
         return [(owner, id) for owner, id in await db.rows("lock_waiting", *keys)]
 
     async def oldest(self, db: Link) -> int | None:
-        """Since when a session waits for a process to run it, and not just for a slot."""
+        """Since when the oldest session waits for a process to run it, and not just for a slot."""
         if self._limits.running is None:
             ((since,),) = await db.rows("oldest_unclaimed")
             return None if since is None else int(since)
@@ -135,31 +136,32 @@ class Order:
 
     # Owners
 
-    async def _ready(self, db: Link, here: Here, walk: Walk, *, wanted: int) -> list[Waiting]:
-        """Owners with something that may begin here: as many as are wanted, if the next ones have them; or all."""
-        kinds = await self._kinds(db, here, walk)
+    async def _ready(self, db: Link, claimant: Claimant, walk: Walk, *, wanted: int) -> list[WaitingOwner]:
+        """Owners with a session that may begin in this process: `wanted` of them, if the pages of this look have that
+        many; or all."""
+        kinds = await self._kinds(db, claimant, walk)
         if not kinds:
             return []
-        given = ([host for host, _ in kinds], [needs for _, needs in kinds], -(-MAX_OWNERS // len(kinds)))
-        found: dict[str, Waiting] = {}
+        hosts, needs, limit = [host for host, _ in kinds], [needs for _, needs in kinds], -(-MAX_OWNERS // len(kinds))
+        found: dict[str, WaitingOwner] = {}
         for _ in range(MAX_PAGES):
             began = walk.owner
-            rows = await db.rows("owners_waiting", given[0], given[1], began, given[2])
-            looked = [self._waiting(row, kinds) for row in rows]
-            found |= {each.owner: each for each in looked if each.may_begin}
+            rows = await db.rows("owners_waiting", hosts, needs, began, limit)
+            waiting = [self._waiting(row, kinds) for row in rows]
+            found |= {each.owner: each for each in waiting if each.may_begin}
             walk.owner = min((owner for owner, _, is_cut, *_ in rows if is_cut), default="")
             if len(found) >= wanted or (not began and not walk.owner):
                 break
         return list(found.values())
 
-    async def _kinds(self, db: Link, here: Here, walk: Walk) -> list[Kind]:
+    async def _kinds(self, db: Link, claimant: Claimant, walk: Walk) -> list[Kind]:
         """The kinds of sessions that wait and that this process may run."""
-        hosts = list(dict.fromkeys(("", here.node)))
+        hosts = list(dict.fromkeys(("", claimant.node)))
         found: dict[Kind, None] = {}
         for _ in range(MAX_PAGES):
             began = walk.kinds
             after = [began.get(host, _LOWEST) for host in hosts]
-            rows = await db.rows("kinds_waiting", *here.has, hosts, after, MAX_KINDS)
+            rows = await db.rows("kinds_waiting", *claimant.has, hosts, after, MAX_KINDS)
             found |= {(host, needs): None for host, needs, fits in rows if fits}
             of_host = {host: [needs for at, needs, _ in rows if at == host] for host in hosts}
             walk.kinds = {host: max(seen) for host, seen in of_host.items() if len(seen) == MAX_KINDS}
@@ -167,9 +169,9 @@ class Order:
                 break
         return list(found)
 
-    def _waiting(self, row: Sequence[Any], kinds: list[Kind]) -> Waiting:
+    def _waiting(self, row: Sequence[Any], kinds: list[Kind]) -> WaitingOwner:
         owner, places, _, since, is_inner, held, slots = row
-        return Waiting(
+        return WaitingOwner(
             owner=owner,
             kinds=[kinds[place - 1] for place in places],
             held=held,
@@ -178,10 +180,13 @@ class Order:
             since=since,
         )
 
-    async def _counted_alone(self, db: Link, ready: list[Waiting], wanted: int) -> tuple[list[Waiting], list[Waiting]]:
-        """The first of them, as many as are wanted, their slots counted again once nobody else can take one; and those
-        behind them. An owner whom another process is just counting is passed over: it may be frozen."""
-        chosen: list[Waiting] = []
+    async def _counted_alone(
+        self, db: Link, ready: list[WaitingOwner], wanted: int
+    ) -> tuple[list[WaitingOwner], list[WaitingOwner]]:
+        """The first `wanted` of the owners, their slots counted again once no other process can take one; and the
+        owners after them. An owner whose turns another process is counting right now is skipped: that process may be
+        frozen."""
+        chosen: list[WaitingOwner] = []
         while ready and len(chosen) < wanted:
             some, ready = ready[: wanted - len(chosen)], ready[wanted - len(chosen) :]
             limited = sorted(each.owner for each in some if self._limit(each.owner) is not None)
@@ -209,25 +214,25 @@ class Order:
     # Sessions
 
     async def _firsts(
-        self, db: Link, owners: Sequence[Waiting], here: Here, limit: int
+        self, db: Link, owners: Sequence[WaitingOwner], claimant: Claimant, limit: int
     ) -> dict[tuple[str, str], Place]:
-        """The first in the lines of these owners: enough to fill the places, if they have that many."""
+        """The first sessions in the lines of these owners: `limit` of them, if they have that many."""
         found: dict[tuple[str, str], Place] = {}
         of_each = -(-limit // max(len(owners), 1))
         for _ in range(MAX_ROUNDS if owners else 0):
-            found = dict(await self._of_owners(db, owners, here, of_each))
+            found = dict(await self._of_owners(db, owners, claimant, of_each))
             if len(found) >= limit or of_each >= limit:
                 break
             of_each = min(limit, of_each * 4)
         return found
 
     async def _of_owners(
-        self, db: Link, owners: Sequence[Waiting], here: Here, of_each: int
+        self, db: Link, owners: Sequence[WaitingOwner], claimant: Claimant, of_each: int
     ) -> list[tuple[tuple[str, str], Place]]:
-        asked = [(each.owner, host, needs, each.free > 0) for each in owners for host, needs in each.kinds]
-        given = [list(column) for column in zip(*asked, strict=True)]
+        lookups = [(each.owner, host, needs, each.free > 0) for each in owners for host, needs in each.kinds]
+        columns = [list(column) for column in zip(*lookups, strict=True)]
         lines: dict[str, list[tuple[Any, ...]]] = {each.owner: [] for each in owners}
-        for owner, *row in await db.rows("claimable", *here.has, *given, of_each):
+        for owner, *row in await db.rows("claimable", *claimant.has, *columns, of_each):
             lines[owner].append(tuple(row))
         return [
             ((each.owner, id), (each.held + before, is_new, since))
@@ -236,11 +241,11 @@ class Order:
         ]
 
 
-def _with_free(waiting: Waiting, free: int) -> Waiting:
+def _with_free(waiting: WaitingOwner, free: int) -> WaitingOwner:
     return msgspec.structs.replace(waiting, free=free)
 
 
 def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:
-    """As many as there are free slots, the unfinished turns first, and all that need none."""
+    """All sessions that need no slot, and as many others as there are free slots, unfinished turns first."""
     counted = sorted(row for row in found if row[0])
     return [row for row in found if not row[0]] + counted[: max(0, free)]

@@ -1,4 +1,4 @@
-"""The statements of `queries.sql`, by name. No SQL of the store's verbs stands anywhere else."""
+"""The statements of `queries.sql`, by name. All SQL of the store's methods is in that file."""
 
 import re
 from functools import cache
@@ -9,7 +9,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 FRAGMENTS: Final = ("counted", "needs", "fits", "silent_ms", "is_same_timeline")
-"""Parts of statements that stand in many of them."""
+"""Parts that many statements share."""
 
 
 def _read() -> dict[str, str]:
@@ -33,10 +33,10 @@ UNIT_PARAMETERS: Final = 16
 
 @cache
 def commit_units(parts: tuple[str, ...]) -> str:
-    """The statement for a batch that has rows of these kinds: others would be planned, and run, for nothing."""
+    """The statement for a batch that has rows of these kinds. Other parts would be planned, and run, for nothing."""
     whole, first = "", UNIT_PARAMETERS + 1
     for name in parts:
-        given = [f"${number}" for number in range(first, first + PARTS[name])]
-        whole += f", {name} AS (\n{SQL[name].format(*given)}\n)"
+        parameters = [f"${number}" for number in range(first, first + PARTS[name])]
+        whole += f", {name} AS (\n{SQL[name].format(*parameters)}\n)"
         first += PARTS[name]
     return SQL["commit_units"].replace("{parts}", whole)

@@ -1,13 +1,13 @@
--- Every statement of the PostgreSQL store, by name. Many rows are given as arrays, one for each column. `{counted}`,
+-- Every statement of the PostgreSQL store, by name. Many rows are passed as arrays, one for each column. `{counted}`,
 -- `{needs}` and `{fits}` stand for the fragments of these names.
 
 -- The log
 
 -- name: commit_units
--- One statement for a batch of units of many sessions, one row of $1 to $14 for each session. No lock is waited for: a
--- process that is frozen in a transaction holds up the units of the sessions that it locked, and no others. A unit whose
--- session is locked elsewhere, whose fence is not the session's, whose holder is another, or which supposes another head,
--- changes nothing and is not among the rows that are returned: the caller must look which ones are missing, and why.
+-- One statement for a batch of units of many sessions, one row of $1 to $14 for each session. It waits for no lock: a
+-- process that is frozen in a transaction delays the units of the sessions that it locked, and no others. A unit whose
+-- session is locked elsewhere, whose fence is not the session's, whose holder is another, or which supposes another
+-- head, changes nothing and is not among the returned rows: the caller must find out which ones are missing, and why.
 WITH given AS (
   SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[],
                        $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[],
@@ -39,7 +39,8 @@ WITH given AS (
 ){parts}
 SELECT number, head, inbox_tail FROM advanced;
 
--- What follows are parts of it, each there only if the batch has such rows: {0}, {1} and so on are its parameters.
+-- The next statements are parts of it, each included only if the batch has such rows: {0}, {1} and so on are its
+-- parameters.
 
 -- name: appended
 INSERT INTO holdfast.event (owner, session, position, id, time, type, version, data, said)
@@ -76,7 +77,7 @@ SELECT advanced.owner, advanced.id, message_id, attempt, model, input_tokens, ou
 ON CONFLICT DO NOTHING;
 
 -- name: keep_snapshot
--- By the holder only, of what is in the log, and never an older one over a newer one.
+-- Only the holder writes it, only of events in the log, and never an older snapshot over a newer one.
 INSERT INTO holdfast.snapshot AS kept (owner, session, fold_version, position, state)
 SELECT owner, id, $5::integer, $6::bigint, $7::bytea FROM holdfast.session
  WHERE owner = $1 AND id = $2 AND fence = $3 AND lease_holder = $4 AND deleted_at IS NULL AND head >= $6::bigint
@@ -86,11 +87,12 @@ ON CONFLICT (owner, session) DO UPDATE
  WHERE excluded.fold_version <> kept.fold_version OR excluded.position > kept.position;
 
 -- name: is_not_deleted
--- Nobody can delete the session until this transaction ends. Nothing, if somebody else has it locked.
+-- No other process can delete the session until this transaction ends. Returns nothing if another transaction has it
+-- locked.
 SELECT 1 FROM holdfast.session WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR KEY SHARE SKIP LOCKED;
 
 -- name: units_sessions
--- As they are now, to say why a unit was refused.
+-- The sessions as they are now, to find out why a unit was refused.
 SELECT given.number, fence,
        lease_holder IS NOT DISTINCT FROM $3::text
          AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $3::text) IS TRUE,
@@ -101,7 +103,7 @@ SELECT given.number, fence,
      WHERE owner = given.owner AND id = given.session) AS session;
 
 -- name: lock_sessions
--- Those that nobody else has locked.
+-- Of these, the ones that no other transaction has locked.
 SELECT given.number
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
   CROSS JOIN LATERAL (
@@ -162,12 +164,12 @@ SELECT inbox_tail, turn_id, head, status, runnable, lease_holder IS NOT NULL, {c
  WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE;
 
 -- name: lock_owners
--- Who counts the turns of an owner, and acts on that, does so alone: until its transaction ends. In the order given.
+-- Only one transaction at a time counts the turns of an owner and acts on the count. Locks in the order given.
 SELECT pg_advisory_xact_lock(1752132708, hashtext(given.owner))
   FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number);
 
 -- name: try_lock_owners
--- The same for a claim, which passes over the owners that another process is just counting.
+-- The same for a claim, which skips the owners whose turns another process is counting right now.
 SELECT given.owner FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number)
  WHERE pg_try_advisory_xact_lock(1752132708, hashtext(given.owner));
 
@@ -176,7 +178,7 @@ SELECT max(runnable_since) FROM holdfast.session
  WHERE owner = $1 AND runnable AND lease_holder IS NULL AND turn_id IS NULL;
 
 -- name: rest
--- What nobody holds, and has nothing to do any more, need not be claimed to find that out: it would take up a place.
+-- A session without a holder that has nothing left to do must not stay claimable: claiming it would take up a place.
 UPDATE holdfast.session
    SET runnable = false, runnable_since = NULL, noted_at = NULL, status = 'idle'
  WHERE owner = $1 AND id = $2 AND runnable AND lease_holder IS NULL AND turn_id IS NULL AND deleted_at IS NULL
@@ -223,7 +225,7 @@ UPDATE holdfast.session
 UPDATE holdfast.session SET inbox_tail = $3 WHERE owner = $1 AND id = $2;
 
 -- name: removed_by
--- What a stop gave back, to be given back again to whoever lost the answer.
+-- The messages that a stop returned, to be returned again to a sender that lost the response.
 SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
   FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND removed_by = $3 ORDER BY place;
 
@@ -240,7 +242,7 @@ UPDATE holdfast.inbox SET sequence = given.sequence, place = given.place
   FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS given (item_key, sequence, place)
  WHERE owner = $1 AND session = $2 AND inbox.item_key = given.item_key;
 
--- Processes. Every comparison with an expiry is by this database's clock.
+-- Processes. Every comparison with an expiry uses this database's clock.
 
 -- name: register
 INSERT INTO holdfast.process
@@ -252,8 +254,9 @@ ON CONFLICT (token) DO UPDATE
        timeline = excluded.timeline;
 
 -- name: is_same_timeline
--- A fragment: no standby has taken over since this process registered. One that did may have lost what the process wrote:
--- all that it holds is then ahead of the log, and its leases are over, whoever they are of by the rows.
+-- A fragment: no standby has taken over since this process registered. A standby that did may have lost what the
+-- process wrote: the state in the process's memory is then ahead of the log, and its leases are over, whatever the rows
+-- say.
 timeline = holdfast.timeline();
 
 -- name: renew
@@ -272,13 +275,13 @@ UPDATE holdfast.process
 SELECT 1 FROM holdfast.process WHERE token = $1 AND alive_until > clock_timestamp();
 
 -- name: may_claim
--- The lock keeps others from declaring this process dead until what it claims is committed; renewals don't wait for it.
+-- The lock keeps other processes from declaring this one dead until its claim is committed. Renewals don't wait for it.
 SELECT 1 FROM holdfast.process WHERE token = $1 AND leases_until > clock_timestamp() AND {is_same_timeline}
    FOR KEY SHARE SKIP LOCKED;
 
 -- name: gone
--- Processes whose leases are free: they ended, or stopped renewing what they hold. Whoever is at one of them already is
--- not waited for.
+-- Processes whose leases are free: they ended, or stopped renewing while they hold sessions. Rows that another
+-- transaction is already handling are skipped, not waited for.
 SELECT token, alive_until <= clock_timestamp() FROM holdfast.process
  WHERE token <> $1
    AND (alive_until <= clock_timestamp()
@@ -287,22 +290,23 @@ SELECT token, alive_until <= clock_timestamp() FROM holdfast.process
    FOR UPDATE SKIP LOCKED;
 
 -- name: free_leases
--- One that is locked elsewhere, or was changed this moment, is freed at a later look. Whatever a dead process was about
--- to do with it: one that was noted as waiting for another is looked at once more.
+-- A session that is locked elsewhere, or was changed this moment, is freed at a later look. Also clears `noted_at`,
+-- whatever the dead process was about to do: a session that was noted as waiting for another process is checked once
+-- more.
 UPDATE holdfast.session SET lease_holder = NULL, noted_at = NULL
  WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.session
                           WHERE lease_holder = ANY ($1::text[]) FOR UPDATE SKIP LOCKED));
 
 -- name: free_own_leases
--- All of them: who goes on under the same token must not seem to hold what it has let go of.
+-- All of them: a process that goes on under the same token must not seem to hold leases that it gave up.
 UPDATE holdfast.session SET lease_holder = NULL, noted_at = NULL WHERE lease_holder = $1;
 
 -- name: expire
 UPDATE holdfast.process SET alive_until = clock_timestamp(), leases_until = clock_timestamp() WHERE token = $1;
 
 -- name: forget_processes
--- Those that hold nothing any more, and whose clients' attachments could all be ended. The others stay, as dead ones, for
--- the next that looks.
+-- Processes that hold nothing any more, and whose clients' attachments could all be ended. The others stay, as dead
+-- ones, for the next process that looks.
 DELETE FROM holdfast.process
  WHERE token = ANY ($1::text[]) AND NOT EXISTS (SELECT 1 FROM holdfast.session WHERE lease_holder = token)
    AND NOT EXISTS (SELECT 1 FROM holdfast.attachment WHERE attachment.process = token);
@@ -310,10 +314,10 @@ DELETE FROM holdfast.process
 -- Claiming
 
 -- name: is_anything_to_claim
--- Most looks find nothing that this process may take, and cost no transaction: whether a session waits that it may run,
--- and whether there is anything else to do. $1 to $4 are as `fits` has them, $5 is the process, $6 the time, $7 the
--- kinds looked at (see `kinds_waiting`; of more, some may fit), and $8 the time of sessions
--- that have waited for too long for any process. $9 is the inbox version.
+-- Most looks find nothing that this process may take, and cost no transaction. Returns whether a session waits that it
+-- may run, and whether there is anything else to do. $1 to $4 are as in `fits`, $5 is the process, $6 the time, $7 the
+-- number of kinds to check (see `kinds_waiting`, if there are more, some may fit), and $8 the time before which a
+-- waiting session has waited too long for any process. $9 is the inbox version.
 WITH RECURSIVE kind AS (
   SELECT 1 AS number, place.host, found.* FROM unnest(ARRAY['', $1::text]) AS place (host)
    CROSS JOIN LATERAL (
@@ -352,8 +356,9 @@ UPDATE holdfast.session SET runnable = true, runnable_since = coalesce(runnable_
  WHERE session.owner = due.owner AND session.id = due.id;
 
 -- name: wake_left
--- Sessions that older releases left because of items that they could not read ($5: the inbox version, $6: the time). One
--- that this process may not run is left to one that may: an older one would only leave it again, and again.
+-- Sessions that older releases left because of items that they could not read ($5: the inbox version, $6: the time). A
+-- session that this process may not run stays for a process that may: an older one would only leave it again, and
+-- again.
 UPDATE holdfast.session SET runnable = true, runnable_since = $6::bigint, needs_inbox = NULL
   FROM (SELECT owner, id FROM holdfast.session
          WHERE needs_inbox <= $5::integer AND NOT runnable AND deleted_at IS NULL AND {fits}
@@ -361,25 +366,25 @@ UPDATE holdfast.session SET runnable = true, runnable_since = $6::bigint, needs_
  WHERE session.owner = left_ones.owner AND session.id = left_ones.id;
 
 -- name: counted
--- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.
+-- A fragment: whether a running session takes up a slot of its owner. A sub-session uses the slot of its parent's turn.
 (session.parent IS NULL OR NOT EXISTS (
     SELECT 1 FROM holdfast.session AS above
      WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
 
 -- name: needs
--- A fragment: what a session needs beside its host, as a number. An index has it.
+-- A fragment: the needs of a session besides its host, as a number. An index has it.
 hash_array_extended((ARRAY[session.model, session.keeper] || session.tools) COLLATE "C", 0);
 
 -- name: fits
--- A fragment: whether a process at $1 may run a session: on no particular host or on this one, with tools that it has
--- ($2), a model that it can use (none of $3), and what its client entrusted to it ($4: under these names).
+-- A fragment: whether a process on node $1 may run a session: on no particular host or on this one, with tools that it
+-- has ($2), a model that it can use (none of $3), and secrets that it keeps ($4: under these keepers' names).
 (session.host IN ('', $1::text) AND session.tools <@ $2::text[]
  AND (session.model IS NULL OR session.model <> ALL ($3::text[]))
  AND (session.keeper IS NULL OR session.keeper = ANY ($4::text[])));
 
 -- name: kinds_waiting
--- The kinds of sessions that wait on each of the hosts $5, and whether each fits. One kind is all that have the same
--- needs. Each is found by one step in the index, from the one after $6 on, $7 of them on each host at the most.
+-- The kinds of sessions that wait on each of the hosts $5, and whether each fits. One kind is all sessions that have
+-- the same needs. Each is found by one step in the index, starting after kind $6, at most $7 of them on each host.
 WITH RECURSIVE kind AS (
   SELECT 1 AS number, place.host, found.* FROM unnest($5::text[], $6::bigint[]) AS place (host, after)
    CROSS JOIN LATERAL (
@@ -397,10 +402,10 @@ WITH RECURSIVE kind AS (
 SELECT host, needs, fits FROM kind;
 
 -- name: owners_waiting
--- Owners with sessions of these kinds ($1, $2) that nobody holds and that have something to do: of each kind those after
--- the owner $3, each found by one step in the index, $4 of them at the most. With their kinds, whether one of them was
--- cut off after this owner, since when the first in their line waits, whether it may need no slot, how much is done for
--- them, and how many slots that takes.
+-- Owners with sessions of these kinds ($1, $2) that have something to do and no holder: of each kind the owners after
+-- $3, each found by one step in the index, at most $4 of them. Returned with their kinds, whether the list of one kind
+-- was cut off after this owner, since when the first in their line waits, whether it may need no slot, how many of
+-- their sessions are held, and how many slots those take.
 WITH RECURSIVE waiting AS (
   SELECT 1 AS number, kind.host, kind.needs, kind.place, found.*
     FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS kind (host, needs, place)
@@ -429,8 +434,8 @@ SELECT owner, places, is_cut, since, is_inner,
   FROM of_owner;
 
 -- name: longest_waiting
--- Since when each owner's sessions wait that nobody holds: of the owners after $1, each found by one step in the index,
--- $2 of them at the most. With how many slots they have taken.
+-- Since when each owner's sessions without a holder wait: of the owners after $1, each found by one step in the index,
+-- at most $2 of them. Returned with the number of slots that they have taken.
 WITH RECURSIVE waiting AS (
   SELECT 1 AS number,
          (SELECT session.owner FROM holdfast.session
@@ -456,8 +461,8 @@ SELECT given.owner,
   FROM unnest($1::text[]) AS given (owner);
 
 -- name: claimable
--- Those of some owners ($5, each with a kind of sessions, $6 and $7) that this process may run. Without a free slot ($8),
--- only those that need none. What another process is just claiming, or changing, is passed over.
+-- Sessions of some owners ($5, each with a kind of sessions, $6 and $7) that this process may run. Without a free slot
+-- ($8), only those that need none. Sessions that another process is claiming or changing right now are skipped.
 SELECT given.owner, found.counted, found.is_new, found.runnable_since, found.id
   FROM unnest($5::text[], $6::text[], $7::bigint[], $8::boolean[]) AS given (owner, host, needs, has_slot)
   CROSS JOIN LATERAL (
@@ -468,7 +473,7 @@ SELECT given.owner, found.counted, found.is_new, found.runnable_since, found.id
      FOR UPDATE OF session SKIP LOCKED) AS found;
 
 -- name: stopping
--- Sessions to be stopped, which any process may do.
+-- Sessions to be stopped. Any process may stop them.
 SELECT session.owner, session.id
   FROM holdfast.inbox
   JOIN holdfast.session ON session.owner = inbox.owner AND session.id = inbox.session
@@ -476,15 +481,15 @@ SELECT session.owner, session.id
  LIMIT $1::bigint FOR UPDATE OF session SKIP LOCKED;
 
 -- name: unplaced
--- Sessions that no process has run since $5, the longest-waiting first, from the one after $6 to $8 on: $9 of them at the
--- most. With whether this process may run them: then they wait for a place, and not for a process.
+-- Sessions that no process has run since $5, longest-waiting first, starting after the one that $6 to $8 name, at most
+-- $9 of them. Returned with whether this process may run them: then they wait for a place, and not for a process.
 SELECT runnable_since, session.owner, session.id, {fits} FROM holdfast.session
  WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= $5::bigint
    AND (runnable_since, session.owner, session.id) > ($6::bigint, $7::text, $8::text)
  ORDER BY runnable_since, session.owner, session.id LIMIT $9::bigint;
 
 -- name: lock_waiting
--- Of these sessions, those that still wait and that nobody else is just claiming or changing.
+-- Of these sessions, those that still wait and that no other process is claiming or changing right now.
 SELECT given.owner, given.id
   FROM unnest($1::text[], $2::text[]) AS given (owner, id)
   CROSS JOIN LATERAL (
@@ -494,8 +499,8 @@ SELECT given.owner, given.id
      FOR UPDATE SKIP LOCKED) AS session;
 
 -- name: take
--- They are locked, in the order in which they are given. The step is random, so that a claim that the database forgot
--- is not given out again.
+-- The sessions are locked, in the order in which they are given. The step is random, so that the fence of a claim that
+-- the database forgot is not used again.
 UPDATE holdfast.session SET fence = fence + $4::bigint, lease_holder = $3::text, claims = claims + 1
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, id, number)
  WHERE session.owner = given.owner AND session.id = given.id
@@ -533,7 +538,7 @@ UPDATE holdfast.session
 -- Presence
 
 -- name: attach
--- The row's id begins with the process: the same id at two processes is two attachments.
+-- The row's id starts with the process's token: the same id at two processes names two attachments.
 INSERT INTO holdfast.attachment (owner, session, id, process, node, tools, capabilities, declined, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6::text[], $7::text[], $8::text[], clock_timestamp() + $9 * interval '1 second')
 ON CONFLICT (owner, session, id) DO UPDATE
@@ -549,7 +554,7 @@ UPDATE holdfast.attachment
  WHERE owner = $1 AND session = $2 AND id = $3;
 
 -- name: wake_declined
--- Whoever holds the session sees that the tail is another, and looks again who could answer.
+-- The holder of the session sees that the tail has changed, and looks again for a client that could answer.
 UPDATE holdfast.session
    SET inbox_tail = inbox_tail + 1,
        runnable_since = CASE WHEN runnable THEN runnable_since ELSE $3 END,
@@ -568,8 +573,8 @@ SELECT id, process, node, tools, capabilities, declined,
 SELECT owner, session, id FROM holdfast.attachment WHERE process = $1 AND expires_at > clock_timestamp();
 
 -- name: end_attachments
--- Those whose time is over, and those of processes that are dead. Their sessions are woken where another client that is
--- left has declined something. A session that somebody else has locked is passed over: it is never waited for here.
+-- Ends expired attachments, and those of dead processes. Their sessions are woken if a remaining client has declined a
+-- request. A session that another transaction has locked is skipped: this statement never waits for one.
 WITH ending AS (
   SELECT owner, session, id FROM holdfast.attachment
    WHERE process = ANY ($1::text[]) OR expires_at <= clock_timestamp()
@@ -609,14 +614,14 @@ ORDER BY place, rule, granted_at, session;
 -- name: revoke_grant
 DELETE FROM holdfast.granted WHERE owner = $1 AND place = $2 AND rule = $3;
 
--- What clients entrusted to their sessions. The session's row is locked when these run.
+-- Secrets that clients entrusted to their sessions. The session's row is locked when these run.
 
 -- name: keep_secret
 INSERT INTO holdfast.secret (owner, session, keeper, sealed) VALUES ($1, $2, $3, $4)
 ON CONFLICT (owner, session) DO UPDATE SET keeper = excluded.keeper, sealed = excluded.sealed;
 
 -- name: lose_secret
--- Only if nobody was given it meanwhile.
+-- Only if the session has got no other keeper meanwhile.
 INSERT INTO holdfast.secret (owner, session, keeper, sealed) VALUES ($1, $2, '', '')
 ON CONFLICT (owner, session) DO UPDATE SET keeper = '' WHERE secret.keeper = $3 AND secret.sealed = $4;
 
@@ -626,7 +631,7 @@ DELETE FROM holdfast.secret WHERE owner = $1 AND session = $2;
 -- name: secret
 SELECT keeper, sealed FROM holdfast.secret WHERE owner = $1 AND session = $2;
 
--- What owners note
+-- Annotations of owners
 
 -- name: annotated
 SELECT head, coalesce(seen, 0), coalesce(pinned, false), metadata
@@ -705,7 +710,8 @@ SELECT position, id, time, type, version, data FROM holdfast.event
  WHERE owner = $1 AND session = $2 AND position > $3 ORDER BY position LIMIT $4;
 
 -- name: events_page
--- The same, cut after so many bytes of data. Only the sizes of all are read, and the data of those that fit.
+-- The same, cut after a number of bytes of data. Of all events only the sizes are read, and the data only of those that
+-- fit.
 SELECT position, id, time, type, version, data FROM (
   SELECT position, id, time, type, version, data, sum(octet_length(data)) OVER (ORDER BY position) AS so_far FROM (
     SELECT position, id, time, type, version, data FROM holdfast.event
@@ -717,8 +723,8 @@ SELECT position FROM holdfast.event
  WHERE owner = $1 AND session = $2 AND type = $3 ORDER BY position DESC LIMIT 1;
 
 -- name: load_sizes
--- How many rows, and how many bytes, each session has to be loaded. Rows of a kind are counted up to $4, and no data is
--- read.
+-- How many rows, and how many bytes, each session's load has to read. Rows of each kind are counted up to $4, and no
+-- data is read.
 SELECT given.number,
        greatest(log.rows, pieces.rows, items.rows),
        coalesce(octet_length(kept.state), 0) + log.bytes + pieces.bytes + items.bytes
@@ -778,7 +784,7 @@ SELECT message_id, attempt, block, start, kind, text, tool_call_id, name FROM ho
  ORDER BY message_id, attempt, block, start;
 
 -- name: requests
--- One that was answered, though nobody has taken the answer in yet, asks nobody any more: it is found only with $3.
+-- A request with an accepted answer that is not promoted yet asks for nothing any more: it is returned only with $3.
 SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM holdfast.request
  WHERE owner = $1 AND session = $2 AND state = 'open'
    AND ($3::boolean OR NOT EXISTS (
@@ -792,7 +798,7 @@ SELECT status, count(*), count(*) FILTER (WHERE updated_at >= $2)
   FROM holdfast.session WHERE owner = $1 AND deleted_at IS NULL GROUP BY status;
 
 -- name: glance_first
--- Those that wait for somebody first, and of them who has waited longest. Of the others the latest.
+-- Sessions that wait for a person or client first, the longest wait first. Then the others, latest first.
 SELECT id FROM (
   (SELECT id, 0 AS need, updated_at AS since FROM holdfast.session
     WHERE owner = $1 AND deleted_at IS NULL AND status = 'waiting' ORDER BY updated_at LIMIT $2)
@@ -829,7 +835,7 @@ SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_token
 -- Tasks
 
 -- name: open_tasks
--- The next attempt at the same call finds the row of the first.
+-- A second attempt at the same call finds the row of the first.
 INSERT INTO holdfast.task
   (owner, session, id, tool_call_id, call_key, command, description, directory, host, output_file, alias, foreground,
    status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled)
@@ -848,7 +854,8 @@ UPDATE holdfast.task SET kill_asked = 'stop'
  WHERE owner = $1 AND session = $2 AND ($3::text IS NULL OR id = $3) AND foreground AND status = 'running';
 
 -- name: end_task
--- Only its own machine settles it. What others gave up as lost may turn out to have ended otherwise.
+-- Only the task's own machine settles it. A task that another machine gave up as lost may turn out to have ended
+-- otherwise.
 UPDATE holdfast.task
    SET status = $4, exit_code = $5, detail = $6, ended_at = $7, stalled = false, settled = (host = $8),
        kill_asked = CASE WHEN kill_asked = 'deletion' THEN kill_asked ELSE '' END
@@ -867,7 +874,7 @@ UPDATE holdfast.task SET kill_asked = $4
  WHERE owner = $1 AND session = $2 AND id = $3 AND status = 'running' AND kill_asked = '';
 
 -- name: delete_tasks
--- The rows stay until their commands are killed and forgotten: whoever does that must find them.
+-- The rows stay until their commands are killed and forgotten: the task keeper that does so must find them.
 UPDATE holdfast.task SET kill_asked = 'deletion', command = '', description = '' WHERE owner = $1 AND session = $2;
 
 -- name: drop_task
@@ -883,7 +890,7 @@ INSERT INTO holdfast.task_host (id, seen_at) VALUES ($1, (extract(epoch FROM clo
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at;
 
 -- name: silent_ms
--- A fragment: how long the machine of a task has not been heard of, or the task's row has existed if that is less.
+-- A fragment: how long the machine of a task has been silent, or the task's row has existed if that is less.
 greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - greatest(coalesce(seen_at, 0), opened_at));
 
 -- name: session_tasks
@@ -936,11 +943,11 @@ SELECT id, name, owner, role, digest, created_at, revoked_at
 SELECT pg_notify('holdfast', $1::text);
 
 -- name: latest
--- It grows with every transaction that writes, anybody's.
+-- It grows with every transaction that writes, of any program.
 SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 
--- Looking at a database from outside. These know only what the first migration made; of what came later they ask in a
--- way that finds nothing where it is missing.
+-- Survey of a database from outside. These use only what the first migration created, and read anything newer in a way
+-- that returns nothing if it is missing.
 
 -- name: survey_server
 SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on';
@@ -949,7 +956,7 @@ SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('
 SELECT count(*), max(extract(epoch FROM replay_lag))::float8 FROM pg_stat_replication;
 
 -- name: survey_standby
--- Nothing was written for a while, or it is behind: only the first looks as if all had arrived.
+-- Either nothing was written for a while, or the standby is behind: only in the first case has everything arrived.
 SELECT CASE WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
             ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8;
 

@@ -1,4 +1,4 @@
-"""Reads, each within the snapshot that it is given, and how a row becomes a typed value."""
+"""Reads within a given snapshot, and the conversion of rows to typed values."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ from holdfast.store.log_pages import PAGE_BYTES, SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.postgres import annotation_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
-from holdfast.store.postgres.text import stored, told
+from holdfast.store.postgres.text import escaped, unescaped
 from holdfast.store.store import (
     CaughtUp,
     Claim,
@@ -34,9 +34,9 @@ from holdfast.store.store import (
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
-NOBODYS_FENCE: Final = Fence(-1)
+UNHELD_FENCE: Final = Fence(-1)
 READ_ALONG_BYTES: Final = 8 << 20
-"""What all sessions that are read along with one claim may come to together."""
+"""The most bytes of all sessions together that are read along with one claim."""
 _LAST_TIME: Final = (1 << 63) - 1
 
 
@@ -101,7 +101,7 @@ async def load(
 
 
 async def loaded_along(db: Link, claims: Sequence[Claim], fold_version: int) -> list[Claim]:
-    """The claims with their sessions, those that are known to be small before any of them is read."""
+    """The claims with their sessions loaded, if these are known to be small before any of them is read."""
     small = await _small(db, [claim.lease.key for claim in claims], fold_version)
     found = await _load(db, await _rows(db, small), fold_version)
     return [msgspec.structs.replace(claim, loaded=found.get(claim.lease.key)) for claim in claims]
@@ -136,12 +136,13 @@ async def catch_up(db: Link, key: Key, cursor: Cursor, limit: int) -> CaughtUp |
 async def events_after(
     db: Link, key: Key, position: Position, limit: int | None, max_bytes: int | None = None
 ) -> tuple[Event, ...]:
-    """The one read that may be long: its rows are taken as they come."""
-    asked = (stored(key.owner), stored(key.session), position, limit)
+    """A page of events. It is the one read that may be long, so its rows skip the unescaping of `Link.rows`; `_event`
+    unescapes the id."""
+    arguments = (escaped(key.owner), escaped(key.session), position, limit)
     if max_bytes is None:
-        found = await db.raw.fetch(SQL["events_after"], *asked)
+        found = await db.raw.fetch(SQL["events_after"], *arguments)
     else:
-        found = await db.raw.fetch(SQL["events_page"], *asked, max_bytes)
+        found = await db.raw.fetch(SQL["events_page"], *arguments, max_bytes)
     return tuple([_event(*each) for each in found])
 
 
@@ -168,7 +169,7 @@ async def requests(db: Link, key: Key, *, answered: bool = False) -> tuple[Reque
 
 
 async def tails(db: Link, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
-    found = dict.fromkeys(keys, (NOBODYS_FENCE, 0))
+    found = dict.fromkeys(keys, (UNHELD_FENCE, 0))
     for number, fence, tail in await db.rows("tails", *_columns(keys)):
         found[keys[number - 1]] = (Fence(fence), tail)
     return found
@@ -192,11 +193,11 @@ async def ledger(db: Link, owner: Owner, session: SessionId | None) -> tuple[Led
     )
 
 
-# Many sessions at a time
+# Reads of many sessions at a time
 
 
 async def _rows(db: Link, keys: Sequence[Key]) -> dict[Key, Row]:
-    """Those that exist, in the order in which they are asked for."""
+    """The rows of the sessions that exist, in the order of `keys`."""
     if not keys:
         return {}
     found = [_row(each) for each in await db.rows("sessions", *_columns(keys))]
@@ -214,7 +215,7 @@ async def _load(db: Link, known: dict[Key, Row], fold_version: int) -> dict[Key,
     segments: dict[Key, list[Segment]] = {key: [] for key in keys}
     owners, sessions = _columns(keys)
     for number, *event in await db.raw.fetch(
-        SQL["events_of"], list(map(stored, owners)), list(map(stored, sessions)), [after[key] for key in keys]
+        SQL["events_of"], list(map(escaped, owners)), list(map(escaped, sessions)), [after[key] for key in keys]
     ):
         events[keys[number - 1]].append(_event(*event))
     for number, *item in await db.rows("inbox_of", owners, sessions):
@@ -242,7 +243,7 @@ def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str]]:
     return [key.owner for key in keys], [key.session for key in keys]
 
 
-# From a row to a value
+# Conversion of rows to values
 
 
 def inbox_item(found: Sequence[Any]) -> InboxItem:
@@ -284,7 +285,7 @@ def _row(found: Sequence[Any]) -> Row:
 
 
 def _event(position: int, id: str, time: int, type: str, version: int, data: bytes) -> Event:
-    return Event(Position(position), told(id), time, codec.decode(type, version, data))  # type: ignore[arg-type]
+    return Event(Position(position), unescaped(id), time, codec.decode(type, version, data))  # type: ignore[arg-type]
 
 
 async def _segments(db: Link, key: Key, seen: Cursor) -> tuple[Segment, ...]:
@@ -312,7 +313,7 @@ def _cursor(last: Row) -> str:
 
 
 def _read_cursor(after: str | None) -> tuple[int, str] | None:
-    """Where a page starts. A cursor that was never given out has nothing after it."""
+    """Where a page starts; None for a malformed cursor, which has nothing after it."""
     if after is None:
         return _LAST_TIME, ""
     try:

@@ -1,4 +1,4 @@
-"""Who has what clients entrusted to their sessions. What is stored of it is sealed, and nothing here can read it."""
+"""Rows that name the keeper of each session's secrets. Stored secrets are sealed, and this code can't read them."""
 
 from holdfast.store.postgres.connections import Link
 from holdfast.store.store import Key
@@ -19,7 +19,7 @@ async def lose(db: Link, key: Key, keeper: str, sealed: bytes) -> tuple[None, st
 
 
 async def drop(db: Link, key: Key) -> tuple[None, str | None]:
-    await db.row("lock_session", key.owner, key.session)  # Before the secret's row, here as everywhere.
+    await db.row("lock_session", key.owner, key.session)  # As everywhere, before the secret's row.
     dropped = await db.run("drop_secret", key.owner, key.session) == 1
     return None, "secret" if dropped else None
 

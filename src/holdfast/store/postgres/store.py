@@ -1,5 +1,5 @@
 """The store on PostgreSQL. Units go through one flusher per process and are committed in groups; every other write is a
-transaction of its own; renewals have a connection that nothing else can hold up."""
+transaction of its own; renewals have a connection that no other work can block."""
 
 import asyncio
 import logging
@@ -14,20 +14,28 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.task import TaskNotice
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
-from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.postgres.changes import Announcer, Changes
-from holdfast.store.postgres.connections import TRY_LOCK_SECONDS, Address, Lane, Link, Reads, Writes, read, write
+from holdfast.store.postgres.connections import (
+    TRY_LOCK_SECONDS,
+    DatabaseAddress,
+    Lane,
+    Link,
+    Reads,
+    Writes,
+    read,
+    write,
+)
 from holdfast.store.postgres.flusher import Flusher
 from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.liveness import Liveness
 from holdfast.store.postgres.migrations import migrated
 from holdfast.store.postgres.units import UnitJob, Units
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -50,24 +58,25 @@ from holdfast.store.store import (
     Snapshot,
     Unit,
 )
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
 READING: Final = 4
 WRITING: Final = 4
 WAITING: Final = 2
-"""Connections of a process for reads, for writes that are not units, and for those of them that wait for a lock. With
-the flusher's, that of the renewals and the one that listens it has thirteen at the most."""
+"""A process's connections for reads, for writes that are not units, and for such writes that wait for a lock. With the
+connections of the flusher, the renewals and the listener it has at most thirteen."""
 
 BUSY_PAUSES_SECONDS: Final = (0.005, 0.01, 0.02)
-"""After which a claim looks again at owners that it had to pass over."""
+"""The pauses after which a claim tries again the owners that it had to skip."""
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_DELETES: Final = (
+_DELETE_STATEMENTS: Final = (
     "delete_events",
     "delete_segments",
     "delete_inbox",
@@ -81,16 +90,16 @@ _DELETES: Final = (
 
 
 class PostgresStore:
-    """Made by `open`. Any number of processes, on any number of machines, may have the same database open."""
+    """Created by `open`. Any number of processes, on any number of machines, may have the same database open."""
 
     def __init__(
         self,
-        address: Address,
-        direct: Address | None,
+        address: DatabaseAddress,
+        direct: DatabaseAddress | None,
         clock: Clock,
         token: str,
         own: Leases,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> None:
         self._clock = clock
         self._token = token
@@ -107,7 +116,7 @@ class PostgresStore:
         self._liveness = Liveness(self._renewals, own)
         units = Units(process=token, now_ms=clock.now_ms, limits=own.limits)
         self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._died)
-        self._on_death = on_death
+        self._on_writer_failure = on_writer_failure
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -128,18 +137,19 @@ class PostgresStore:
         direct_url: str | None = None,
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         inbox_version: int = INBOX_VERSION,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> Self:
-        """Open the database, migrating it first. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do.
+        """Open the database, after migrating it. Raises `StoreUnusable` or `StoreUnavailable`, which say what to do.
 
-        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run. With `is_pooled`
-        there is a pooler at `url` that may give each transaction another connection; then `direct_url`, past it, is
-        used for migrations and for listening. `on_death` breaks off what runs here if the store can write no more."""
+        `node`, `tools` and `secret_key` (a name, not the key) decide which sessions this process may run. With
+        `is_pooled` there is a pooler at `url` that may give each transaction another connection; then `direct_url`,
+        which bypasses it, is used for migrations and for listening. `on_writer_failure` stops the work under this
+        process's leases if the store can no longer write."""
         clock = clock or SystemClock()
-        address = Address(url, is_pooled=is_pooled)
-        direct = Address(direct_url) if direct_url is not None else None
+        address = DatabaseAddress(url, is_pooled=is_pooled)
+        direct = DatabaseAddress(direct_url) if direct_url is not None else None
         first = await migrated(direct or address)
         token = secrets.token_hex(16)
         own = Leases(
@@ -152,7 +162,7 @@ class PostgresStore:
             about=about,
             inbox_version=inbox_version,
         )
-        store = cls(address, direct, clock, token, own, on_death)
+        store = cls(address, direct, clock, token, own, on_writer_failure)
         if direct is None:
             store._renewals.adopt(first)
         else:
@@ -168,31 +178,31 @@ class PostgresStore:
         return store
 
     async def close(self) -> None:
-        """Write what was handed in, free this process's leases and let go of all connections. Repeating it is safe."""
+        """Write all units that were handed in, free this process's leases and close all connections. Safe to repeat."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     def _died(self, death: StoreUnavailable) -> None:
-        """The flusher failed: refuse everything from now on, and let others have the leases."""
+        """The flusher failed: refuse every call from now on, and give up the leases."""
         if not self._is_closed:
             self._death = death
             self._dying = asyncio.ensure_future(self._give_up(death))
 
     async def _give_up(self, death: StoreUnavailable) -> None:
         try:
-            await break_off(self._on_death, death)
+            await stop_leased_work(self._on_writer_failure, death)
         finally:
             await self._leave()
 
     async def _leave(self) -> None:
-        """Free what this process holds, for the others to claim at once."""
+        """Free this process's leases, so that other processes can claim the sessions at once."""
         await self._liveness.stop()
         try:
             await write(self._renewals, "release", self._leases.leave)
             self._announcer.announce()
         except StoreUnavailable:
-            pass  # The others will find that its time is over instead.
+            pass  # Other processes will find its leases expired instead.
 
     async def _close(self) -> None:
         self._is_closed = True
@@ -206,7 +216,7 @@ class PostgresStore:
         for lane in (self._flushes, self._writes, self._waits, self._reads, self._renewals):
             await lane.close()
 
-    # The five verbs
+    # Log, inbox and leases
 
     async def commit(self, unit: Unit) -> Outcome:
         self._refuse_if_closed()
@@ -232,7 +242,7 @@ class PostgresStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Accepted | Refused:
-        asked = put_asked(
+        call = encode_put(
             key,
             item,
             item_key=item_key,
@@ -242,7 +252,7 @@ class PostgresStore:
             limits=self.limits,
             now=self._clock.now_ms(),
         )
-        return await self._write("put", lambda db: puts.put(db, asked))
+        return await self._write("put", lambda db: puts.put(db, call))
 
     async def claim(
         self,
@@ -258,8 +268,8 @@ class PostgresStore:
         return claims if fold_version is None or not claims else await self._loaded_along(claims, fold_version)
 
     async def _claimed(self, limit: int, without_models: Collection[str]) -> list[Claim]:
-        """A claim passes over owners whose turns another process is just counting. Most are done in a moment; one that
-        is not may be frozen, and is left to the next claim."""
+        """A claim skips owners whose turns another process is counting right now. Most processes finish in a moment;
+        one that does not may be frozen, and its owners are left to the next claim."""
         known = self._leases.busy
         for pause in BUSY_PAUSES_SECONDS:
             claims = await self._write(
@@ -276,7 +286,7 @@ class PostgresStore:
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
         return await self._read(lambda db: rows.catch_up(db, key, cursor, limit), is_one=False)
 
-    # What the holder reads
+    # Reading a session's log and inbox
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read(
@@ -284,7 +294,7 @@ class PostgresStore:
         )
 
     async def keep_snapshot(self, lease: Lease, snapshot: Snapshot) -> bool:
-        async with self._keeping:  # One at a time: they are large, and others need the connections more.
+        async with self._keeping:  # One at a time: snapshots are large, and other writes need the connections more.
             return await self._write(
                 "keep_snapshot",
                 lambda db: self._leases.keep_snapshot(db, lease, snapshot),
@@ -306,7 +316,7 @@ class PostgresStore:
     async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
         return await self._read(lambda db: rows.tails(db, keys))
 
-    # Plain queries
+    # Reading about sessions
 
     async def row(self, key: Key) -> Row | None:
         return await self._read(lambda db: rows.row(db, key))
@@ -342,7 +352,7 @@ class PostgresStore:
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))
 
-    # The queue, before it is promoted
+    # Changing the queue
 
     async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
         return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text))
@@ -353,7 +363,7 @@ class PostgresStore:
     async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
         return await self._write("reorder_items", lambda db: puts.reorder_items(db, key, item_keys))
 
-    # What owners note about their sessions
+    # Annotations
 
     async def see(self, key: Key, position: Position) -> Position | None:
         is_known, seen = await self._read(lambda db: annotation_rows.has_seen(db, key, position))
@@ -398,7 +408,7 @@ class PostgresStore:
     async def attached(self) -> frozenset[tuple[Key, str]]:
         return await self._read(self._leases.attachments.attached)
 
-    # What people granted beyond one session
+    # Grants
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
@@ -414,7 +424,7 @@ class PostgresStore:
     async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
         return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
 
-    # What clients entrusted to their sessions
+    # Secrets
 
     async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
         return await self._write("keep_secret", lambda db: secret_rows.keep(db, key, keeper, sealed))
@@ -484,7 +494,7 @@ class PostgresStore:
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda db: task_rows.see_host(db, host), is_synced=False, announces=False)
 
-    # The process
+    # Lifecycle
 
     @property
     def limits(self) -> TurnLimits:
@@ -526,7 +536,7 @@ class PostgresStore:
             "A database on PostgreSQL is backed up with its own tools: pg_dump, or the archive of its write-ahead log.",
         )
 
-    # How work reaches the connections
+    # Handing work to the connections
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
@@ -555,8 +565,7 @@ class PostgresStore:
         return await self._finished(read(self._reads, work, is_one=is_one))
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """What was begun is brought to its end, also if whoever asked for it no longer waits: a statement that is cut
-        off costs a connection."""
+        """Run work to its end, also if its caller no longer waits: a statement that is cancelled costs a connection."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -565,11 +574,11 @@ class PostgresStore:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # Looked at here, in case that nobody else does.
+            task.exception()  # Retrieved here, in case the caller no longer waits for it.
 
     async def _loaded_along(self, claims: list[Claim], fold_version: int) -> list[Claim]:
-        """The claims with their small sessions, read after the commit: nothing is locked, and all are counted. If that
-        fails for one of them, each is loaded by its holder, and the one fails alone."""
+        """The claims with their small sessions, read after the commit: nothing is locked, and all claims are counted.
+        If the read fails for one session, the holder loads each of them by itself, and only that one fails."""
         try:
             return await self._read(lambda db: rows.loaded_along(db, claims, fold_version), is_one=False)
         except Exception as error:
@@ -580,7 +589,7 @@ class PostgresStore:
 async def _delete(db: Link, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:
     if await db.row("lock_session", key.owner, key.session) is None:
         return False, None
-    for name in _DELETES:
+    for name in _DELETE_STATEMENTS:
         await db.run(name, key.owner, key.session)
     await db.run("delete_session", key.owner, key.session, now, fence_step)
     return True, "session"

@@ -1,4 +1,4 @@
-"""The rows of tasks. Whatever becomes of one and the news of it are written in one transaction."""
+"""The rows of tasks. A change of a task and its news are written in one transaction."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Written = tuple[bool, str | None]
 
 
 async def write_unit(db: Link, unit: Unit) -> None:
-    """What a unit says of commands."""
+    """Write a unit's changes of tasks."""
     of = (unit.key.owner, unit.key.session)
     for row in unit.opens_tasks:
         about = (row.tool_call_id, row.call_key, _clean(row.command), _clean(row.description), _clean(row.directory))
@@ -34,7 +34,7 @@ async def write_unit(db: Link, unit: Unit) -> None:
 
 
 async def end(db: Link, row: TaskRow, ending: TaskEnding, notice: TaskNotice | None, *, host: str, now: int) -> Written:
-    """The session's row is locked before the task's, here as everywhere."""
+    """Lock order, as everywhere: the session's row before the task's."""
     tell = await _teller(db, row.key, notice, now)
     if await db.run("end_task", row.key.owner, row.key.session, row.task_id, *_ending(ending), host) == 0:
         return False, None
@@ -55,7 +55,7 @@ async def stall(db: Link, row: TaskRow, notice: TaskNotice | None, *, now: int) 
 
 
 async def _teller(db: Link, key: Key, notice: TaskNotice | None, now: int) -> Callable[[], Any]:
-    """What puts the news into the inbox, once for each kind. A session that was deleted meanwhile is told nothing."""
+    """A function that puts news into the inbox, once for each kind. A session that was deleted meanwhile gets none."""
     inbox = await locked(db, key, now=now)
 
     async def tell() -> None:

@@ -1,4 +1,4 @@
-"""Any text can be kept, though PostgreSQL takes no NUL: what has one is written with an escape, and read without."""
+"""Escapes text for PostgreSQL, which stores no NUL: a NUL is written as an escape sequence, and restored when read."""
 
 from typing import Any, Final
 
@@ -9,36 +9,36 @@ _ESCAPED_ESCAPE: Final = "\x1a1"
 _NO_TEXT: Final = (int, bool, bytes, float)
 
 
-def stored(text: str) -> str:
+def escaped(text: str) -> str:
     if "\0" not in text and _ESCAPE not in text:
         return text
     return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace("\0", _ESCAPED_NUL)
 
 
-def told(text: str) -> str:
+def unescaped(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return text.replace(_ESCAPED_NUL, "\0").replace(_ESCAPED_ESCAPE, _ESCAPE)
 
 
-def to_store(value: Any) -> Any:
-    """The same for a parameter of a statement, which may be a list: most have nothing to escape, and are looked at as a
+def to_parameter(value: Any) -> Any:
+    """A parameter of a statement, escaped. It may be a list: most lists have nothing to escape, and are checked as a
     whole."""
     if type(value) is str:
-        return stored(value)
+        return escaped(value)
     if type(value) is not list or not any(value) or type(value[0]) in _NO_TEXT:
         return value
     try:
         whole = "".join(value)
     except TypeError:  # Some are None.
-        return [stored(each) if type(each) is str else each for each in value]
-    return [stored(each) for each in value] if "\0" in whole or _ESCAPE in whole else value
+        return [escaped(each) if type(each) is str else each for each in value]
+    return [escaped(each) for each in value] if "\0" in whole or _ESCAPE in whole else value
 
 
-def to_tell(value: Any) -> Any:
-    """The same for a value of a row."""
+def from_column(value: Any) -> Any:
+    """A value of a row, unescaped."""
     if type(value) is str:
-        return told(value)
+        return unescaped(value)
     if type(value) is list:
-        return [told(each) if type(each) is str else each for each in value]
+        return [unescaped(each) if type(each) is str else each for each in value]
     return value

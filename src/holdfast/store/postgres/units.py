@@ -1,5 +1,5 @@
-"""Writes batches of units. Units of many sessions are one statement, which checks every fence as it writes; what it did
-not write is looked up by the rows that it returned, so that no refusal goes unnoticed."""
+"""Writes batches of units. Units of many sessions are one statement, which checks every fence as it writes; units that
+it did not write are found by the rows that it returned, so that no refusal goes unnoticed."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from holdfast.store import crash_points
 from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import PARTS, commit_units
-from holdfast.store.postgres.text import to_store
+from holdfast.store.postgres.text import to_parameter
 from holdfast.store.store import (
     HEAD_MOVED,
     LARGE_UNIT_EVENTS,
@@ -39,7 +39,7 @@ ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
 
 
 class UnitJob:
-    """A unit, encoded while its sender still runs: what can't be stored fails there and not in the flusher."""
+    """A unit, encoded in its sender's call: a value that can't be stored fails there and not in the flusher."""
 
     __slots__ = ("error", "events", "future", "is_simple", "key", "result", "segments", "size", "unit")
 
@@ -68,13 +68,13 @@ class UnitJob:
 
 
 def _is_simple(unit: Unit) -> bool:
-    """Whether the fence is all that it depends on, and one statement writes all of it."""
+    """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
     return not (rows or unit.ends_commands or unit.creates is not None)
 
 
 class Group:
-    """Units of one session that hold or fall together: they have the same fence, and depend on nothing else."""
+    """Units of one session that succeed or fail together: they have the same fence, and depend on nothing else."""
 
     __slots__ = ("jobs", "key")
 
@@ -92,7 +92,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether it creates its session."""
+        """Whether the group creates its session."""
         return self.unit.creates is not None and self.unit.fence is None
 
     def takes(self, job: UnitJob) -> bool:
@@ -101,7 +101,7 @@ class Group:
         return free and own.fence == job.unit.fence and self.is_simple and job.is_simple
 
     def succeed(self, head: int, tail: int) -> None:
-        """Each unit has the head that it left."""
+        """Give each unit the head after its own events."""
         head -= sum([len(job.events) for job in self.jobs])
         for job in self.jobs:
             head += len(job.events)
@@ -117,7 +117,8 @@ class Group:
 
 
 def waves(jobs: Iterable[UnitJob]) -> list[list[Group]]:
-    """Batches with one group of each session at the most, in the order of their keys; a session's units keep theirs."""
+    """Batches with at most one group of each session, in the order of their keys; a session's units keep their
+    order."""
     by_session: dict[tuple[str, str], list[Group]] = {}
     for job in jobs:
         groups = by_session.get(job.key)
@@ -140,17 +141,17 @@ class Units:
         self._now_ms = now_ms
 
     async def run(self, link: Link, groups: Sequence[Group]) -> bool:
-        """Give each job its outcome, or none if another transaction has its session locked: nothing is waited for.
-        Whether anything was written."""
-        asked = [group for group in groups if group.unit.fence is not None or not _is_refused_unseen(group)]
-        if not asked:
+        """Give each job its outcome, or none if another transaction has its session locked: this waits for no lock.
+        Returns whether anything was written."""
+        possible = [group for group in groups if group.unit.fence is not None or not _is_always_refused(group)]
+        if not possible:
             return False
-        is_one = not crash_points.watched() and not link.is_pooled and all(group.is_simple for group in asked)
+        is_one = not crash_points.watched() and not link.is_pooled and all(group.is_simple for group in possible)
         if is_one:
-            await self._write(link, asked)
+            await self._write(link, possible)
         else:
-            await self._in_transaction(link, asked)
-        return any(isinstance(group.jobs[0].result, Committed) for group in asked)
+            await self._in_transaction(link, possible)
+        return any(isinstance(group.jobs[0].result, Committed) for group in possible)
 
     async def _in_transaction(self, link: Link, groups: list[Group]) -> None:
         await link.raw.execute(link.begin)
@@ -169,14 +170,16 @@ class Units:
         await commit(link, tuple(points))
 
     async def _lock(self, link: Link, groups: list[Group]) -> list[Group]:
-        """Lock their sessions. Those that are left: what is locked elsewhere is not waited for."""
+        """Lock the groups' sessions, without waiting for those that are locked elsewhere. Returns the groups that are
+        left."""
         locked = {number - 1 for (number,) in await link.rows("lock_sessions", *_keys(groups))}
         left = [group for number, group in enumerate(groups) if number in locked or group.is_first]
         await self._explain(link, [group for group in groups if group not in left])
         return left
 
     async def _create(self, link: Link, groups: list[Group]) -> list[Group]:
-        """Insert the sessions that are to be created. Those that are left: whoever came too late is told."""
+        """Insert the sessions that are to be created. Returns the groups that are left; a group that came too late gets
+        its refusal."""
         refused = await self._over_quota(link, groups)
         groups = [group for group in groups if id(group) not in refused]
         new = [group for group in groups if group.is_first]
@@ -192,8 +195,8 @@ class Units:
         return [group for group in groups if group not in late]
 
     async def _over_quota(self, link: Link, groups: list[Group]) -> set[int]:
-        """Refuse sessions that their owner may not have. Of two processes that make the last one, the other waits for
-        the owner's lock, and counts what this one made."""
+        """Refuse sessions that exceed their owner's quota. Of two processes that create the last one, the second waits
+        for the owner's lock, and then counts the session of the first."""
         limited = [group for group in groups if group.is_first and self._limits.has_quota(group.unit.key.owner)]
         refused: set[int] = set()
         if not limited:
@@ -206,7 +209,7 @@ class Units:
                 ((sessions, stored),) = await link.rows("stored", owner)
                 has[owner] = Stored(sessions=sessions, stored_bytes=stored)
             if await link.rows("units_sessions", *_keys([group]), self._process):
-                continue  # It exists, which is what it will be told.
+                continue  # The session exists, and that will be the refusal.
             if code := self._limits.refuses_session(has[owner], size):
                 group.refuse(Rejected(code))
                 refused.add(id(group))
@@ -215,11 +218,12 @@ class Units:
         return refused
 
     async def _still_waiting(self, link: Link, groups: list[Group]) -> list[Group]:
-        """Their sessions are locked, and whatever changes an inbox locks its session: this stays as it is read."""
-        wanted = [(*group.key, promotion.sequence) for group in groups for promotion in group.unit.promotes]
-        if not wanted:
+        """Refuse groups whose inbox items no longer wait. Their sessions are locked, and every change of an inbox locks
+        its session, so this stays true until the commit."""
+        items = [(*group.key, promotion.sequence) for group in groups for promotion in group.unit.promotes]
+        if not items:
             return groups
-        found = {wanted[number - 1] for (number,) in await link.rows("still_waiting", *_columns(3, wanted))}
+        found = {items[number - 1] for (number,) in await link.rows("still_waiting", *_columns(3, items))}
         left = []
         for group in groups:
             missing = [each.sequence for each in group.unit.promotes if (*group.key, each.sequence) not in found]
@@ -230,24 +234,24 @@ class Units:
         return left
 
     async def _without_answers(self, link: Link, groups: list[Group]) -> list[Group]:
-        """Those that close no request over an answer which was accepted meanwhile."""
+        """Refuse groups that would close a request whose accepted answer they do not promote. Returns the others."""
         closed = [(group, request_id) for group in groups for request_id in group.unit.closes]
         if not closed:
             return groups
-        wanted = [(*group.key, answer_key(request_id)) for group, request_id in closed]
+        answers = [(*group.key, answer_key(request_id)) for group, request_id in closed]
         late: dict[int, str] = {}
-        for number, sequence in await link.rows("waiting_answers", *_columns(3, wanted)):
+        for number, sequence in await link.rows("waiting_answers", *_columns(3, answers)):
             group, request_id = closed[number - 1]
             if sequence not in [promotion.sequence for promotion in group.unit.promotes]:
                 late[id(group)] = answer_waits(request_id)
-        for group in [found for found in groups if id(found) in late]:
+        for group in [each for each in groups if id(each) in late]:
             await self._explain(link, [group], late[id(group)])
         return [group for group in groups if id(group) not in late]
 
     async def _write(self, link: Link, groups: list[Group]) -> list[Group]:
-        """The one statement. Those that it wrote."""
+        """Run the one statement. Returns the groups that it wrote."""
         given = [group for group in groups if group.unit.creates is None or group.unit.fence is None]
-        found = await self._asked(link, given)
+        found = await self._commit_all(link, given)
         for number, head, tail in found:
             given[number - 1].succeed(head, tail)
         if len(found) == len(groups):
@@ -259,8 +263,8 @@ class Units:
         return held
 
     async def _explain(self, link: Link, groups: list[Group], reason: str = "") -> None:
-        """Say why each was refused. Whatever is so now was so then: fences and heads only grow. One that nothing speaks
-        against was locked elsewhere, and has no outcome yet."""
+        """Find out why each group was refused. A reason that holds now also held then: fences and heads only grow. A
+        group without a reason was locked elsewhere, and has no outcome yet."""
         if not groups:
             return
         found = await link.rows("units_sessions", *_keys(groups), self._process)
@@ -268,30 +272,30 @@ class Units:
         for number, group in enumerate(groups):
             group.refuse(_refusal(group.unit, known.get(number), reason))
 
-    async def _asked(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
+    async def _commit_all(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
         if not any(group.unit.is_large for group in groups):
-            return await self._ask(link, groups) if groups else []
+            return await self._commit_at_once(link, groups) if groups else []
         found: list[Sequence[Any]] = []
         for number, group in enumerate(groups, 1):
-            asked = self._ask_in_pieces(link, group) if group.unit.is_large else self._ask(link, [group])
-            found += [(number, *said) for _, *said in await asked]
+            work = self._commit_in_pieces(link, group) if group.unit.is_large else self._commit_at_once(link, [group])
+            found += [(number, *row) for _, *row in await work]
         return found
 
-    async def _ask_in_pieces(self, link: Link, group: Group) -> Sequence[Sequence[Any]]:
-        """The same for a unit that makes a large session, which nobody else sees before the commit: its parameters are
-        encoded a piece at a time, and others get turns in between."""
+    async def _commit_in_pieces(self, link: Link, group: Group) -> Sequence[Sequence[Any]]:
+        """The same for a unit that creates a large session, which no other process sees before the commit: its
+        parameters are encoded a piece at a time, and the event loop goes on in between."""
         (job,) = group.jobs
         events = job.events
         found: Sequence[Sequence[Any]] = ()
         try:
             for piece in _pieces(events):
                 job.events = piece
-                found = await self._ask(link, [group])
+                found = await self._commit_at_once(link, [group])
         finally:
             job.events = events
         return found
 
-    async def _ask(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
+    async def _commit_at_once(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
         sessions = _columns(_SESSION_COLUMNS, [_session_row(group) for group in groups])
         jobs = [job for group in groups for job in group.jobs]
         rows = {
@@ -304,15 +308,15 @@ class Units:
             columns["dropped"] = []
         parts = tuple(sorted(columns))
         given = itertools.chain.from_iterable(columns[name] for name in parts)
-        parameters = map(to_store, (*sessions, self._process, self._now_ms(), *given))
-        return await link.raw.fetch(commit_units(parts), *parameters)  # Numbers, which need no reading back.
+        parameters = map(to_parameter, (*sessions, self._process, self._now_ms(), *given))
+        return await link.raw.fetch(commit_units(parts), *parameters)  # Numbers need no unescaping.
 
 
-# Why a unit is refused
+# Reasons to refuse a unit
 
 
-def _is_refused_unseen(group: Group) -> bool:
-    """Whether no session at all could take it, although it asks for no lease."""
+def _is_always_refused(group: Group) -> bool:
+    """Whether a group without a lease holds more than records: it is refused whatever its session is like."""
     for job in group.jobs:
         if _exceeds_records(job):
             group.refuse(ONLY_RECORDS)
@@ -332,7 +336,8 @@ def _exceeds_records(job: UnitJob) -> bool:
 
 
 def _refusal(unit: Unit, session: Sequence[Any] | None, reason: str) -> Outcome | None:
-    """The session is as its row says: fence, whether this process holds it, head, whether it is deleted."""
+    """Why the unit is refused; None: nothing speaks against it. `session` is fence, whether this process holds it,
+    head, and whether it is deleted."""
     if unit.fence is None:
         if unit.creates is not None:
             return Rejected("deleted" if session is not None and session[3] else "exists")
@@ -374,7 +379,7 @@ def _row_of_one(job: UnitJob) -> tuple[Any, ...]:
 
 
 def _shown(job: UnitJob) -> int:
-    """The place of the last event that is news. What a session is made with is none."""
+    """The place of the last event that is news. Events that a session is created with are none."""
     if job.unit.creates is None:
         for place in range(len(job.events), 0, -1):
             if job.events[place - 1][2] in codec.SHOWN_TYPES:
@@ -383,7 +388,7 @@ def _shown(job: UnitJob) -> int:
 
 
 def _row_of_many(group: Group) -> tuple[Any, ...]:
-    """What the units together make of the row; of two that say the same, the later counts."""
+    """The session row that the units leave together; of two values for the same column, the later counts."""
     units = [job.unit for job in group.jobs]
     types = [event[2] for job in group.jobs for event in job.events]
     shown = max((place for place, name in enumerate(types, 1) if name in codec.SHOWN_TYPES), default=0)
@@ -424,7 +429,7 @@ def _event_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
 
 
 def _segment_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
-    """Without those that a later unit of the same group drops again."""
+    """The segments to write, without those that a later unit of the same group drops again."""
     rows: list[tuple[Any, ...]] = []
     for number, group in enumerate(groups, 1):
         left: list[tuple[Any, ...]] = []
@@ -522,4 +527,4 @@ def _detail(job: UnitJob) -> str:
         "inbox": unit.promotes,
         "ledger": unit.ledger,
     }
-    return next((name for name, is_there in kinds.items() if is_there), "row")
+    return next((name for name, parts in kinds.items() if parts), "row")

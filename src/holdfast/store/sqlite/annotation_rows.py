@@ -1,4 +1,4 @@
-"""What owners note about their sessions: how far they saw them, which are pinned, and their programs' metadata."""
+"""Rows of owners' annotations: how far each session was seen, whether it is pinned, and its metadata."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from holdfast.store.store import Key, Refused
 
 
 def begin(db: sqlite3.Connection, key: Key, metadata: Mapping[str, str]) -> None:
-    """What a session is made with."""
+    """Write the metadata that a session is created with."""
     db.execute(SQL["annotate"], (key.owner, key.session, 0, False, codec.to_bytes(metadata)))
 
 
 def has_seen(db: sqlite3.Connection, key: Key, position: Position) -> tuple[bool, Position | None]:
-    """Whether there is nothing to write, and the answer in that case."""
+    """Whether the mark need not be written, and the result in that case."""
     found = db.execute(SQL["annotated"], (key.owner, key.session)).fetchone()
     if found is None:
         return True, None

@@ -1,8 +1,8 @@
 """Rows of the clients that are present at sessions.
 
-A permission that every present client has declined is denied by the session's holder. So whatever changes who could
-answer (a client comes, leaves, declines, or ends with its process) wakes the session in the same transaction, if any
-client has declined anything there.
+The session's holder denies a permission that every present client has declined. So every change of which clients could
+answer (a client attaches, detaches, declines, or ends with its process) wakes the session in the same transaction, if
+any client of the session has declined a request.
 """
 
 import json
@@ -16,8 +16,8 @@ from holdfast.store.store import Attachment, Clash, Key
 
 
 class AttachmentRows:
-    """Those of one process, and a look at the others. Every method runs inside a transaction of the writer's thread,
-    but for those that only read."""
+    """Writes the attachments of one process, and reads those of all. Every writing method runs inside a transaction of
+    the writer's thread."""
 
     def __init__(self, liveness: Liveness, *, now_ms: Callable[[], int]) -> None:
         self._liveness = liveness
@@ -29,7 +29,8 @@ class AttachmentRows:
     def attach(
         self, db: sqlite3.Connection, attachment: Attachment, ttl_seconds: float
     ) -> tuple[tuple[Attachment, ...] | Clash, str | None]:
-        """What the dead and the absent left is removed first, so that nobody is in the way of those who are here."""
+        """Attachments of dead processes, and expired ones, are removed first, so that they do not block a present
+        client."""
         key = attachment.key
         others: list[Attachment] = []
         for row_id, found, is_there in self._all(db, key):
@@ -71,7 +72,7 @@ class AttachmentRows:
         rows = db.execute(SQL["attached"], (self._me, self._boot, boottime_ms())).fetchall()
         return frozenset((Key(Owner(owner), SessionId(id)), self._id(row_id, self._me)) for owner, id, row_id in rows)
 
-    # Attachments that end without a word
+    # Attachments that end without a call of detach
 
     def has_expired(self, db: sqlite3.Connection) -> bool:
         return db.execute(SQL["expired_attachments"], (self._boot, boottime_ms())).fetchone() is not None
@@ -84,13 +85,13 @@ class AttachmentRows:
             self._wake_all(db, ended)
 
     def end_of(self, db: sqlite3.Connection, process: str) -> None:
-        """The process is dead, or about to be: its clients are gone."""
+        """End the attachments of a process that is dead or about to end: its clients are gone."""
         ended = db.execute(SQL["attachments_of"], (process,)).fetchall()
         db.execute(SQL["end_attachments_of"], (process,))
         self._wake_all(db, ended)
 
     def take_woken(self) -> list[Key]:
-        """The sessions that were woken since this was asked last: their rows are not as they were."""
+        """The sessions that were woken since the last call: their rows have changed."""
         woken, self._woken = self._woken, []
         return woken
 
@@ -99,12 +100,13 @@ class AttachmentRows:
             self._wake(db, Key(Owner(owner), SessionId(id)))
 
     def _wake(self, db: sqlite3.Connection, key: Key) -> None:
-        """Have the holder look again who could answer, where a client has declined something."""
+        """Make the holder look again for a client that could answer, if a client has declined a request."""
         if db.execute(SQL["wake_declined"], (key.owner, key.session, self._now_ms())).rowcount:
             self._woken.append(key)
 
     def _all(self, db: sqlite3.Connection, key: Key) -> list[tuple[str, Attachment, bool]]:
-        """Each with its row's id, and whether it is still there: its time is not over, and its process lives."""
+        """Each attachment with its row's id, and whether it is still present: it has not expired, and its process
+        lives."""
         rows = db.execute(SQL["attachments"], (key.owner, key.session, self._boot, boottime_ms())).fetchall()
         return [
             (
@@ -124,7 +126,7 @@ class AttachmentRows:
         ]
 
     def _row_id(self, attachment_id: str) -> str:
-        """The same id at two processes is two attachments: one must not end with the other's process."""
+        """The same id at two processes names two attachments: neither may end with the other's process."""
         return f"{self._me}/{attachment_id}"
 
     def _id(self, row_id: str, process: str) -> str:

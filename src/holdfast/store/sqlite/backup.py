@@ -9,9 +9,9 @@ from holdfast.store.sqlite.connections import connect
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy to a file beside the target, and give it its name once it is whole and on disk."""
+    """Copy to a temporary file beside the target, and link it to the target's name once it is complete and on disk."""
     if os.path.lexists(target):
-        raise FileExistsError(f"{target} exists already. Name a file that does not.")
+        raise FileExistsError(f"{target} exists already. Name a file that does not exist.")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     try:

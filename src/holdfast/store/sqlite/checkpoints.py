@@ -1,6 +1,6 @@
-"""Moves what was committed from the write-ahead log into the database, on a thread and a connection of its own, so
-that no commit pays for it. Only the little that was written meanwhile is left to the writer: once everything is copied
-the log starts over in place, and a commit into blocks that the file has already is several times faster to sync."""
+"""Copies committed pages from the write-ahead log into the database, on a thread and a connection of its own, so that
+no commit pays for it. Only the few pages that were written meanwhile are left to the writer: once everything is copied,
+the log starts over in place, and a commit into blocks that the file already has is several times faster to sync."""
 
 import sqlite3
 import threading
@@ -10,15 +10,15 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.files import DatabaseFiles
 
 PASSIVE_BYTES: Final = 4 << 20
-"""From here on the log is copied, beside whoever reads and writes."""
+"""From this size on the log is copied, concurrently with readers and writers."""
 RESTART_BYTES: Final = 64 << 20
-"""From here on writers and readers are asked to wait for a moment, so that the log can start over."""
+"""From this size on writers and readers have to wait for a moment, so that the log can start over."""
 PAUSE_SECONDS: Final = 0.1
 RESTART_PATIENCE_SECONDS: Final = 0.05
 
 
 class Checkpoints:
-    """The thread. It sleeps until enough was written."""
+    """The checkpoint thread. It sleeps until enough was written."""
 
     def __init__(self, files: DatabaseFiles) -> None:
         self._files = files
@@ -32,15 +32,15 @@ class Checkpoints:
         self._thread.start()
 
     def committed(self, size: int) -> None:
-        """About so many bytes were added to the log. (Its true length is known only to SQLite: its files may not be
-        opened behind its back, because closing them would drop its locks.)"""
+        """About `size` bytes were added to the log. (Only SQLite knows its true length: this process may not open
+        SQLite's files itself, because closing them would drop SQLite's locks.)"""
         self._bytes += size
         if self._bytes >= PASSIVE_BYTES:
             self._bytes = 0
             self._enough.set()
 
     def finish(self, db: sqlite3.Connection) -> None:
-        """Called by the writer between two transactions: copy the rest, if it is little. Never waits for a reader."""
+        """Called by the writer between two transactions: copy the rest, if it is small. Never waits for a reader."""
         if self._little_is_left:
             self._little_is_left = False
             self._checkpoint(db, "PASSIVE")
@@ -57,7 +57,7 @@ class Checkpoints:
             while True:
                 self._enough.wait()
                 if self._stopping.is_set():
-                    self._checkpoint(db, "PASSIVE")  # So that the file by itself has everything, as people expect.
+                    self._checkpoint(db, "PASSIVE")  # The database file alone then holds everything, as people expect.
                     return
                 self._enough.clear()
                 self._copy(db, page_bytes)
@@ -73,10 +73,10 @@ class Checkpoints:
             self._little_is_left = True
 
     def _checkpoint(self, db: sqlite3.Connection, mode: str) -> int:
-        """How many frames the log has. A log that lost its name is not copied: another process may have begun a new
-        one for the same database."""
+        """Run a checkpoint, and return the number of frames in the log. A log that lost its name is not copied: another
+        process may have started a new log for the same database."""
         try:
             self._files.check()
             return int(db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[1])
         except (sqlite3.Error, StoreUnavailable):
-            return 0  # The log only grows meanwhile; what is wrong with the disk, the next commit will say.
+            return 0  # The log only grows meanwhile; the next commit reports what is wrong with the disk.

@@ -1,4 +1,4 @@
-"""How a connection to the database is made, and what its failures are called."""
+"""Opens connections to a database file, and maps SQLite's failures to store errors."""
 
 import os
 import sqlite3
@@ -11,14 +11,14 @@ BUSY_SECONDS: Final = 10.0
 """How long a write waits for another process's write before it fails as busy."""
 
 APPLICATION_ID: Final = 0x486F6C64
-"""Says in the file's header that the database is Holdfast's."""
+"""Marks the database as Holdfast's in the file's header."""
 
 
 def connect(
     path: Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False, must_exist: bool = False
 ) -> sqlite3.Connection:
-    """A connection that commits only when told to, and leaves checkpoints to their own thread. A file that is missing
-    is made, unless it `must_exist`."""
+    """A connection without automatic commits or checkpoints: checkpoints have a thread of their own. A missing file is
+    created, unless it `must_exist`."""
     db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw" if must_exist else path,
         timeout=busy_seconds,
@@ -42,8 +42,9 @@ def connect(
 
 
 def create_if_missing(path: Path) -> None:
-    """Make the file and its folders, for this user only. What is acknowledged into it must not go with its name: SQLite
-    syncs the folder for the files that it makes itself, and not for this one."""
+    """Create the file and its folders, for this user only, and sync each parent folder. SQLite syncs the folder only
+    for files that it creates itself; without this sync, acknowledged writes could be lost together with the file's
+    name."""
     for folder in reversed(path.parents):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -59,7 +60,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return  # A folder above that may not be read can't be synced either.
+        return  # A parent folder that this user may not read can't be synced either.
     try:
         os.fsync(descriptor)
     except OSError:
@@ -69,8 +70,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def refuse_folder(path: Path) -> None:
-    """Never open the file itself to look at it: closing it would drop the locks of every connection to it that this
-    process has."""
+    """Raise if the path is a folder. Never open the database file itself to inspect it: closing it would drop the locks
+    of every connection that this process has to it."""
     if path.is_dir():
         raise StoreUnusable("store_not_a_database", f"{path} is a folder. Name a file for the database.")
 
@@ -97,14 +98,14 @@ def unavailable(error: BaseException) -> StoreError:
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailable("store_disk_full", "The disk is full. Free some space and try again.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreUnavailable("store_busy", "Another process holds the database for too long. Try again.")
+        return StoreUnavailable("store_busy", "Another process has locked the database for too long. Try again.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnavailable("store_failed", f"The database is damaged ({error}). Restore a backup of it.")
     return StoreUnavailable("store_failed", f"The database failed: {error}.")
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection holds what was asked for."""
+    """Whether another connection holds the lock."""
     return _primary(error) == sqlite3.SQLITE_BUSY
 
 

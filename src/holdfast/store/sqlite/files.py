@@ -1,6 +1,6 @@
 """The files of a database as this process has them open. A file that was deleted, moved or replaced can still be
-written through an open connection, and nobody would ever find what was written: so the names are compared with the
-opened files before anything is acknowledged."""
+written through an open connection, and such a write would never be found again: so the names are compared with the
+opened files before any write is acknowledged."""
 
 import logging
 import os
@@ -18,22 +18,22 @@ SUFFIXES: Final = ("", "-wal", "-shm")
 as any connection is open."""
 
 CHANGED_LATER_NS: Final = 50_000_000
-"""A change of the folder that comes this much after another one has another time: file systems take the time from the
-system's clock, which moves on every 10 ms at least."""
+"""Two changes of a folder that are this far apart have different modification times: file systems take the time from
+the system's clock, which advances every 10 ms at least."""
 
 Identity = tuple[int, int]
 """Device and inode."""
 
 FolderState = tuple[int, int, int]
-"""Device and inode of the folder, and when a name in it was last made, removed or replaced."""
+"""Device and inode of the folder, and when a name in it was last created, removed or replaced."""
 
 log = logging.getLogger(__name__)
 
 
 class DatabaseFiles:
-    """Opens the connections of one process and knows whether they still lead to the files under the database's name.
+    """Opens the connections of one process, and checks that they still lead to the files under the database's name.
 
-    The files are looked at by name only. To open one of them would be a mistake: closing it again would drop the locks
+    The files are inspected by name only. Opening one of them would be a mistake: closing it again would drop the locks
     of every connection of this process."""
 
     def __init__(self, path: Path) -> None:
@@ -48,17 +48,18 @@ class DatabaseFiles:
 
     @property
     def are_lost(self) -> bool:
-        """Whether the last look found another file, or none, under one of the names."""
+        """Whether the last check found another file, or none, under one of the names."""
         return self._is_lost
 
     def connect(self, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False) -> sqlite3.Connection:
-        """A connection to the files of the first call. Raises `StoreUnavailable` if they are lost, and makes none."""
+        """A connection to the files that the first call opened. Raises `StoreUnavailable` if they are lost, and creates
+        no files."""
         if self._opened is not None:
             self.check()
         database = _identity(self._names[0])
         db = connect(self.path, busy_seconds=busy_seconds, read_only=read_only, must_exist=True)
         try:
-            db.execute("PRAGMA schema_version").fetchone()  # The first read opens the log and its index, or makes them.
+            db.execute("PRAGMA schema_version").fetchone()  # The first read opens or creates the log and its index.
             if self._opened is None:
                 self._opened = (database, *(_identity(name) for name in self._names[1:]))
             self.check()
@@ -74,10 +75,11 @@ class DatabaseFiles:
             raise loss
 
     def loss(self) -> StoreUnavailable | None:
-        """Why nothing may be acknowledged; None while every name leads to the file that was opened. An inode is not
-        given to another file while this process has it open, so that files put back are known again.
+        """Why no write may be acknowledged; None while every name leads to the file that was opened. The system does
+        not reuse an inode while this process has it open, so files that are put back are recognised.
 
-        No name leads elsewhere without a change of the folder, so that one look at the folder mostly will do."""
+        A name can't lead to another file without a change of the folder, so one `stat` of the folder usually
+        suffices."""
         folder = _state(self._folder)
         if folder is not None and folder == self._unchanged:
             return None
@@ -90,7 +92,7 @@ class DatabaseFiles:
     def _note(self, *, is_lost: bool) -> None:
         with self._saying:
             if is_lost is self._is_lost:
-                return  # Another thread was first.
+                return  # Another thread noted it first.
             self._is_lost = is_lost
             if is_lost:
                 log.critical("%s Until then every read and every write is refused.", _lost(self.path).message)
@@ -115,7 +117,8 @@ def _state(folder: str) -> FolderState | None:
 
 
 def _would_show(changed_at: int) -> bool:
-    """Whether a change from now on gets another time. A file system that keeps whole seconds is not trusted."""
+    """Whether a change from now on would get another modification time. A file system that keeps whole seconds is not
+    trusted."""
     return changed_at % 1_000_000_000 != 0 and time.time_ns() - changed_at > CHANGED_LATER_NS
 
 

@@ -1,4 +1,4 @@
-"""Which file system a path is on. SQLite's locks can't be trusted over a network, so such a place is refused."""
+"""Finds the file system that a path is on, and refuses network file systems: SQLite's locks can't be trusted there."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def refuse_network(path: Path, mounts: str | None = None) -> None:
-    """Raise if `path` would lie on a network file system. Where the mounts can't be read, nothing is refused."""
+    """Raise if `path` is on a network file system. If the mounts can't be read, nothing is refused."""
     text = _read_mounts() if mounts is None else mounts
     kind = kind_of(path, text)
     if kind in NETWORK:
@@ -58,8 +58,8 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
 
 
 def kind_of(path: Path, mounts: str) -> str | None:
-    """The type of the file system that `path` is on, by the text of /proc/self/mountinfo. A later mount over the
-    same place hides an earlier one."""
+    """The type of the file system that `path` is on, from the text of /proc/self/mountinfo. A later mount over the
+    same folder hides an earlier one."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
         before, dash, after = line.partition(" - ")

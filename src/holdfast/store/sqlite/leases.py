@@ -1,7 +1,7 @@
-"""Who runs what. A lease is held under the random token of a process and lasts as long as that process renews itself;
-one that has ended is found out by its lock, one that only stopped by its expiry.
+"""Leases: which process runs which session. A lease is held under the random token of a process and lasts as long as
+that process renews itself; a process that has ended is detected by its lock, one that only stopped by its expiry.
 
-Held sessions always have a row in `process` behind their holder: leases are freed in the transaction that removes it.
+The holder of a session always has a row in `process`: leases are freed in the transaction that removes that row.
 """
 
 import json
@@ -14,14 +14,14 @@ from holdfast.events.inbox import INBOX_VERSION
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.sqlite.attachment_rows import AttachmentRows
 from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
-from holdfast.store.sqlite.order import Here, Order
+from holdfast.store.sqlite.order import Claimant, Order
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.store import Claim, Key, Lease, ReleaseKind, Snapshot
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.turn_limits import TurnLimits
 
 UNPLACED_MS: Final = 60_000
-"""A session that nobody could run for so long is given to anyone, to say so."""
+"""A session that no process could run for this long is given to any process, which records that in its log."""
 
 FIRST_TTL_SECONDS: Final = 30.0
 """How long a process that just opened the store counts as alive before its first renewal."""
@@ -39,7 +39,7 @@ class Leases:
         secret_key: str,
         limits: TurnLimits,
         now_ms: Callable[[], int],
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         fence_step: FenceStep = random_step,
         inbox_version: int = INBOX_VERSION,
     ) -> None:
@@ -57,7 +57,7 @@ class Leases:
         self._boot = boot_id()
         self.attachments = AttachmentRows(liveness, now_ms=now_ms)
         self._left_some = False
-        """The last claim left sessions that nobody holds: they wait for a slot, or for another process."""
+        """The last claim left sessions without a holder: they wait for a slot, or for another process."""
 
     # The process
 
@@ -67,8 +67,8 @@ class Leases:
         db.execute(SQL["register"], (*lives, *self._about))
 
     def renew(self, db: sqlite3.Connection, ttl_seconds: float) -> tuple[bool, str]:
-        """Once the expiry has passed, or the row is gone, the leases are gone too: whoever slept that long starts
-        over, as a new process would."""
+        """Once the expiry has passed, or the row is gone, the leases are gone too: a process that slept that long
+        starts over, as a new process would."""
         alive = (self._me, self._boot, boottime_ms())
         if db.execute(SQL["renew"], (*alive, _until(ttl_seconds))).rowcount == 1:
             return True, "process"
@@ -77,14 +77,14 @@ class Leases:
         return False, "process"
 
     def leave(self, db: sqlite3.Connection) -> tuple[None, str]:
-        """A clean end: what this process held can be claimed at once."""
+        """A clean end: the sessions that this process held can be claimed at once."""
         self.attachments.end_of(db, self._me)
         db.execute(SQL["free_leases"], (self._me,))
         db.execute(SQL["forget_process"], (self._me,))
         return None, "process"
 
     def bury_strangers(self, db: sqlite3.Connection) -> None:
-        """Remove the files of processes that died before, or after, they had a row."""
+        """Remove the lock files of processes that died before their row was written, or after it was removed."""
         known = {self._me, *(token for token, _, _ in self._others(db))}
         for token in self._liveness.left_behind():
             if token not in known and self._liveness.is_dead(token):
@@ -93,7 +93,7 @@ class Leases:
     # Claiming
 
     def has_nothing_to_claim(self, db: sqlite3.Connection, without: str) -> tuple[bool, list[Claim]]:
-        """Most looks find nothing, and cost no transaction."""
+        """A look before the transaction: most looks find nothing to claim, and so cost no transaction."""
         if (
             self._gone(db)
             or self.attachments.has_expired(db)
@@ -105,7 +105,7 @@ class Leases:
         if not self._has_unheld(db):
             return True, []
         if not self._left_some:
-            return False, []  # Most likely it is for this process: then it is looked for once, not twice.
+            return False, []  # Most likely this process may run it: then the transaction looks for it once, not twice.
         return not (self._claimable(db, 1, without) or self._claimable_to_end(db, 1)), []
 
     def claim(self, db: sqlite3.Connection, limit: int, without: str) -> tuple[list[Claim], str | None]:
@@ -128,7 +128,7 @@ class Leases:
         return claims, "sessions" if claims else None
 
     def _left(self, without: str) -> tuple[int | str, ...]:
-        """What this process has that a session which older releases left may need."""
+        """This process's abilities, as parameters for sessions that were left for a newer release."""
         return self._inbox_version, self._node, self._tools, without, self._me, self._secret_key
 
     def held(self, db: sqlite3.Connection) -> tuple[Lease, ...]:
@@ -149,7 +149,7 @@ class Leases:
         return released, "session" if released else None
 
     def _end_of_line(self, db: sqlite3.Connection, owner: Owner, now: int) -> int:
-        """Behind all others of its owner, whatever the clock says."""
+        """A waiting-since time after all other sessions of the owner, even if the clock was set back."""
         ((last,),) = db.execute(SQL["last_in_line"], (owner,))
         return now if last is None else max(now, last + 1)
 
@@ -170,18 +170,18 @@ class Leases:
         return db.execute(SQL["has_unheld"]).fetchone() is not None
 
     def _claimable(self, db: sqlite3.Connection, limit: int, without: str) -> list[tuple[str, str]]:
-        here = Here(
+        claimant = Claimant(
             node=self._node,
             tools=self._tools,
             without_models=without,
             process=self._me,
             secret_key=self._secret_key,
         )
-        return self._order.next(db, here, limit)
+        return self._order.next(db, claimant, limit)
 
     def _claimable_to_end(self, db: sqlite3.Connection, limit: int) -> list[tuple[str, str]]:
-        """What is left once every session that this process may run is taken: those to be stopped, and those that
-        nobody could run."""
+        """Sessions that this process claims although it may not run them, once it has claimed all that it may run:
+        those to be stopped, and those that no process could run."""
         stopping = db.execute(SQL["stopping"], (limit,)).fetchall()
         unplaced = self._order.unplaced(db, before=self._now_ms() - UNPLACED_MS, limit=limit)
         return list(dict.fromkeys([*stopping, *unplaced]))[:limit]
@@ -193,9 +193,9 @@ class Leases:
         return db.execute(SQL["other_processes"], (self._me, self._boot, boottime_ms())).fetchall()
 
     def _gone(self, db: sqlite3.Connection) -> list[tuple[str, bool]]:
-        """Processes whose leases are free, each with whether it has ended (or only stopped renewing)."""
-        looked = [(token, self._liveness.is_dead(token), renewed, holds) for token, renewed, holds in self._others(db)]
-        return [(token, is_dead) for token, is_dead, renewed, holds in looked if is_dead or (holds and not renewed)]
+        """Processes whose leases are free, each with whether it has ended (rather than only stopped renewing)."""
+        others = [(token, self._liveness.is_dead(token), renewed, holds) for token, renewed, holds in self._others(db)]
+        return [(token, is_dead) for token, is_dead, renewed, holds in others if is_dead or (holds and not renewed)]
 
 
 def _until(ttl_seconds: float) -> int:

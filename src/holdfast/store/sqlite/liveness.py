@@ -1,5 +1,6 @@
-"""How processes know of each other's death. Each holds a lock on a file of its own for as long as it lives; the system
-lets go of it however the process ends. The file is named by a random token, so a pid that comes again means nothing."""
+"""How processes learn of each other's death. Each process holds a lock on a file of its own for as long as it lives;
+the operating system releases the lock however the process ends. The file is named by a random token, so a reused pid
+means nothing."""
 
 import fcntl
 import os
@@ -12,36 +13,36 @@ from pathlib import Path
 
 
 def boottime_ms() -> int:
-    """Milliseconds since the machine started, sleep included: no change of the wall clock moves it."""
+    """Milliseconds since the machine started, including sleep. Changes of the wall clock do not affect it."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
 @cache
 def boot_id() -> str:
-    """Names this start of the machine: `boottime_ms` of another one can't be compared."""
+    """Identifies this boot of the machine: `boottime_ms` values of different boots can't be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         pass
     if sys.platform == "darwin":
-        asked = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
-        return asked.stdout.decode().strip() or "unknown"
+        sysctl = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
+        return sysctl.stdout.decode().strip() or "unknown"
     return "unknown"
 
 
 class Liveness:
-    """This process's own lock, and a look at those of the others."""
+    """This process's lock, and a check of other processes' locks."""
 
     def __init__(self, database: Path) -> None:
         self.token = secrets.token_hex(16)
         self.folder = database.with_name(database.name + ".live")
-        """Known to all processes of the database, and theirs alone."""
+        """The folder of the lock files, known to all processes of the database and used by them alone."""
         self._file = self.folder / self.token
         self._descriptor: int | None = None
 
     def begin(self) -> None:
-        """Take the lock. The file gets its name once it is locked: nobody can see it free."""
+        """Take the lock. The file is renamed to its name once it is locked, so no process can see it unlocked."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         unseen = self.folder / f".{self.token}"
         descriptor = os.open(unseen, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -52,12 +53,13 @@ class Liveness:
         self._descriptor = descriptor
 
     def begin_again_if_lost(self) -> None:
-        """Somebody may have cleaned up the folder: without its file this process would count as dead."""
+        """Take the lock again if its file is gone, because the folder was cleaned up: without its file this process
+        would count as dead."""
         if self._descriptor is not None and not self._file.exists():
             self.begin()
 
     def end(self) -> None:
-        """Let go, at once and for good."""
+        """Release the lock at once and for good."""
         if self._descriptor is None:
             return
         self._file.unlink(missing_ok=True)
@@ -71,7 +73,7 @@ class Liveness:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # Out of descriptors, say: who can't be asked is not declared dead.
+            return False  # For example out of descriptors: a process whose lock can't be checked is not declared dead.
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -81,9 +83,9 @@ class Liveness:
         return True
 
     def bury(self, token: str) -> None:
-        """Remove what a dead process left."""
+        """Remove the lock file of a dead process."""
         (self.folder / token).unlink(missing_ok=True)
 
     def left_behind(self) -> list[str]:
-        """Tokens of all files that are there."""
+        """The tokens of all lock files in the folder."""
         return [file.name for file in self.folder.iterdir() if not file.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Brings a database to this release's schema, forwards only. Each migration is one transaction, and processes that
+"""Migrates a database to this release's schema, forwards only. Each migration is one transaction, and processes that
 start together take turns."""
 
 import contextlib
@@ -27,13 +27,13 @@ def _read() -> dict[str, str]:
     return {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
 
 
-_FOUND: Final = _read()
-MIGRATIONS: Final = tuple(_FOUND.values())
-NAMES: Final = tuple(_FOUND)
+_SCRIPTS: Final = _read()
+MIGRATIONS: Final = tuple(_SCRIPTS.values())
+NAMES: Final = tuple(_SCRIPTS)
 
 
 def migrate_file(path: Path) -> None:
-    """Make the database, or bring it forward, without opening it as a process would."""
+    """Create or migrate the database without registering a process in it."""
     refuse_network(path)
     refuse_folder(path)
     try:
@@ -45,8 +45,8 @@ def migrate_file(path: Path) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
-    """Run what is missing. A database of a newer release is refused and left as it is."""
-    _check_in_one_look(db, path, newest=len(migrations))
+    """Run the missing migrations. A database of a newer release is refused and left as it is."""
+    _check_in_transaction(db, path, newest=len(migrations))
     _use_wal(db)
     while True:
         db.execute("BEGIN IMMEDIATE")
@@ -62,13 +62,14 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
 
 
 def schema_of(db: sqlite3.Connection, path: Path) -> Schema:
-    """What was run and what is still to be. A database of a newer release, or of another program, is refused."""
-    version = _check_in_one_look(db, path, newest=len(MIGRATIONS))
+    """The migrations that were run and those still pending. A database of a newer release, or of another program, is
+    refused."""
+    version = _check_in_transaction(db, path, newest=len(MIGRATIONS))
     return Schema(version=version, pending=NAMES[version:])
 
 
-def _check_in_one_look(db: sqlite3.Connection, path: Path, *, newest: int) -> int:
-    """Within a transaction: a process that makes the same database meanwhile must not be seen half done."""
+def _check_in_transaction(db: sqlite3.Connection, path: Path, *, newest: int) -> int:
+    """Check within one transaction: this must not see a database that another process has half created."""
     db.execute("BEGIN")
     try:
         return _check(db, path, newest=newest)
@@ -106,7 +107,7 @@ def _apply(db: sqlite3.Connection, migration: str, *, version: int) -> None:
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Changing the journal does not wait for a lock by itself, so two processes starting together must try again."""
+    """Changing the journal mode does not wait for a lock, so two processes that start together must retry."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

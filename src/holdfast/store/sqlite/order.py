@@ -1,5 +1,5 @@
-"""Whose turn is next. Every owner's sessions stand in a line of their own; of all owners, those with the fewest turns
-before them are first, so that a long line holds up nobody but its owner."""
+"""The order in which waiting sessions are claimed. Every owner's sessions form a line of their own; across owners, the
+sessions with the fewest turns of their owner before them are first, so that a long line delays only its owner."""
 
 import json
 import sqlite3
@@ -16,8 +16,8 @@ _BETWEEN: Final = "\x1f"
 _NONE: Final = "\x1e"
 
 
-class Here(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process has that a session may need to be run."""
+class Claimant(msgspec.Struct, frozen=True, kw_only=True):
+    """The claiming process: its node, tools, models and secrets decide which sessions it may run."""
 
     node: str
     tools: str
@@ -29,7 +29,7 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this process may run sessions with these needs, as the index has them."""
         parts = needs.split(_BETWEEN)
         if len(parts) != 4:
-            return True  # A name has the mark in it. Each session is looked at by itself later.
+            return True  # A name contains the separator. Each session is checked by itself later.
         host, model, keeper = (None if part == _NONE else part for part in parts[:3])
         return (
             host in (None, self.node)
@@ -39,15 +39,15 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner with sessions that nobody holds and that have something to do."""
+class WaitingOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner with sessions that have something to do and no holder."""
 
     owner: str
     slots: int
-    """How many are taken."""
+    """The number of taken slots."""
     free: int
     since: int
-    """When the one came that has waited longest."""
+    """Since when the session that has waited longest waits."""
 
 
 class Order:
@@ -57,10 +57,10 @@ class Order:
         self._limits = (limits.running, json.dumps(sorted(limits.unlimited)))
         self._running_of = limits.running_of
 
-    def next(self, db: sqlite3.Connection, here: Here, limit: int) -> list[tuple[str, str]]:
-        """The sessions that this process may run, the first first. Owners who have none cost nothing."""
+    def next(self, db: sqlite3.Connection, claimant: Claimant, limit: int) -> list[tuple[str, str]]:
+        """The sessions that this process may run, in claim order. Owners without such sessions cost nothing."""
         kinds = [needs for (needs,) in db.execute(SQL["kinds_waiting"])]
-        fitting = [needs for needs in kinds if here.fits(needs)]
+        fitting = [needs for needs in kinds if claimant.fits(needs)]
         if not fitting:
             return []
         owners = self._owners(db) if len(fitting) == len(kinds) else self._owners_of(db, fitting)
@@ -68,40 +68,40 @@ class Order:
         firsts: list[tuple[int, int]] = []
         for waiting in sorted(owners, key=lambda each: (each.slots, each.since)):
             if len(firsts) >= limit and sorted(firsts)[limit - 1] <= (waiting.slots, waiting.since):
-                break  # All others have as many turns before them, or came later.
-            of_owner = self._of_owner(db, waiting, here, limit)
+                break  # All others have at least as many turns before them, or came later.
+            of_owner = self._of_owner(db, waiting, claimant, limit)
             found += of_owner
             firsts += [(before, since) for (before, _, since), _ in of_owner[:1]]
         found.sort()
         return [key for _, key in found[:limit]]
 
     def unplaced(self, db: sqlite3.Connection, *, before: int, limit: int) -> list[tuple[str, str]]:
-        """Sessions that nobody has run since then, though there was a slot for them."""
+        """Sessions that have waited since before `before` although their owner has a free slot."""
         if db.execute(SQL["is_unplaced"], (before,)).fetchone() is None:
             return []
         return db.execute(SQL["unplaced"], (self._with_slots(db), before, limit)).fetchall()
 
     def oldest(self, db: sqlite3.Connection) -> int | None:
-        """Since when a session waits for a process to run it, and not just for a slot."""
+        """Since when the oldest session waits for a process to run it, and not just for a slot."""
         ((since,),) = db.execute(SQL["oldest_unclaimed"], (self._with_slots(db),))
         return None if since is None else int(since)
 
     def _with_slots(self, db: sqlite3.Connection) -> str:
         return json.dumps([waiting.owner for waiting in self._owners(db) if waiting.free > 0])
 
-    def _owners(self, db: sqlite3.Connection) -> list[Waiting]:
+    def _owners(self, db: sqlite3.Connection) -> list[WaitingOwner]:
         owners = [owner for (owner,) in db.execute(SQL["first_owners_waiting"]).fetchall()]
         if len(owners) == 1 and self._running_of(owners[0]) is None:
-            return [Waiting(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # Nobody is to be weighed against.
+            return [WaitingOwner(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # No other owner waits.
         return self._counted(db, db.execute(SQL["owners_waiting"], self._limits).fetchall())
 
-    def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[Waiting]:
+    def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[WaitingOwner]:
         return self._counted(db, db.execute(SQL["owners_of_kinds"], (*self._limits, json.dumps(kinds))).fetchall())
 
-    def _counted(self, db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[Waiting]:
+    def _counted(self, db: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[WaitingOwner]:
         limit = self._limits[0]
         return [
-            Waiting(
+            WaitingOwner(
                 owner=owner,
                 slots=_held(db, owner) if slots is None and len(found) > 1 else slots or 0,
                 free=_NO_LIMIT if slots is None or limit is None else limit - slots,
@@ -111,10 +111,11 @@ class Order:
         ]
 
     def _of_owner(
-        self, db: sqlite3.Connection, waiting: Waiting, here: Here, limit: int
+        self, db: sqlite3.Connection, waiting: WaitingOwner, claimant: Claimant, limit: int
     ) -> list[tuple[tuple[int, int, int], tuple[str, str]]]:
-        """Each with its place: how many turns are before it, whether it is a new one, and since when it waits."""
-        has = (here.node, here.tools, limit, here.without_models, here.process, here.secret_key)
+        """An owner's sessions, each with its place in the order: how many turns are before it, whether its turn is a
+        new one, and since when it waits."""
+        has = (claimant.node, claimant.tools, limit, claimant.without_models, claimant.process, claimant.secret_key)
         found = db.execute(SQL["claimable"], (waiting.owner, *has, waiting.free > 0)).fetchall()
         return [
             ((waiting.slots + before, is_new, since), (waiting.owner, id))
@@ -123,11 +124,11 @@ class Order:
 
 
 def _held(db: sqlite3.Connection, owner: str) -> int:
-    """How much is done for somebody without a limit. It matters only where others wait too."""
+    """The number of held sessions of an owner without a limit. It matters only if other owners wait too."""
     return int(db.execute(SQL["count_held"], (owner,)).fetchone()[0])
 
 
 def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:
-    """As many as there are free slots, the unfinished turns first, and all that need none."""
+    """All sessions that need no slot, and as many others as there are free slots, unfinished turns first."""
     counted = sorted(row for row in found if row[0])
     return [row for row in found if not row[0]] + counted[: max(0, free)]

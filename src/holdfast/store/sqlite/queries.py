@@ -1,4 +1,4 @@
-"""The statements of `queries.sql`, by name. No SQL of the store's verbs stands anywhere else."""
+"""The statements of `queries.sql`, by name. All SQL of the store's methods is in that file."""
 
 import re
 import sqlite3
@@ -10,10 +10,10 @@ from typing import Any, Final
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 MANY: Final = 128
-"""How many rows one statement takes at the most."""
+"""The most rows that one statement takes."""
 
 FRAGMENTS: Final = ("counted", "needs", "fits_left")
-"""Parts of statements that stand in many of them."""
+"""Parts that many statements share."""
 
 
 def _read() -> dict[str, str]:
@@ -31,8 +31,8 @@ SQL: Final = _read()
 
 
 class ManyRows:
-    """A statement that is given many rows at once: far cheaper than one run for each, because every run hands the
-    interpreter to another thread and has to wait to get it back."""
+    """A statement that takes many rows at once: far cheaper than one run for each row, because every run gives up the
+    interpreter lock and has to wait to get it back."""
 
     def __init__(self, name: str, row: str) -> None:
         self._template = SQL[name]
@@ -44,7 +44,7 @@ class ManyRows:
             db.execute(statement, values)
 
     def answers(self, db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """The first column of the one row that each chunk answers with."""
+        """The first column of the one row that each chunk returns."""
         return [db.execute(statement, values).fetchone()[0] for statement, values in self._chunked(rows)]
 
     def _chunked(self, rows: Sequence[Sequence[Any]]) -> Iterable[tuple[str, list[Any]]]:
@@ -53,7 +53,7 @@ class ManyRows:
             yield self._statement(len(chunk)), list(chain.from_iterable(chunk))
 
     def _statement(self, size: int) -> str:
-        """The same text for the same size, so that SQLite compiles each only once."""
+        """The statement for a number of rows: always the same text, so that SQLite compiles it only once."""
         if size not in self._statements:
             self._statements[size] = self._template.replace("{rows}", ", ".join([self._row] * size))
         return self._statements[size]

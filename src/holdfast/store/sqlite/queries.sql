@@ -1,10 +1,10 @@
 -- Every statement of the SQLite store, by name. `{rows}` stands for as many rows of parameters as a call has.
--- INDEXED BY stands where SQLite, which keeps no statistics here, would read a session's whole past instead.
+-- INDEXED BY is used where SQLite, which keeps no statistics here, would read a session's whole past instead.
 
 -- The log
 
 -- name: units_sessions
--- One row of JSON for the whole batch: each row that a statement returns costs a hand-over between threads.
+-- Returns one row of JSON for the whole batch: each returned row costs a switch between threads.
 SELECT json_group_array(json_array(
     wanted.column1, session.fence, session.lease_holder IS wanted.column4, head.position, head.last_event,
     session.inbox_tail, session.updated_at, session.deleted_at IS NOT NULL, coalesce(flight.first, 0),
@@ -18,7 +18,7 @@ SELECT json_group_array(json_array(
 SELECT json_array(coalesce((SELECT max(number) FROM event), 0), coalesce((SELECT max(number) FROM segment), 0));
 
 -- name: units_advance
--- The rows all exist: every one of them takes the second half. As an UPDATE FROM it takes three times as long.
+-- All rows exist, so every one of them takes the ON CONFLICT branch. An UPDATE FROM takes three times as long.
 INSERT INTO head (log, position, last_event, shown, bytes) VALUES {rows}
 ON CONFLICT (log) DO UPDATE
    SET position = excluded.position, last_event = excluded.last_event, shown = excluded.shown,
@@ -56,14 +56,14 @@ ON CONFLICT (owner, session) DO UPDATE SET first = excluded.first, last = exclud
 DELETE FROM flight WHERE owner = ?1 AND session = ?2;
 
 -- name: sweep
--- Everything before the oldest flight: whole pages from the front of the table.
+-- Deletes everything before the oldest flight: whole pages from the front of the table.
 DELETE FROM segment WHERE number < coalesce((SELECT min(first) FROM flight), 9223372036854775807);
 
 -- name: segments_left
 SELECT coalesce(min(number), 0), coalesce(max(number), 0) FROM segment;
 
 -- name: sweep_between
--- A message that stays in flight for long must not keep all that came after it.
+-- A message that stays in flight for long must not keep all later segments.
 DELETE FROM segment
  WHERE number >= ?1 AND number < ?2
    AND NOT EXISTS (SELECT 1 FROM flight
@@ -102,7 +102,7 @@ INSERT OR IGNORE INTO ledger
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: keep_snapshot
--- By the holder only, of what is in the log, and never an older one over a newer one.
+-- Only the holder writes it, only of events in the log, and never an older snapshot over a newer one.
 INSERT INTO snapshot (owner, session, fold_version, position, state)
 SELECT session.owner, session.id, ?5, ?6, ?7 FROM session JOIN head USING (log)
  WHERE session.owner = ?1 AND session.id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL
@@ -160,7 +160,7 @@ SELECT max(runnable_since) FROM session INDEXED BY session_claimable
  WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL AND turn_id IS NULL;
 
 -- name: rest
--- What nobody holds, and has nothing to do any more, need not be claimed to find that out: it would take up a place.
+-- A session without a holder that has nothing left to do must not stay claimable: claiming it would take up a place.
 UPDATE session
    SET runnable = 0, runnable_since = NULL, noted_at = NULL, status = 'idle'
  WHERE owner = ?1 AND id = ?2 AND runnable = 1 AND lease_holder IS NULL AND turn_id IS NULL AND deleted_at IS NULL
@@ -171,7 +171,7 @@ UPDATE session
 UPDATE session SET inbox_tail = ?3 WHERE owner = ?1 AND id = ?2;
 
 -- name: removed_by
--- What a stop gave back, to be given back again to whoever lost the answer.
+-- The messages that a stop returned, to be returned again to a sender that lost the response.
 SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload
   FROM inbox INDEXED BY inbox_removed WHERE owner = ?1 AND session = ?2 AND removed_by = ?3 ORDER BY place;
 
@@ -189,7 +189,7 @@ UPDATE inbox SET sequence = ?4, place = ?5 WHERE owner = ?1 AND session = ?2 AND
 -- Leases
 
 -- name: other_processes
--- Whether it holds anything is asked of those only that do not renew: it is looked for among all that are held.
+-- Whether a process holds anything is computed only for those that do not renew, because it searches all held sessions.
 SELECT token, boot_id = ?2 AND expires_at > ?3,
        CASE WHEN boot_id = ?2 AND expires_at > ?3 THEN 1 ELSE EXISTS (
          SELECT 1 FROM session INDEXED BY session_held WHERE lease_holder = token AND lease_holder IS NOT NULL) END
@@ -211,17 +211,18 @@ UPDATE process SET expires_at = ?4, renewed_at = ?3 WHERE token = ?1 AND boot_id
 DELETE FROM process WHERE token = ?1;
 
 -- name: free_leases
--- Whatever a dead process was about to do with it: one that was noted as waiting for another is looked at once more.
+-- Also clears `noted_at`, whatever the dead process was about to do: a session that was noted as waiting for another
+-- process is checked once more.
 UPDATE session INDEXED BY session_held SET lease_holder = NULL, noted_at = NULL WHERE lease_holder = ?1 AND lease_holder IS NOT NULL;
 
 -- name: counted
--- A fragment: a session that takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn.
+-- A fragment: whether a running session takes up a slot of its owner. A sub-session uses the slot of its parent's turn.
 (session.parent IS NULL OR NOT EXISTS (
     SELECT 1 FROM session AS above
      WHERE above.owner = session.owner AND above.id = session.parent AND above.turn_id IS NOT NULL));
 
 -- name: first_owners_waiting
--- One, or two of those who have sessions that nobody holds and that have something to do.
+-- One or two of the owners that have sessions with something to do and no holder.
 SELECT owner FROM (SELECT owner FROM session INDEXED BY session_claimable
                     WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1)
 UNION ALL
@@ -231,9 +232,9 @@ SELECT owner FROM (SELECT owner FROM session INDEXED BY session_claimable
                  WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1);
 
 -- name: owners_waiting
--- Everybody who has sessions that nobody holds and that have something to do, each found by one step in the index, with
--- how many slots are taken. ?1 is how many an owner has (NULL: as many as they want), ?2 who has no limit. Those without
--- a free slot are left out, unless they have sub-sessions.
+-- All owners that have sessions with something to do and no holder, each found by one step in the index, with the
+-- number of taken slots. ?1 is the number of slots of an owner (NULL: no limit), ?2 the owners without a limit. Owners
+-- without a free slot are left out, unless they have sub-sessions.
 WITH RECURSIVE waiting (owner) AS (
   SELECT (SELECT owner FROM session INDEXED BY session_claimable
            WHERE runnable = 1 AND lease_holder IS NULL ORDER BY owner LIMIT 1)
@@ -255,11 +256,11 @@ SELECT owner, slots,
                 WHERE session.owner = counted.owner AND (parent IS NULL) = 0 AND runnable = 1 AND lease_holder IS NULL);
 
 -- name: needs
--- A fragment: what a session needs to be run, as the index `session_needs` has it.
+-- A fragment: the needs of a session, in the form that the index `session_needs` has.
 (ifnull(host, char(30)) || char(31) || ifnull(model, char(30)) || char(31) || ifnull(keeper, char(30)) || char(31) || tools);
 
 -- name: kinds_waiting
--- What the sessions need that nobody holds and that have something to do, each found by one step in the index.
+-- The distinct needs of sessions with something to do and no holder, each found by one step in the index.
 WITH RECURSIVE kind (needs) AS (
   SELECT (SELECT {needs} FROM session INDEXED BY session_needs
            WHERE runnable = 1 AND lease_holder IS NULL ORDER BY {needs} LIMIT 1)
@@ -271,7 +272,7 @@ WITH RECURSIVE kind (needs) AS (
 SELECT needs FROM kind WHERE needs IS NOT NULL;
 
 -- name: owners_of_kinds
--- The same as `owners_waiting`, of those who have sessions with these needs (?3).
+-- The same as `owners_waiting`, for owners that have sessions with these needs (?3).
 WITH RECURSIVE waiting (needs, owner) AS (
   SELECT value, (SELECT owner FROM session INDEXED BY session_needs
                   WHERE runnable = 1 AND lease_holder IS NULL AND {needs} = value
@@ -303,8 +304,8 @@ SELECT count(*) FROM session INDEXED BY session_held WHERE owner = ?1 AND lease_
 SELECT 1 FROM session INDEXED BY session_claimable WHERE runnable = 1 AND lease_holder IS NULL LIMIT 1;
 
 -- name: claimable
--- Those of an owner that a process may run: on no particular host or on this one, with tools that it has, a model that
--- it can use, and what their clients entrusted to them. Without a free slot (?8), only those that need none.
+-- An owner's sessions that a process may run: on no particular host or on this one, with tools that it has, a model
+-- that it can use, and secrets that it keeps. Without a free slot (?8), only sessions that need none.
 SELECT {counted}, turn_id IS NULL, runnable_since, id FROM session INDEXED BY session_claimable
  WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL
    AND (?8 OR NOT {counted})
@@ -325,7 +326,7 @@ UPDATE session SET runnable = 1, runnable_since = wake_at
 SELECT 1 FROM session WHERE wake_at <= ?1 AND runnable = 0 AND deleted_at IS NULL LIMIT 1;
 
 -- name: fits_left
--- A fragment: whether the process may run a session that was left, as `claimable` has it.
+-- A fragment: whether the process may run a session that was left for a newer release, by the rules of `claimable`.
 (host IS NULL OR host = ?2)
    AND (tools = '[]' OR NOT EXISTS (
      SELECT 1 FROM json_each(session.tools) WHERE value NOT IN (SELECT value FROM json_each(?3))))
@@ -339,13 +340,13 @@ SELECT 1 FROM session INDEXED BY session_left
  WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND {fits_left} LIMIT 1;
 
 -- name: wake_left
--- Sessions that older releases left because of items that they could not read. One that this process may not run is left
--- to one that may: an older one would only leave it again, and again.
+-- Sessions that older releases left because of items that they could not read. A session that this process may not run
+-- stays for a process that may: an older one would only leave it again, and again.
 UPDATE session INDEXED BY session_left SET runnable = 1, runnable_since = ?7, needs_inbox = NULL
  WHERE needs_inbox <= ?1 AND runnable = 0 AND deleted_at IS NULL AND {fits_left};
 
 -- name: stopping
--- Sessions to be stopped, which any process may do.
+-- Sessions to be stopped. Any process may stop them.
 SELECT session.owner, session.id
   FROM inbox INDEXED BY inbox_stops CROSS JOIN session ON session.owner = inbox.owner AND session.id = inbox.session
  WHERE inbox.state = 'accepted' AND inbox.kind = 'stop' AND session.runnable = 1 AND session.lease_holder IS NULL
@@ -356,7 +357,7 @@ SELECT 1 FROM session INDEXED BY session_unplaced
  WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?1 LIMIT 1;
 
 -- name: unplaced
--- Sessions that nobody could run for so long that their readers should be told.
+-- Sessions that no process could run for so long that their logs should say so.
 SELECT session.owner, session.id
   FROM json_each(?1) AS owners CROSS JOIN session INDEXED BY session_unnoted ON session.owner = owners.value
  WHERE runnable = 1 AND lease_holder IS NULL AND noted_at IS NULL AND runnable_since <= ?2
@@ -372,7 +373,7 @@ SELECT
     WHERE owner = ?1 AND runnable = 1 AND lease_holder IS NULL AND {counted});
 
 -- name: take
--- The step is random, so that a claim that the database forgot is not given out again.
+-- The step is random, so that the fence of a claim that the database forgot is not used again.
 UPDATE session
    SET fence = fence + ?5, lease_holder = ?3, claims = claims + 1,
        runnable = 1, runnable_since = coalesce(runnable_since, ?4)
@@ -398,7 +399,7 @@ UPDATE session
  WHERE owner = ?1 AND id = ?2 AND fence = ?3 AND lease_holder = ?4 AND deleted_at IS NULL;
 
 -- name: attach
--- The row's id begins with the process: the same id at two processes is two attachments.
+-- The row's id starts with the process's token: the same id at two processes names two attachments.
 INSERT INTO attachment (owner, session, id, process, node, tools, capabilities, declined, boot_id, expires_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
  WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
@@ -416,7 +417,7 @@ UPDATE attachment
  WHERE owner = ?1 AND session = ?2 AND id = ?3;
 
 -- name: wake_declined
--- Whoever holds the session sees that the tail is another, and looks again who could answer.
+-- The holder of the session sees that the tail has changed, and looks again for a client that could answer.
 UPDATE session
    SET inbox_tail = inbox_tail + 1,
        runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?3 END,
@@ -458,7 +459,7 @@ ORDER BY place, rule, granted_at, session;
 -- name: revoke_grant
 DELETE FROM granted WHERE owner = ?1 AND place = ?2 AND rule = ?3;
 
--- What clients entrusted to their sessions
+-- Secrets that clients entrusted to their sessions
 
 -- name: keep_secret
 INSERT INTO secret (owner, session, keeper, sealed)
@@ -467,7 +468,7 @@ SELECT ?1, ?2, ?3, ?4
 ON CONFLICT (owner, session) DO UPDATE SET keeper = excluded.keeper, sealed = excluded.sealed;
 
 -- name: lose_secret
--- Only if nobody was given it meanwhile.
+-- Only if the session has got no other keeper meanwhile.
 INSERT INTO secret (owner, session, keeper, sealed)
 SELECT ?1, ?2, '', x''
  WHERE EXISTS (SELECT 1 FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL)
@@ -501,7 +502,7 @@ UPDATE head SET last_event = 0, bytes = 0 WHERE log = (SELECT log FROM session W
 DELETE FROM event_mark WHERE owner = ?1 AND session = ?2;
 
 -- name: delete_segments
--- A scan, but of what is in flight only: this is how swept-up segments of a deleted session go at once.
+-- A scan, but only of the segments that are not yet swept: so all segments of a deleted session are removed at once.
 DELETE FROM segment WHERE owner = ?1 AND session = ?2;
 
 -- name: delete_inbox
@@ -519,7 +520,7 @@ DELETE FROM attachment WHERE owner = ?1 AND session = ?2;
 -- name: delete_annotation
 DELETE FROM annotation WHERE owner = ?1 AND session = ?2;
 
--- What owners note
+-- Annotations of owners
 
 -- name: annotated
 SELECT head.position, coalesce(annotation.seen, 0), coalesce(annotation.pinned, 0), annotation.metadata
@@ -575,7 +576,7 @@ SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_i
  ORDER BY updated_at DESC, id LIMIT ?5;
 
 -- name: events_after
--- From the first mark at or after the page's end (or from the last event) back to the page's start.
+-- Walks from the first mark at or after the page's end (or from the last event) back to the page's start.
 WITH RECURSIVE log (number) AS (
   SELECT coalesce(
       (SELECT number FROM event_mark
@@ -590,7 +591,7 @@ SELECT position, id, time, type, version, data
  ORDER BY position;
 
 -- name: events_page
--- The same, cut after ?5 bytes of data. Only the sizes of all are read, and the data of those that fit.
+-- The same, cut after ?5 bytes of data. Of all events only the sizes are read, and the data only of those that fit.
 WITH RECURSIVE log (number) AS (
   SELECT coalesce(
       (SELECT number FROM event_mark
@@ -618,7 +619,7 @@ WITH RECURSIVE log (position, previous, type) AS (
 SELECT position FROM log WHERE type = ?3;
 
 -- name: load_size
--- How many rows, and how many bytes, a load has to read. Rows of a kind are counted up to ?4, and no data is read.
+-- How many rows, and how many bytes, a load has to read. Rows of each kind are counted up to ?4, and no data is read.
 WITH RECURSIVE kept (position, size) AS (
   SELECT coalesce(max(position), 0), coalesce(max(length(state)), 0)
     FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3),
@@ -661,7 +662,7 @@ SELECT message_id, attempt, block, start, kind, text, tool_call_id, name
  ORDER BY message_id, attempt, block, start;
 
 -- name: requests
--- One that was answered, though nobody has taken the answer in yet, asks nobody any more: it is found only with ?3.
+-- A request with an accepted answer that is not promoted yet asks for nothing any more: it is returned only with ?3.
 SELECT id, kind, turn_id, tool_call_id, title, opened_at FROM request INDEXED BY request_open
  WHERE owner = ?1 AND session = ?2 AND state = 'open'
    AND (?3 OR NOT EXISTS (
@@ -678,7 +679,7 @@ SELECT status, count(*), coalesce(sum(updated_at >= ?2), 0)
   FROM session WHERE owner = ?1 AND deleted_at IS NULL GROUP BY status;
 
 -- name: glance_first
--- Those that wait for somebody first, and of them who has waited longest. Of the others the latest.
+-- Sessions that wait for a person or client first, the longest wait first. Then the others, latest first.
 SELECT id FROM session WHERE owner = ?1 AND deleted_at IS NULL
  ORDER BY CASE status WHEN 'waiting' THEN 0 WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END,
           CASE status WHEN 'waiting' THEN updated_at ELSE -updated_at END, id
@@ -703,7 +704,7 @@ SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_token
 -- Tasks
 
 -- name: open_task
--- The next attempt at the same call finds the row of the first.
+-- A second attempt at the same call finds the row of the first.
 INSERT INTO task (owner, session, id, tool_call_id, call_key, command, description, directory, host, output_file, alias,
                   foreground, status, stalled, exit_code, detail, started_at, ended_at, kill_asked, settled, boot_id, opened_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'running', 0, NULL, '', ?13, NULL, '', 0, ?14, ?15)
@@ -721,7 +722,8 @@ UPDATE task SET kill_asked = 'stop'
  WHERE owner = ?1 AND session = ?2 AND (?3 IS NULL OR id = ?3) AND foreground = 1 AND status = 'running';
 
 -- name: end_task
--- Only its own machine settles it. What others gave up as lost may turn out to have ended otherwise.
+-- Only the task's own machine settles it. A task that another machine gave up as lost may turn out to have ended
+-- otherwise.
 UPDATE task
    SET status = ?4, exit_code = ?5, detail = ?6, ended_at = ?7, stalled = 0, settled = host = ?8,
        kill_asked = CASE WHEN kill_asked = 'deletion' THEN kill_asked ELSE '' END
@@ -740,7 +742,7 @@ UPDATE task SET kill_asked = ?4
  WHERE owner = ?1 AND session = ?2 AND id = ?3 AND status = 'running' AND kill_asked = '';
 
 -- name: delete_tasks
--- The rows stay until their commands are killed and forgotten: whoever does that must find them.
+-- The rows stay until their commands are killed and forgotten: the task keeper that does so must find them.
 UPDATE task SET kill_asked = 'deletion', command = '', description = '' WHERE owner = ?1 AND session = ?2;
 
 -- name: drop_task
@@ -813,7 +815,7 @@ SELECT id, name, owner, role, digest, created_at, revoked_at
 -- name: identity
 SELECT name FROM identity;
 
--- Looking at a database from outside. These know only what the first migration made, but for the last.
+-- Survey of a database from outside. All but the last use only what the first migration created.
 
 -- name: survey_contents
 SELECT count(*), coalesce(sum(status <> 'idle'), 0), (SELECT coalesce(sum(position), 0) FROM head)

@@ -1,4 +1,4 @@
-"""Reads, on threads and connections of their own. Each read is one transaction and so sees one moment."""
+"""Runs reads on threads and connections of their own. Each read is one transaction, and so sees one snapshot."""
 
 import asyncio
 import queue
@@ -42,8 +42,8 @@ class Readers:
 
     def _run(self) -> None:
         db: sqlite3.Connection | None = None
-        while (asked := self._queue.get()) is not None:
-            future, read = asked
+        while (job := self._queue.get()) is not None:
+            future, read = job
             try:
                 if db is None:
                     db = self._files.connect(read_only=True)
@@ -52,7 +52,7 @@ class Readers:
             except Exception as caught:
                 result, error = None, unavailable(caught) if isinstance(caught, sqlite3.Error) else caught
             self._tell(future, result, error)
-            del future, read, result, error, asked
+            del future, read, result, error, job
         if db is not None:
             db.close()
 
@@ -60,7 +60,7 @@ class Readers:
         try:
             self._loop.call_soon_threadsafe(_settle, future, result, error)
         except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
+            pass  # The loop is closed: no caller waits any more.
 
 
 def _in_one_snapshot(db: sqlite3.Connection, read: Read) -> Any:

@@ -1,4 +1,4 @@
-"""Reads, each within the snapshot that it is given, and how a row becomes a typed value."""
+"""Reads within a given snapshot, and the conversion of rows to typed values."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ from holdfast.store.store import (
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
-NOBODYS_FENCE: Final = Fence(-1)
+UNHELD_FENCE: Final = Fence(-1)
 _ALL: Final = -1
 _LAST_TIME: Final = (1 << 63) - 1
 
@@ -99,17 +99,17 @@ def load(
 
 
 def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Claim:
-    """The claim with its session, if that is known to be small before any of it is read: the claim is not committed
-    yet, and a process that died of the load would take the count of it along."""
+    """The claim with its session loaded, if the session is known to be small before any of it is read: the claim is not
+    committed yet, and a process that died in the load would lose the count of this claim."""
     key = claim.lease.key
     try:
-        asked = (key.owner, key.session, fold_version, SMALL_EVENTS + 1)
-        ((rows_to_read, size),) = db.execute(SQL["load_size"], asked)
+        arguments = (key.owner, key.session, fold_version, SMALL_EVENTS + 1)
+        ((rows_to_read, size),) = db.execute(SQL["load_size"], arguments)
         if rows_to_read > SMALL_EVENTS or size > SMALL_BYTES:
             return claim
         return msgspec.structs.replace(claim, loaded=load(db, key, fold_version))
     except Exception as error:
-        # It fails alone: its holder loads it again, after the commit, and is told why.
+        # Only this load fails: the holder loads the session again, after the commit, and gets the error then.
         log.warning("session %s could not be read along with its claim: %s", key.session, error)
         return claim
 
@@ -134,11 +134,11 @@ def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> Ca
 def events_after(
     db: sqlite3.Connection, key: Key, position: Position, limit: int, max_bytes: int | None = None
 ) -> tuple[Event, ...]:
-    asked = (key.owner, key.session, position, limit)
+    arguments = (key.owner, key.session, position, limit)
     if max_bytes is None:
-        found = db.execute(SQL["events_after"], asked).fetchall()
+        found = db.execute(SQL["events_after"], arguments).fetchall()
     else:
-        found = db.execute(SQL["events_page"], (*asked, max_bytes)).fetchall()
+        found = db.execute(SQL["events_page"], (*arguments, max_bytes)).fetchall()
     decode = codec.decode
     return tuple([Event(at, id, time, decode(type, version, data)) for at, id, time, type, version, data in found])
 
@@ -167,7 +167,7 @@ def requests(db: sqlite3.Connection, key: Key, *, answered: bool = False) -> tup
 
 def tails(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
     found = {key: db.execute(SQL["tail"], (key.owner, key.session)).fetchone() for key in keys}
-    return {key: (NOBODYS_FENCE, 0) if tail is None else tail for key, tail in found.items()}
+    return {key: (UNHELD_FENCE, 0) if tail is None else tail for key, tail in found.items()}
 
 
 def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> tuple[LedgerEntry, ...]:
@@ -253,7 +253,7 @@ def _cursor(last: Row) -> str:
 
 
 def _read_cursor(after: str | None) -> tuple[int, str] | None:
-    """Where a page starts. A cursor that was never given out has nothing after it."""
+    """Where a page starts; None for a malformed cursor, which has nothing after it."""
     if after is None:
         return _LAST_TIME, ""
     try:

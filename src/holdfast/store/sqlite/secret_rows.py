@@ -1,4 +1,4 @@
-"""Who has what clients entrusted to their sessions. What is stored of it is sealed, and nothing here can read it."""
+"""Rows that name the keeper of each session's secrets. Stored secrets are sealed, and this code can't read them."""
 
 import sqlite3
 

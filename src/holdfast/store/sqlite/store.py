@@ -1,5 +1,5 @@
-"""The store on one SQLite file. Everything that writes goes through one thread and is committed in groups; reads have
-threads of their own; and nothing blocks the event loop."""
+"""The store on one SQLite file. All writes go through one thread and are committed in groups; reads have threads of
+their own; nothing blocks the event loop."""
 
 import asyncio
 import json
@@ -15,12 +15,11 @@ from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
-from holdfast.store.death import OnDeath, break_off, writer_died
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
-from holdfast.store.putting import asked as put_asked
+from holdfast.store.put import encode_put
 from holdfast.store.sqlite import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -35,7 +34,7 @@ from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.sweeper import Sweeper
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.units import UnitJob, Units
-from holdfast.store.sqlite.writer import Call, Job, Writer, closed
+from holdfast.store.sqlite.writer import Job, Writer, WriterCall, closed
 from holdfast.store.store import (
     Accepted,
     Attachment,
@@ -58,9 +57,10 @@ from holdfast.store.store import (
     Snapshot,
     Unit,
 )
-from holdfast.store.survey import NOTHING_SAID, About
+from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
 CHANGES_SECONDS: Final = 0.05
 """How often `changes` looks for commits of other processes."""
@@ -70,7 +70,7 @@ OLDEST_SQLITE: Final = (3, 35, 0)
 
 T = TypeVar("T")
 
-_DELETES: Final = (
+_DELETE_STATEMENTS: Final = (
     "delete_events",
     "delete_head",
     "delete_marks",
@@ -87,10 +87,15 @@ _DELETES: Final = (
 
 
 class SqliteStore:
-    """Made by `open`. Many processes of one machine may have the same file open."""
+    """Created by `open`. Many processes of one machine may have the same file open."""
 
     def __init__(
-        self, path: Path, clock: Clock, liveness: Liveness, own: Leases, on_death: OnDeath | None = None
+        self,
+        path: Path,
+        clock: Clock,
+        liveness: Liveness,
+        own: Leases,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> None:
         self._path = path
         self._clock = clock
@@ -113,7 +118,7 @@ class SqliteStore:
             self._died,
         )
         self._readers = Readers(self._files, self._loop)
-        self._on_death = on_death
+        self._on_writer_failure = on_writer_failure
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -129,15 +134,15 @@ class SqliteStore:
         secret_key: str = "",
         clock: Clock | None = None,
         limits: TurnLimits = NO_LIMITS,
-        about: About = NOTHING_SAID,
+        about: ProcessDescription = NO_DESCRIPTION,
         inbox_version: int = INBOX_VERSION,
-        on_death: OnDeath | None = None,
+        on_writer_failure: OnWriterFailure | None = None,
     ) -> Self:
-        """Open the database, making or migrating it first. Raises `StoreUnusable` with what to do.
+        """Open the database, after creating or migrating it. Raises `StoreUnusable`, which says what to do.
 
-        `node`, `tools` and `secret_key` (a name, not the key) say which sessions this process may run; `about` is for
-        people who look at the processes of a database; `on_death` breaks off what runs here if the store can write no
-        more."""
+        `node`, `tools` and `secret_key` (a name, not the key) decide which sessions this process may run; `about`
+        describes this process to operators who survey the database; `on_writer_failure` stops the work under this
+        process's leases if the store can no longer write."""
         clock = clock or SystemClock()
         path = await asyncio.to_thread(path.resolve)
         liveness = Liveness(path)
@@ -153,7 +158,7 @@ class SqliteStore:
         )
         await asyncio.to_thread(_prepare, path, liveness, own)
         try:
-            store = cls(path, clock, liveness, own, on_death)
+            store = cls(path, clock, liveness, own, on_writer_failure)
         except (sqlite3.Error, StoreUnavailable) as error:
             liveness.end()
             raise (unusable(error, path) if isinstance(error, sqlite3.Error) else error) from error
@@ -163,7 +168,7 @@ class SqliteStore:
         return store
 
     async def close(self) -> None:
-        """Write what was handed in, free this process's leases and end its threads. Repeating it is safe."""
+        """Write all jobs that were handed in, free this process's leases and end its threads. Safe to repeat."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -172,15 +177,15 @@ class SqliteStore:
         self._backlog.remove(jobs, size)
 
     def _died(self, death: StoreUnavailable) -> None:
-        """The writer failed: refuse everything from now on, and let others have the leases."""
+        """The writer failed: refuse every call from now on, and give up the leases."""
         self._death = death
         self._dying = asyncio.ensure_future(self._give_up(death))
 
     async def _give_up(self, death: StoreUnavailable) -> None:
         try:
-            await break_off(self._on_death, death)
+            await stop_leased_work(self._on_writer_failure, death)
         finally:
-            self._liveness.end()  # To the others, this process is dead.
+            self._liveness.end()  # Other processes now see this one as dead.
 
     async def _close(self) -> None:
         if self._dying is not None:
@@ -188,14 +193,14 @@ class SqliteStore:
         try:
             await self._write("release", self._leases.leave, needs_sync=False)
         except StoreUnavailable:
-            pass  # The others will find the lock free instead.
+            pass  # Other processes will find its liveness lock free instead.
         finally:
             self._is_closed = True
             for thread in (self._writer, self._readers, self._checkpoints):
                 await asyncio.to_thread(thread.stop)
             self._liveness.end()
 
-    # The five verbs
+    # Log, inbox and leases
 
     def commit(self, unit: Unit) -> Awaitable[Outcome]:
         if unit.is_large or not self._backlog.has_room:
@@ -203,7 +208,8 @@ class SqliteStore:
         return self._submit(UnitJob(self._future(), unit))
 
     async def _commit_later(self, unit: Unit) -> Outcome:
-        """When there is room, and a large one when it is encoded: others get turns meanwhile."""
+        """Commit once there is room and, for a large unit, once a thread has encoded it: the event loop goes on
+        meanwhile."""
         if not self._backlog.has_room:
             await self._backlog.room()
         future = self._future()
@@ -222,7 +228,7 @@ class SqliteStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
     ) -> Awaitable[Accepted | Refused]:
-        asked = put_asked(
+        call = encode_put(
             key,
             item,
             item_key=item_key,
@@ -232,8 +238,8 @@ class SqliteStore:
             limits=self.limits,
             now=self._clock.now_ms(),
         )
-        size = Job.size + len(asked.payload)
-        return self._write("put", lambda db: puts.put(db, asked), changes=key, size=size)
+        size = Job.size + len(call.payload)
+        return self._write("put", lambda db: puts.put(db, call), changes=key, size=size)
 
     def claim(
         self,
@@ -263,7 +269,7 @@ class SqliteStore:
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
         return await self._read(lambda db: rows.catch_up(db, key, cursor, limit))
 
-    # What the holder reads
+    # Reading a session's log and inbox
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read(lambda db: rows.load(db, key, fold_version, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES))
@@ -291,7 +297,7 @@ class SqliteStore:
     async def tails(self, keys: Sequence[Key]) -> dict[Key, tuple[Fence, int]]:
         return await self._read(lambda db: rows.tails(db, keys))
 
-    # Plain queries
+    # Reading about sessions
 
     async def row(self, key: Key) -> Row | None:
         return await self._read(lambda db: rows.row(db, key))
@@ -326,7 +332,7 @@ class SqliteStore:
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))
 
-    # The queue, before it is promoted
+    # Changing the queue
 
     async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
         return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text), changes=key)
@@ -337,7 +343,7 @@ class SqliteStore:
     async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
         return await self._write("reorder_items", lambda db: puts.reorder_items(db, key, item_keys), changes=key)
 
-    # What owners note about their sessions
+    # Annotations
 
     async def see(self, key: Key, position: Position) -> Position | None:
         return await self._write(
@@ -394,7 +400,7 @@ class SqliteStore:
     async def attached(self) -> frozenset[tuple[Key, str]]:
         return await self._read(self._leases.attachments.attached)
 
-    # What people granted beyond one session
+    # Grants
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
@@ -410,7 +416,7 @@ class SqliteStore:
     async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
         return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
 
-    # What clients entrusted to their sessions
+    # Secrets
 
     async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
         return await self._write("keep_secret", lambda db: secret_rows.keep(db, key, keeper, sealed))
@@ -482,7 +488,7 @@ class SqliteStore:
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda db: task_rows.see_host(db, host), needs_sync=False)
 
-    # The process
+    # Lifecycle
 
     async def identity(self) -> str:
         return await self._read(rows.identity)
@@ -505,7 +511,7 @@ class SqliteStore:
         return await self._write("renew", lambda db: self._renew(db, ttl_seconds), needs_sync=False)
 
     async def changes(self, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
-        """This process's own commits all come from the writer's connection, and so don't count here."""
+        """Commits of this process all come from the writer's connection, which does not count them as changes."""
         seen = await self._data_version()
         while True:
             await self._clock.sleep(CHANGES_SECONDS)
@@ -516,7 +522,7 @@ class SqliteStore:
             try:
                 version = await self._data_version()
             except StoreUnavailable:
-                yield  # Rather once too often than deaf.
+                yield  # A needless hint is better than a missed one.
                 continue
             if version != seen:
                 seen = version
@@ -527,7 +533,7 @@ class SqliteStore:
         return await self._write("delete", lambda db: _delete(db, key, now, step), changes=key)
 
     async def backup(self, path: Path) -> None:
-        """Raises `FileExistsError` rather than overwrite anything."""
+        """Raises `FileExistsError` instead of overwriting a file."""
         self._refuse_if_ended()
         self._files.check()
         try:
@@ -535,7 +541,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise unavailable(error) from error
 
-    # How work reaches the threads
+    # Handing jobs to the threads
 
     def _refuse_if_ended(self) -> None:
         if self._is_closed:
@@ -562,7 +568,7 @@ class SqliteStore:
     ) -> asyncio.Future[T]:
         if needs_sync and verb:
             self._backlog.refuse_if_full()
-        job = Call(
+        job = WriterCall(
             self._future(),
             verb,
             runs,
@@ -590,12 +596,12 @@ class SqliteStore:
         return await self._write("", lambda db: (_data_version(db)[1], None), looks=_data_version)
 
     def _run_jobs(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-        """Units first: they were all handed in before any of these was answered, so any order is a true one."""
+        """Run units first: all jobs were handed in before any of them got a result, so any order is valid."""
         units = [job for job in jobs if isinstance(job, UnitJob)]
         if units:
             self._sweeper.appended(db, self._units.run(db, units))
         for job in jobs:
-            if isinstance(job, Call):
+            if isinstance(job, WriterCall):
                 job.run(db)
                 if job.changes is not None:
                     self._units.forget(job.changes)
@@ -653,7 +659,7 @@ def _register(db: sqlite3.Connection, own: Leases) -> None:
 def _delete(db: sqlite3.Connection, key: Key, now: int, fence_step: int) -> tuple[bool, str | None]:
     if db.execute(SQL["put_session"], (key.owner, key.session)).fetchone() is None:
         return False, None
-    for name in _DELETES:
+    for name in _DELETE_STATEMENTS:
         db.execute(SQL[name], (key.owner, key.session))
     db.execute(SQL["delete_session"], (key.owner, key.session, now, fence_step))
     return True, "session"

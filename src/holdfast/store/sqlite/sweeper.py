@@ -1,4 +1,4 @@
-"""Removes the segments of messages that are no longer in flight, a few at a time and in the transactions of others."""
+"""Removes the segments of messages that are no longer in flight, a few at a time, inside other writes' transactions."""
 
 import sqlite3
 from typing import Final
@@ -8,13 +8,13 @@ from holdfast.store.sqlite.queries import SQL
 SWEEP_EVERY: Final = 1000
 """Segments between two sweeps."""
 LOOK_CLOSER_FROM: Final = 50_000
-"""With so many left by a sweep, some old message holds up the rest: they are looked at one by one."""
+"""If a sweep leaves this many, an old message holds up the rest: then segments are checked one by one."""
 LOOK_AT: Final = 2 * SWEEP_EVERY
-"""How many at a time: more than come in meanwhile."""
+"""How many segments are checked at a time: more than are appended between two sweeps."""
 
 
 class Sweeper:
-    """Counts what is written, and sweeps now and then."""
+    """Counts appended segments, and sweeps every `SWEEP_EVERY` of them."""
 
     def __init__(self) -> None:
         self._appended = 0

@@ -1,4 +1,4 @@
-"""The rows of tasks. Whatever becomes of one and the news of it are written in one transaction."""
+"""The rows of tasks. A change of a task and its news are written in one transaction."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Written = tuple[bool, str | None]
 
 
 def write_unit(db: sqlite3.Connection, unit: Unit) -> None:
-    """What a unit says of commands."""
+    """Write a unit's changes of tasks."""
     of = (unit.key.owner, unit.key.session)
     for row in unit.opens_tasks:
         about = (row.tool_call_id, row.call_key, _clean(row.command), _clean(row.description), _clean(row.directory))
@@ -63,7 +63,7 @@ def stall(db: sqlite3.Connection, row: TaskRow, notice: TaskNotice | None, *, no
 
 
 def _tell(db: sqlite3.Connection, key: Key, notice: TaskNotice, now: int) -> None:
-    """Into the inbox, once for each kind of news. A session that was deleted meanwhile is told nothing."""
+    """Put news into the inbox, once for each kind. A session that was deleted meanwhile gets none."""
     found = db.execute(SQL["put_session"], (key.owner, key.session)).fetchone()
     item_key = f"task:{notice.task_id}:{notice.kind}"
     if found is None or db.execute(SQL["item"], (key.owner, key.session, item_key)).fetchone() is not None:
@@ -149,8 +149,8 @@ def _row(found: Sequence[Any]) -> TaskRow:
 
 
 def _silent_ms(seen_boot: str | None, seen_at: int | None, opened_boot: str, opened_at: int) -> int:
-    """Since the machine was last heard of, or since the row was written if that is later. What was before this boot is
-    as long ago as the boot, at the least."""
+    """The time since the machine was last seen, or since the row was written if that is later. A time before this boot
+    counts as the time of the boot."""
     boot, now = boot_id(), boottime_ms()
     known = [
         at for at_boot, at in ((seen_boot, seen_at), (opened_boot, opened_at)) if at_boot == boot and at is not None

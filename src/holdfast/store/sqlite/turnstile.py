@@ -1,10 +1,12 @@
-"""How the writers of several processes take turns. SQLite itself has no queue: a process that waits for the write lock
-sleeps and tries again, ever more rarely, while a busy one takes the lock anew right after each commit. Here a process
-passes a turnstile before it asks SQLite: it stays in it until it has SQLite's lock, and nobody else can pass meanwhile,
-the process that just committed neither.
+"""A turnstile with which the writers of several processes take turns.
 
-The turnstile is only about fairness. A process that stands still in it is passed by after a moment; what keeps writes
-apart is SQLite's own lock."""
+SQLite itself has no queue: a process that waits for the write lock sleeps and retries, ever more rarely, while a busy
+process takes the lock again right after each commit. So a process enters the turnstile before it asks for SQLite's
+lock, and stays in it until it has that lock; meanwhile no other process can enter, including the one that just
+committed.
+
+The turnstile is only about fairness. A process that is stopped inside it is bypassed after a moment; SQLite's own lock
+keeps writes apart."""
 
 import fcntl
 import os
@@ -13,17 +15,17 @@ from pathlib import Path
 from typing import Final
 
 LOOK_SECONDS: Final = 0.0005
-"""Between two tries, while another process is in the turnstile."""
+"""The pause between two tries while another process is in the turnstile."""
 PATIENCE_SECONDS: Final = 1.0
-"""What takes longer to pass has most likely been stopped."""
+"""A process that stays in the turnstile for longer has most likely been stopped."""
 PASSED_BY_SECONDS: Final = 10.0
-"""For how long the turnstile is then left out."""
+"""For how long the turnstile is then bypassed."""
 
 
 class Turnstile:
-    """An OS lock on a folder that all processes of a database know; the system frees it when a process ends.
+    """An OS lock on a folder that all processes of a database know; the system releases it when a process ends.
 
-    Inside `with turnstile:` this process is the next to get SQLite's lock, unless the turnstile had to be left out."""
+    Inside `with turnstile:` this process is the next to get SQLite's lock, unless the turnstile had to be bypassed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +53,7 @@ class Turnstile:
                 self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
             return self._locked(self._descriptor)
         except OSError:
-            self._leave_out()  # Without a folder, or without locks, writers take their chances.
+            self._leave_out()  # Without a folder, or without locks, writers compete for SQLite's lock.
             return False
 
     def _locked(self, descriptor: int) -> bool:

@@ -1,5 +1,5 @@
-"""Writes the units of a batch. Every unit is checked before anything of it is written, so that one that is refused
-leaves the others alone; what they all write is gathered and written in a few statements."""
+"""Writes the units of a batch. Every unit is checked before any part of it is written, so that a refused unit does not
+affect the others; the writes of all units are collected and written in a few statements."""
 
 import asyncio
 import json
@@ -40,17 +40,17 @@ _KEY_OF = attrgetter("key")
 HAS_MOVED: Final = Rejected(HEAD_MOVED)
 
 MARK_EVERY: Final = 64
-"""Every so many events of a session one is marked, so that reading can start there."""
+"""One event in this many of a session is marked, so that reading can start there."""
 
 REMEMBERED: Final = 4096
-"""Rows of sessions that are kept from one batch to the next."""
+"""The most session rows that are remembered from one batch to the next."""
 
 TOUCH_MS: Final = 1000
-"""While only events come in, the time of a session's last change is at most this old."""
+"""While a session only gets events, the time of its last change in its row is at most this old."""
 
 
 class UnitJob(Job):
-    """A unit, encoded while its sender still runs: what can't be stored fails there and not in the writer."""
+    """A unit, encoded in its sender's call: a value that can't be stored fails there and not in the writer."""
 
     __slots__ = ("event_bytes", "events", "key", "segments", "size", "unit")
 
@@ -76,7 +76,7 @@ class UnitJob(Job):
 
 
 class SessionNow:
-    """A session's row as the units so far have left it, and what of it is still to be written."""
+    """A session's row after the units so far, and the changes to it that are still to be written."""
 
     __slots__ = (
         "added",
@@ -144,8 +144,8 @@ class Units:
     """Writes units, on the writer's thread and in its transactions.
 
     The rows of busy sessions are remembered from one batch to the next. That is safe because every write of this
-    process passes this thread, which says when a row changed otherwise, and because SQLite tells when another process
-    wrote: then all of it is forgotten.
+    process passes through this thread, which calls `forget` when something else changed a row, and because SQLite's
+    `data_version` changes when another process wrote: then all rows are forgotten.
     """
 
     def __init__(self, *, process: str, now_ms: Callable[[], int], limits: TurnLimits = NO_LIMITS) -> None:
@@ -161,7 +161,7 @@ class Units:
         self._clear()
 
     def run(self, db: sqlite3.Connection, jobs: Sequence[UnitJob]) -> int:
-        """Give each job its outcome, in the order of their sessions. How many segments were written."""
+        """Give each job its outcome, in the order of their sessions. Returns the number of segments written."""
         self._db = db
         self._now = self._now_ms()
         self._clear()
@@ -178,11 +178,11 @@ class Units:
         return len(self._segments)
 
     def forget(self, key: Key) -> None:
-        """Something else than a unit changed this session's row."""
+        """A write other than a unit changed this session's row."""
         self._sessions.pop((key.owner, key.session), None)
 
     def forget_all(self) -> None:
-        """What was remembered may not be so: a transaction was rolled back, or a stranger wrote."""
+        """The remembered rows may be wrong: a transaction was rolled back, or another process wrote."""
         self._data_version = None
 
     def _clear(self) -> None:
@@ -199,8 +199,8 @@ class Units:
             self._event_number, self._segment_number = json.loads(numbers)
             self._data_version = version
         unknown = [key for key in keys if key not in self._sessions]
-        wanted = [(number, *key, self._process) for number, key in enumerate(unknown)]
-        for answer in _SESSIONS.answers(self._db, wanted):
+        lookups = [(number, *key, self._process) for number, key in enumerate(unknown)]
+        for answer in _SESSIONS.answers(self._db, lookups):
             for number, *row in json.loads(answer):
                 self._sessions[unknown[number]] = SessionNow(*row)
 
@@ -232,7 +232,7 @@ class Units:
         return self._waiting_answer(job) if unit.closes else None
 
     def _waiting_answer(self, job: UnitJob) -> Rejected | None:
-        """A request is not closed over an answer that was accepted and that the unit does not promote."""
+        """A unit may not close a request whose accepted answer it does not promote."""
         unit = job.unit
         promoted = {promotion.sequence for promotion in unit.promotes}
         for request_id in unit.closes:
@@ -295,7 +295,7 @@ class Units:
             if head % MARK_EVERY == 0:
                 self._marks.append((*job.key, head, number))
         self._event_number, session.head, session.last_event = number, head, number
-        session.shown = shown if job.unit.creates is None else 0  # What it is made with is no news.
+        session.shown = shown if job.unit.creates is None else 0  # Events that it is created with are no news.
 
     def _append_segments(self, job: UnitJob, session: SessionNow) -> None:
         session.flew = True
@@ -392,4 +392,4 @@ def _detail(job: UnitJob) -> str:
         "inbox": unit.promotes,
         "ledger": unit.ledger,
     }
-    return next((name for name, is_there in kinds.items() if is_there), "row")
+    return next((name for name, parts in kinds.items() if parts), "row")

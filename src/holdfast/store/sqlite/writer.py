@@ -1,5 +1,5 @@
-"""The one thread of this process that writes. Whatever was handed in while the last commit was syncing becomes the
-next transaction; each piece of it has an outcome of its own, told only after the commit."""
+"""The one thread of this process that writes. Jobs that are handed in while the last commit is syncing become the next
+transaction; each job has an outcome of its own, which is delivered only after the commit."""
 
 import asyncio
 import contextlib
@@ -14,31 +14,33 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.store import crash_points
-from holdfast.store.death import writer_died
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import BUSY_SECONDS, is_busy, is_in_doubt, unavailable
 from holdfast.store.sqlite.files import DatabaseFiles
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.store import Key
+from holdfast.store.writer_failure import writer_died
 
 BATCH_LIMIT: Final = 1000
-"""Jobs in one transaction: bounds how long the first of them waits for the last."""
+"""The most jobs in one transaction: bounds how long the first of them waits for the last."""
 
 BATCH_BYTES: Final = 16 << 10
-"""What a transaction adds to the write-ahead log beside its jobs' own bytes: a few pages that they share."""
+"""How much a transaction adds to the write-ahead log beyond its jobs' own bytes: a few shared pages."""
 
 FOLLOW_SECONDS = 0.002
-"""How long a transaction that nobody else waits for is held open for the first write of whoever was told early."""
+"""How long a transaction that no other job waits for stays open for the first write of a receiver of an early
+result."""
 
 TRY_MILLISECONDS: Final = 1
-"""How long SQLite waits by itself for the lock of another process. Left to it, it would look ever more rarely."""
+"""How long SQLite itself waits for the lock of another process. With a longer wait it would retry ever more rarely."""
 
 HEAD_START: Final = 4
-"""Turns of the event loop that they are ahead of the others: what they do next, asking a model, takes longest."""
+"""Turns of the event loop by which receivers of early results are ahead of the other jobs: their next step, a model
+call, takes longest."""
 
 MAX_DEFERRALS: Final = 20
-"""How many transactions a job in the background lets pass before it joins one."""
+"""How many transactions a background job lets pass before it joins one."""
 
 NOT_WRITTEN: Final = None
 
@@ -49,34 +51,36 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """Something to be written, and the future that waits for it."""
+    """A write, and the future that waits for it."""
 
     __slots__ = ("error", "future", "point", "result")
 
     early: Callable[[Any], None] | None = None
-    """Called on the event loop with the result before it is committed."""
+    """Called on the event loop with the result before the commit."""
     needs_sync = True
     is_urgent = False
-    """Whether it must not be held up for the sake of another."""
+    """Whether the job must not be delayed for another job."""
     is_background = False
-    """Whether it waits until nothing else is to be written: then it holds up no more than what comes meanwhile."""
+    """Whether the job waits until no other job does: then it delays only jobs that are handed in while it is
+    written."""
     size = 8192
-    """About how many bytes it adds to the write-ahead log."""
+    """About how many bytes the job adds to the write-ahead log."""
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
         self.point: str | None = NOT_WRITTEN
-        """The name of the crash point, once it wrote something."""
+        """The name of the crash point, once the job wrote something."""
 
     def glance(self, db: sqlite3.Connection) -> bool:
-        """Look, before the transaction, whether there is anything to write. True: there is not, and it is answered."""
+        """Check, before the transaction, whether there is anything to write. True: there is not, and `result` is
+        set."""
         return False
 
 
-class Call(Job):
-    """A job that is one function: it answers a result and, if it wrote, the detail of its crash point."""
+class WriterCall(Job):
+    """A job that is one function, which returns a result and, if it wrote something, the detail of its crash point."""
 
     __slots__ = ("_looks", "_runs", "_verb", "changes", "deferrals", "early", "is_background", "needs_sync", "size")
 
@@ -102,7 +106,7 @@ class Call(Job):
         self.needs_sync = needs_sync
         self.is_background = is_background
         self.deferrals = 0
-        """How often something else was written first."""
+        """How often other jobs were written first."""
         self.size = size
 
     def glance(self, db: sqlite3.Connection) -> bool:
@@ -120,10 +124,10 @@ RunJobs = Callable[[sqlite3.Connection, Sequence[Job]], None]
 
 
 class Writer:
-    """The thread, its connection and its queue. `run_jobs` does what the jobs ask, inside a transaction;
-    `rolled_back` hears when it was all for nothing; `settled` is called on the event loop with the number of jobs that
-    have an outcome and their bytes together; `died` is called on the event loop if the thread fails, and no job
-    is left waiting."""
+    """The thread, its connection and its queue. `run_jobs` runs the jobs inside a transaction; `rolled_back` is called
+    when that transaction was rolled back; `settled` is called on the event loop with the number of jobs that have an
+    outcome and their total bytes; `died` is called on the event loop if the thread fails, and no job is left
+    waiting."""
 
     def __init__(
         self,
@@ -146,9 +150,9 @@ class Writer:
         self._died = died
         self._death: StoreUnavailable | None = None
         self._in_hand: list[Job] = []
-        """Taken from the queue and not yet told of an outcome."""
+        """Jobs that were taken from the queue and have no outcome yet."""
         self._told_early: list[Job] = []
-        """Jobs of this batch whose result was announced before its commit."""
+        """Jobs of this batch whose result was announced before the commit."""
         self._followers: list[Job] = []
         """Jobs that joined this batch because it was held open for them."""
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -166,11 +170,11 @@ class Writer:
 
     def submit(self, job: Job) -> None:
         self._queue.put(job)
-        if self._death is not None:  # Looked at afterwards: a thread that dies now empties the queue itself.
+        if self._death is not None:  # Checked after the put: a thread that dies from now on empties the queue itself.
             self._fail_queued(self._death)
 
     def stop(self) -> None:
-        """End once all that was handed in is written."""
+        """End the thread once all jobs that were handed in are written."""
         self._queue.put(None)
         self._thread.join()
 
@@ -181,20 +185,20 @@ class Writer:
             self._die(error)
 
     def _die(self, error: BaseException) -> None:
-        """The thread's outermost edge: nothing could be written by this process any more, so that nothing waits for it.
-        An open transaction goes with the connection, and with it the lock that other processes would wait for."""
+        """The thread's outermost edge: this process can't write any more, so every waiting job fails. Closing the
+        connection ends an open transaction, and with it the lock that other processes would wait for."""
         log.critical("the writer of %s failed; this process can't write any more", self._files.path, exc_info=error)
         with contextlib.suppress(Exception):
             self._db.close()
         death = writer_died()
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-            self._loop.call_soon_threadsafe(self._died, death)  # Before any job is told of it.
+        with contextlib.suppress(RuntimeError):  # The loop is closed: no caller waits any more.
+            self._loop.call_soon_threadsafe(self._died, death)  # Before any job fails.
         self._death = death
         self._fail_jobs(self._in_hand, death)
         self._fail_queued(death)
 
     def _fail_queued(self, death: StoreUnavailable) -> None:
-        """On whichever thread: each job is taken from the queue once."""
+        """Safe on any thread: each job is taken from the queue once."""
         found: list[Job | None] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -202,7 +206,7 @@ class Writer:
         self._fail_jobs(found, death)
 
     def _fail_jobs(self, jobs: Sequence[Job | None], death: StoreUnavailable) -> None:
-        """Whatever else was handed in may be just what the thread failed on."""
+        """Fail entries of the queue that are jobs. The queue may also hold the very value that the thread failed on."""
         waiting = [job for job in jobs if isinstance(job, Job)]
         _fail(waiting, death)
         self._tell(waiting)
@@ -222,21 +226,21 @@ class Writer:
                 self._checkpoints.finish(self._db)
             except sqlite3.Error as error:
                 log.warning("could not finish a checkpoint: %s", error)
-        self._fail_queued(closed())  # What was put off until after the end.
+        self._fail_queued(closed())  # Background jobs that were deferred past the end.
         self._db.close()
         self._turnstile.close()
 
     def _is_refused(self, jobs: Sequence[Job]) -> bool:
-        """While the files are lost nothing is even begun, unless they are back by now."""
+        """While the files are lost, no transaction is started, unless the files are back by now."""
         loss = self._files.loss() if self._files.are_lost else None
         if loss is not None:
             _fail(jobs, loss)
         return loss is not None
 
     def _do(self, jobs: Sequence[Job]) -> list[Job]:
-        """All jobs of a batch, with those that joined it. What was committed to files that are no longer the database
-        may be gone, and nothing of it counts as done."""
-        # A look is too early once something is to be written before it: it may be about just that.
+        """Run all jobs of a batch, and those that joined it. Writes committed to files that are no longer the database
+        may be gone, so none of them counts as done."""
+        # A glance is too early once an earlier job is to be written: that write may change what the glance reads.
         to_write = list(itertools.dropwhile(self._is_answered, jobs))
         done = [*jobs[: len(jobs) - len(to_write)], *to_write]
         if to_write:
@@ -262,9 +266,11 @@ class Writer:
         return jobs, True
 
     def _without_background(self, jobs: list[Job]) -> list[Job]:
-        """What is to be written now; the rest is put off. A job in the background is written alone, when nothing else
-        waits, or along with the others once it was put off many times: there may be no quiet moment."""
-        later = [job for job in jobs if isinstance(job, Call) and job.is_background and job.deferrals < MAX_DEFERRALS]
+        """The jobs to be written now; the rest are deferred. A background job is written alone, when no other job
+        waits, or along with the others once it was deferred many times: there may be no quiet moment."""
+        later = [
+            job for job in jobs if isinstance(job, WriterCall) and job.is_background and job.deferrals < MAX_DEFERRALS
+        ]
         now = [job for job in jobs if job not in later]
         if not now:
             now.append(later.pop(0))
@@ -278,12 +284,12 @@ class Writer:
             return job.glance(self._db)
         except Exception as error:
             if is_busy(error):
-                return False  # It can be looked for in the transaction, which waits for its turn.
-            job.error = _as_told(error)
+                return False  # The transaction, which waits for its turn, can read it.
+            job.error = _as_store_error(error)
             return True
 
     def _write(self, jobs: list[Job]) -> None:
-        """All of it, and what is handed in behind it and joins it."""
+        """Write all jobs, and those that are handed in after them and join the transaction."""
         error = self._try(jobs, may_wait=True)
         if error is None:
             return
@@ -291,13 +297,14 @@ class Writer:
             _fail(jobs, error)
             return
         for job in jobs:
-            # Another try of what was announced might come to something else.
+            # A second try of an announced job might have another result.
             alone = error if job in self._told_early else self._try([job])
             if alone is not None:
                 _fail([job], alone)
 
     def _try(self, jobs: list[Job], *, may_wait: bool = False) -> Exception | None:
-        """One transaction. What it returns instead of raising is why nothing, as far as is known, was written."""
+        """Run one transaction. Returns, instead of raising, the error because of which nothing, as far as is known, was
+        written."""
         try:
             self._begin(jobs)
             self._run_jobs(self._db, jobs)
@@ -314,7 +321,7 @@ class Writer:
         return None
 
     def _tell_early(self, job: Job) -> bool:
-        """Announce a result that is still to be committed. False: there is none, or nobody waits."""
+        """Announce a result that is still to be committed. False: there is no result, or no caller waits."""
         if job.early is None or not job.result:
             return False
         try:
@@ -324,18 +331,19 @@ class Writer:
         return True
 
     def _may_wait(self, jobs: Sequence[Job]) -> bool:
-        """The receiver of an early result is about to hand something in, and one sync would do for both."""
+        """Whether to wait for followers: the receiver of an early result is about to hand in a job, and one sync would
+        serve both."""
         return self._synced is True and not any(job.is_urgent for job in jobs)
 
     def _take_followers(self) -> list[Job]:
-        """What is handed in until the first that must not be held up, which is most likely what is waited for."""
+        """The jobs that are handed in up to the first urgent one, which is most likely the job that is waited for."""
         found: list[Job] = []
         until = time.monotonic() + FOLLOW_SECONDS
         try:
             while (left := until - time.monotonic()) > 0 and not (found and found[-1].is_urgent):
                 job = self._queue.get(timeout=left)
                 if job is None or job.is_background:
-                    self._queue.put(job)  # To be found again after this.
+                    self._queue.put(job)  # To be taken again after this transaction.
                     break
                 found.append(job)
         except queue.Empty:
@@ -355,7 +363,7 @@ class Writer:
             raise NotBegun(error) from error
 
     def _begin_in_turn(self) -> None:
-        """Ask for SQLite's lock often: the one who has it may not take it again before this process had it."""
+        """Retry SQLite's lock often: the process that has it may not take it again before this process had it."""
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -384,7 +392,7 @@ class Writer:
         self._checkpoints.committed(BATCH_BYTES + sum(map(_SIZE, jobs)))
 
     def _roll_back(self) -> None:
-        """Leave no transaction open, even if that takes a new connection. Without either the thread can't go on."""
+        """Leave no transaction open, even if that takes a new connection. If both fail, the thread can't go on."""
         self._rolled_back()
         try:
             if self._db.in_transaction:
@@ -401,10 +409,10 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(self._settle, first, others, HEAD_START if first else 0)
         except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
+            pass  # The loop is closed: no caller waits any more.
 
     def _settle(self, first: Sequence[Job], others: Sequence[Job], turns: int) -> None:
-        """On the event loop. Those who were told early go first."""
+        """Runs on the event loop. Receivers of early results, and their followers, go first."""
         self._settle_all(first)
         if turns:
             self._loop.call_soon(self._settle, (), others, turns - 1)
@@ -423,7 +431,7 @@ class Writer:
 
 
 class BatchFailed(Exception):
-    """A transaction failed in a way that trying its parts one by one can't help."""
+    """The transaction failed, and retrying its jobs one by one would not help."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -431,11 +439,11 @@ class BatchFailed(Exception):
 
 
 class NotBegun(BatchFailed):
-    """It could not even start: another process holds the database."""
+    """The transaction could not start: another process holds the database's lock."""
 
 
 class CommitInDoubt(BatchFailed):
-    """It may be on disk."""
+    """The commit failed, but may be on disk all the same."""
 
 
 def _reach(jobs: Sequence[Job], moment: str) -> None:
@@ -446,10 +454,10 @@ def _reach(jobs: Sequence[Job], moment: str) -> None:
 
 def _fail(jobs: Sequence[Job], error: Exception) -> None:
     for job in jobs:
-        job.error = _as_told(error.cause if isinstance(error, BatchFailed) else error)
+        job.error = _as_store_error(error.cause if isinstance(error, BatchFailed) else error)
 
 
-def _as_told(error: BaseException) -> BaseException:
+def _as_store_error(error: BaseException) -> BaseException:
     return unavailable(error) if isinstance(error, sqlite3.Error) else error
 
 

@@ -1,16 +1,16 @@
--- The key of a session is (owner, id), and every row that belongs to one starts with it. `process`, `task_host` and
--- `api_key` belong to the database itself. Keys compare by their bytes (COLLATE "C"): that is fast, and an upgrade of
--- the system's collations can't damage an index.
+-- The key of a session is (owner, id), and every row that belongs to a session starts with it. `process`, `task_host`
+-- and `api_key` belong to the database itself. Keys compare by their bytes (COLLATE "C"): that is fast, and an upgrade
+-- of the system's collations can't damage an index.
 
--- What this database is known by among others. A copy of it has the same.
+-- The name that identifies this database. A copy of the database has the same name.
 CREATE TABLE holdfast.identity (
   name text NOT NULL
 );
 INSERT INTO holdfast.identity (name) VALUES (replace(gen_random_uuid()::text, '-', ''));
 
 -- Serialises the log (head) and execution (fence, lease_holder). A held session stays runnable until it is released. A
--- deleted one keeps its row, so that its id never returns. Pages are filled to a part only, and no index has a column
--- that an append changes: so an append writes the row in place and touches no index. `host` is '' for any.
+-- deleted session keeps its row, so that its id is never used again. Pages are only partly filled, and no index has a
+-- column that an append changes: so an append writes the row in place and touches no index. `host` is '' for any host.
 CREATE TABLE holdfast.session (
   owner text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
@@ -37,8 +37,8 @@ CREATE TABLE holdfast.session (
   PRIMARY KEY (owner, id)
 ) WITH (fillfactor = 70);
 
--- Who is next is asked owner by owner, among those for one host; an unfinished turn goes before new ones, and what has a
--- parent before that.
+-- The order of claims is computed owner by owner, among the sessions for one host; an unfinished turn goes before new
+-- ones, and a session with a parent before that.
 CREATE INDEX session_claimable ON holdfast.session (host, owner, (parent IS NULL), (turn_id IS NULL), runnable_since)
   WHERE runnable AND lease_holder IS NULL;
 CREATE INDEX session_unheld ON holdfast.session (owner, runnable_since) WHERE runnable AND lease_holder IS NULL;
@@ -51,7 +51,8 @@ CREATE INDEX session_due ON holdfast.session (wake_at) WHERE wake_at IS NOT NULL
 CREATE INDEX session_listed ON holdfast.session (owner, updated_at DESC, id) WHERE deleted_at IS NULL;
 CREATE INDEX session_busy ON holdfast.session (owner, status, updated_at) WHERE deleted_at IS NULL;
 
--- `said` is what a person wrote, for searching: the data itself may hold characters that PostgreSQL's JSON can't.
+-- `said` is the text that a person wrote, for searching: the data itself may hold characters that PostgreSQL's JSON
+-- can't.
 CREATE TABLE holdfast.event (
   owner text COLLATE "C" NOT NULL,
   session text COLLATE "C" NOT NULL,
@@ -67,8 +68,8 @@ CREATE TABLE holdfast.event (
 
 CREATE INDEX event_said ON holdfast.event (owner, session) WHERE said IS NOT NULL;
 
--- `place` is where an item stands in the queue. `sequence` names one version of it: an edit or a new order gives a
--- fresh one, so that a promotion decided on what was there before finds nothing.
+-- `place` is an item's place in the queue. `sequence` names one version of the item: an edit or a new order gives it a
+-- fresh one, so that a promotion decided on an older version finds nothing.
 CREATE TABLE holdfast.inbox (
   owner text COLLATE "C" NOT NULL,
   session text COLLATE "C" NOT NULL,
@@ -145,7 +146,7 @@ CREATE TABLE holdfast.ledger (
   PRIMARY KEY (owner, session, message_id, attempt)
 );
 
--- What owners note about their sessions, beside the log.
+-- Owners' annotations of their sessions, outside the log.
 CREATE TABLE holdfast.annotation (
   owner text COLLATE "C" NOT NULL,
   session text COLLATE "C" NOT NULL,
@@ -155,8 +156,8 @@ CREATE TABLE holdfast.annotation (
   PRIMARY KEY (owner, session)
 );
 
--- Who has what a client entrusted to a session: the process with the token `keeper`, in its memory; or every process
--- with the key of that name, which `sealed` is sealed under; or nobody (the empty name).
+-- The keeper of a session's secrets: the process with the token `keeper`, in its memory; or every process with the key
+-- of that name, under which `sealed` is encrypted; or no process (the empty name).
 CREATE TABLE holdfast.secret (
   owner text COLLATE "C" NOT NULL,
   session text COLLATE "C" NOT NULL,
@@ -165,7 +166,7 @@ CREATE TABLE holdfast.secret (
   PRIMARY KEY (owner, session)
 );
 
--- Who is present at a session. Rows here are only of the moment.
+-- Attachments: the clients that are present at a session. Rows here matter only for the moment.
 CREATE TABLE holdfast.attachment (
   owner text COLLATE "C" NOT NULL,
   session text COLLATE "C" NOT NULL,
@@ -223,8 +224,8 @@ CREATE TABLE holdfast.task_host (
   seen_at bigint NOT NULL
 );
 
--- The processes that have this database open. `alive_until` says that the process is there; `leases_until` that it may
--- go on with what it holds. Both are by the clock of this database, and nobody else's.
+-- The processes that have this database open. Until `alive_until` the process counts as alive; until `leases_until` it
+-- may go on with the sessions that it holds. Both are by the clock of this database only.
 CREATE TABLE holdfast.process (
   token text COLLATE "C" PRIMARY KEY,
   node text NOT NULL,
@@ -232,8 +233,8 @@ CREATE TABLE holdfast.process (
   leases_until timestamptz NOT NULL
 );
 
--- API keys. What is kept of one is a digest of its secret part: whoever reads the database can't use them. A revoked one
--- stays, so that people see that it was there.
+-- API keys. Only a digest of a key's secret part is stored, so a reader of the database can't use the keys. A revoked
+-- key keeps its row, so that people see that it existed.
 CREATE TABLE holdfast.api_key (
   id text COLLATE "C" PRIMARY KEY,
   name text NOT NULL,

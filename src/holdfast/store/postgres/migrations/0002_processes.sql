@@ -1,4 +1,4 @@
--- What each process says of itself, for whoever looks at them. One of the release before says nothing.
+-- How each process describes itself, for operators. A process of the release before this one has no description.
 ALTER TABLE holdfast.process
   ADD COLUMN role text NOT NULL DEFAULT '',
   ADD COLUMN version text NOT NULL DEFAULT '',

@@ -1,9 +1,9 @@
--- Sessions that wait are found by what they need to be run: a process steps over all that it can't run at once, however
--- many they are. What a session needs is its host, and a number made of its tools, its model and the keeper of what its
--- client entrusted to it; equal needs have equal numbers.
+-- Waiting sessions are found by their needs: a process skips all sessions that it can't run at once, however many there
+-- are. The needs of a session are its host, and a number made of its tools, its model and the keeper of its secrets;
+-- equal needs have equal numbers.
 
--- The keeper as `secret` has it (NULL: nothing was entrusted). A trigger keeps it, so that a release that does not know
--- the column keeps it too.
+-- A copy of the keeper in `secret` (NULL: the session has no secrets). A trigger maintains it, so that a release that
+-- does not know the column maintains it too.
 ALTER TABLE holdfast.session ADD COLUMN keeper text COLLATE "C";
 UPDATE holdfast.session SET keeper = secret.keeper FROM holdfast.secret
  WHERE secret.owner = session.owner AND secret.session = session.id;
@@ -21,13 +21,14 @@ $$;
 CREATE TRIGGER secret_keeper AFTER INSERT OR UPDATE OR DELETE ON holdfast.secret
   FOR EACH ROW EXECUTE FUNCTION holdfast.note_keeper();
 
--- Of sessions with the same needs, owner by owner: what has a parent first, then an unfinished turn, then who came first.
+-- Sessions with the same needs, owner by owner: those with a parent first, then unfinished turns, then in order of
+-- arrival.
 CREATE INDEX session_needs ON holdfast.session
   (host, hash_array_extended((ARRAY[model, keeper] || tools) COLLATE "C", 0), owner, (parent IS NULL),
    (turn_id IS NULL), runnable_since)
   WHERE runnable AND lease_holder IS NULL;
 
--- Sessions that wait in the order in which they came: those that no process could run for long are told of once.
+-- Waiting sessions in order of arrival: each session that no process could run for long is reported once.
 CREATE INDEX session_unplaced ON holdfast.session (runnable_since, owner, id)
   WHERE runnable AND lease_holder IS NULL AND noted_at IS NULL;
 CREATE INDEX session_noted ON holdfast.session (runnable_since)

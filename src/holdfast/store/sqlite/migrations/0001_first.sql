@@ -1,5 +1,5 @@
--- The key of a session is (owner, id), and every row that belongs to one starts with it. `process` and `meta` belong
--- to the database itself and so have no owner.
+-- The key of a session is (owner, id), and every row that belongs to a session starts with it. `process` and `meta`
+-- belong to the database itself and so have no owner.
 
 CREATE TABLE meta (
   name TEXT PRIMARY KEY,
@@ -8,8 +8,9 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('format', 'holdfast');
 
--- Serialises the log (with its head) and execution (fence, lease_holder). A held session stays runnable until it is released,
--- so that one whose holder died needs no rescue of its own. A deleted one keeps its row, so that its id never returns.
+-- Serialises the log (with its head) and execution (fence, lease_holder). A held session stays runnable until it is
+-- released, so that a session whose holder died needs no special recovery. A deleted session keeps its row, so that its
+-- id is never used again.
 CREATE TABLE session (
   owner TEXT NOT NULL,
   id TEXT NOT NULL,
@@ -35,8 +36,8 @@ CREATE TABLE session (
   PRIMARY KEY (owner, id)
 ) WITHOUT ROWID;
 
--- Where a session's log ends: its last position, and the event there. It is the part of the session row that every
--- append changes, kept apart and under a number (`session.log`): changing it costs a fifth of what the wide row does.
+-- The end of a session's log: its last position, and the event there. It is the part of the session row that every
+-- append changes, kept apart and under a number (`session.log`): changing it costs a fifth of changing the wide row.
 CREATE TABLE head (
   log INTEGER PRIMARY KEY,
   position INTEGER NOT NULL,
@@ -49,10 +50,10 @@ CREATE INDEX session_unnoted ON session (runnable_since)
 CREATE INDEX session_due ON session (wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX session_listed ON session (owner, updated_at DESC, id) WHERE deleted_at IS NULL;
 
--- Events are written where the table ends, whatever their session: a commit for a hundred sessions then touches a few
--- pages and not a hundred, which is most of what a synced commit costs. Each knows the one before it in its session's
--- log (0: none), the session row knows the last, and `event_mark` knows every 64th, so that a page in the middle of a
--- long log is found without walking all of it.
+-- Events are written at the end of the table, whatever their session: a commit for a hundred sessions then touches a
+-- few pages and not a hundred, which is most of the cost of a synced commit. Each event has the number of the one
+-- before it in its session's log (0: none), the session row has the number of the last, and `event_mark` has every
+-- 64th, so that a page in the middle of a long log is found without walking all of it.
 CREATE TABLE event (
   number INTEGER PRIMARY KEY,
   previous INTEGER NOT NULL,
@@ -76,8 +77,8 @@ CREATE TABLE event_mark (
 
 CREATE INDEX event_said ON event (owner, session) WHERE type = 'user.message';
 
--- `place` is where an item stands in the queue. `sequence` names one version of it: an edit or a new order gives a
--- fresh one, so that a promotion decided on what was there before finds nothing.
+-- `place` is an item's place in the queue. `sequence` names one version of the item: an edit or a new order gives it a
+-- fresh one, so that a promotion decided on an older version finds nothing.
 CREATE TABLE inbox (
   owner TEXT NOT NULL,
   session TEXT NOT NULL,
@@ -115,8 +116,8 @@ CREATE TABLE request (
 CREATE INDEX request_open ON request (owner, session, opened_at, id) WHERE state = 'open';
 
 -- The same for segments. A session has a row in `flight` while a message is in flight; its segments are those from
--- `last` back to `first`, and what no flight reaches is swept up later. `start` is the segment's first byte in its
--- block, and `text` is UTF-8 in bytes, so that its length is in bytes too.
+-- `last` back to `first`, and segments that no flight reaches are swept later. `start` is the segment's first byte in
+-- its block, and `text` is UTF-8 in bytes, so that its length is in bytes too.
 CREATE TABLE segment (
   number INTEGER PRIMARY KEY,
   previous INTEGER NOT NULL,
@@ -163,7 +164,7 @@ CREATE TABLE ledger (
   PRIMARY KEY (owner, session, message_id, attempt)
 ) WITHOUT ROWID;
 
--- Expiries are milliseconds since the boot `boot_id`: no change of the wall clock moves them.
+-- Expiries are milliseconds since the boot `boot_id`: changes of the wall clock do not affect them.
 CREATE TABLE attachment (
   owner TEXT NOT NULL,
   session TEXT NOT NULL,

@@ -1,6 +1,6 @@
--- Who has what a client entrusted to a session: the process with the token `keeper`, in its memory; or every process
--- with the key of that name, which `sealed` is sealed under; or nobody (the empty name). While a session has a row here,
--- it is run by its keeper and by nobody else.
+-- The keeper of a session's secrets: the process with the token `keeper`, in its memory; or every process with the key
+-- of that name, under which `sealed` is encrypted; or no process (the empty name). While a session has a row here, only
+-- its keeper runs it.
 CREATE TABLE secret (
   owner TEXT NOT NULL,
   session TEXT NOT NULL,

@@ -1,5 +1,5 @@
--- Who is present at a session lives no longer than the process that it is connected to. Rows here are only of the
--- moment: the old ones are let go.
+-- An attachment lives no longer than the process that its client is connected to. Rows here matter only for the moment:
+-- the old ones are dropped.
 DROP TABLE attachment;
 
 CREATE TABLE attachment (

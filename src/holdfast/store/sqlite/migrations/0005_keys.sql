@@ -1,5 +1,5 @@
--- API keys. What is kept of one is a digest of its secret part: whoever reads the database can't use them. A revoked one
--- stays, so that people see that it was there.
+-- API keys. Only a digest of a key's secret part is stored, so a reader of the database can't use the keys. A revoked
+-- key keeps its row, so that people see that it existed.
 CREATE TABLE api_key (
   id TEXT PRIMARY KEY,
   name TEXT NOT NULL,

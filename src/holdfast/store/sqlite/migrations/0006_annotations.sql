@@ -1,4 +1,5 @@
--- What owners note about their sessions, beside the log. A row of its own: it is written seldom, and the session row often.
+-- Owners' annotations of their sessions, outside the log. They have a row of their own, because they are written seldom
+-- and the session row often.
 CREATE TABLE annotation (
   owner TEXT NOT NULL,
   session TEXT NOT NULL,
@@ -8,5 +9,5 @@ CREATE TABLE annotation (
   PRIMARY KEY (owner, session)
 ) WITHOUT ROWID;
 
--- The last position that tells the owner of a session something. It is in the row that every append writes anyway.
+-- The last position that is news to the owner of a session. It is in the row that every append writes anyway.
 ALTER TABLE head ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;

@@ -1,5 +1,5 @@
--- Who is next is asked owner by owner, and how many sessions of an owner are held. An unfinished turn goes before new
--- ones, and what has a parent before that.
+-- The order of claims is computed owner by owner, and needs the number of held sessions of an owner. An unfinished turn
+-- goes before new ones, and a session with a parent before that.
 DROP INDEX session_runnable;
 DROP INDEX session_unnoted;
 

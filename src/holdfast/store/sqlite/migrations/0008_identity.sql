@@ -1,4 +1,4 @@
--- What this database is known by among others, wherever its file lies. A copy of it has the same.
+-- The name that identifies this database, wherever its file is. A copy of the file has the same name.
 CREATE TABLE identity (
   name TEXT NOT NULL
 );

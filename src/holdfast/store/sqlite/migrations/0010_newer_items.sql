@@ -1,4 +1,4 @@
--- The lowest inbox version that can go on with a session which nobody else can: its holder found only items in its inbox
--- that a newer release put. NULL: every release can.
+-- The lowest inbox version that can go on with a session which older releases can't: its holder found only items in its
+-- inbox that a newer release put. NULL: every release can.
 ALTER TABLE session ADD COLUMN needs_inbox INTEGER;
 CREATE INDEX session_left ON session (needs_inbox) WHERE needs_inbox IS NOT NULL;

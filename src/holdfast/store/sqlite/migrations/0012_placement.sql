@@ -1,8 +1,8 @@
--- Sessions that wait are found by what they need to be run: a process steps over all that it can't run at once, however
--- many they are. Equal needs (host, tools, model, and the keeper of what a client entrusted) have equal texts.
+-- Waiting sessions are found by their needs: a process skips all sessions that it can't run at once, however many there
+-- are. Equal needs (host, tools, model, and the keeper of secrets) have equal texts.
 
--- The keeper as `secret` has it (NULL: nothing was entrusted). Triggers keep it, so that a release that does not know the
--- column keeps it too.
+-- A copy of the keeper in `secret` (NULL: the session has no secrets). Triggers maintain it, so that a release that
+-- does not know the column maintains it too.
 ALTER TABLE session ADD COLUMN keeper TEXT;
 UPDATE session SET keeper = (SELECT keeper FROM secret WHERE secret.owner = session.owner AND secret.session = session.id)
  WHERE EXISTS (SELECT 1 FROM secret WHERE secret.owner = session.owner AND secret.session = session.id);

@@ -1,6 +1,6 @@
--- When the end of a task was noted, in milliseconds by the clock of SQLite: `ended_at` is by the clock of whoever noted it,
--- and a wrong one would have the row dropped too early or never. A trigger keeps it, so that a release that does not know
--- the column keeps it too.
+-- When the end of a task was recorded, in milliseconds by SQLite's clock. `ended_at` is by the clock of the process
+-- that recorded it, and with a wrong clock the row would be dropped too early or never. A trigger maintains it, so that
+-- a release that does not know the column maintains it too.
 ALTER TABLE task ADD COLUMN end_noted_at INTEGER;
 UPDATE task SET end_noted_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) WHERE ended_at IS NOT NULL;
 CREATE TRIGGER task_ends AFTER UPDATE OF ended_at ON task WHEN NEW.ended_at IS NOT NULL BEGIN

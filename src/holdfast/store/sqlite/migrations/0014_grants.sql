@@ -1,5 +1,5 @@
--- A rule that a person granted is known with who granted it, when, and in which session: so that it can be taken back there
--- too. Rows from before have nothing of it.
+-- The person who granted a rule, the time and the session, so that the rule can be revoked there too. Older rows have
+-- none of these.
 CREATE TABLE granted_with_origin (
   owner TEXT NOT NULL,
   place TEXT NOT NULL,

@@ -1,4 +1,5 @@
--- Which session a client made another one of: a fork, or one that it calls a child. Only what the runtime starts in the turn
--- of a session has that session as its parent, and runs in its slot; so far it starts none.
+-- The session that a client made another one from: a fork, or a session that the client calls a child. Only a session
+-- that the runtime starts in the turn of a session has that session as its parent, and runs in its slot; so far the
+-- runtime starts none.
 ALTER TABLE session ADD COLUMN made_from TEXT;
 UPDATE session SET made_from = parent, parent = NULL WHERE parent IS NOT NULL;

@@ -1,4 +1,4 @@
-"""A look at a database from outside, over one connection: it is not migrated, and no process is registered."""
+"""Surveys a database from outside, over one connection: it is not migrated, and no process is registered."""
 
 import statistics
 import time
@@ -7,11 +7,11 @@ from typing import Final
 import asyncpg
 
 from holdfast.store.errors import StoreUnusable
-from holdfast.store.postgres.connections import Address, Connection, Link
+from holdfast.store.postgres.connections import DatabaseAddress, Link, PostgresConnection
 from holdfast.store.postgres.failures import unusable
 from holdfast.store.postgres.migrations import schema_of
 from holdfast.store.postgres.order import Order
-from holdfast.store.survey import About, Contents, Process, Schema, Server, Survey, Work
+from holdfast.store.survey import Contents, DatabaseServer, ProcessDescription, ProcessRow, Schema, Survey, Work
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 
 MAY_NOT_READ: Final = (
@@ -20,8 +20,8 @@ MAY_NOT_READ: Final = (
 )
 
 
-async def survey(address: Address, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
-    """What is there at this moment. Raises `StoreUnusable`, or `StoreUnavailable`, with what to do."""
+async def survey(address: DatabaseAddress, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
+    """The state of the database at this moment. Raises `StoreUnusable` or `StoreUnavailable`, which say what to do."""
     try:
         db = await address.connect()
     except Exception as error:
@@ -36,7 +36,7 @@ async def survey(address: Address, *, limits: TurnLimits = NO_LIMITS, with_conte
         db.terminate()
 
 
-async def _look(db: Connection, address: Address, limits: TurnLimits, *, with_contents: bool) -> Survey:
+async def _look(db: PostgresConnection, address: DatabaseAddress, limits: TurnLimits, *, with_contents: bool) -> Survey:
     latency = await _latency_ms(db)
     schema = await schema_of(db)
     link = Link(db, address)
@@ -53,24 +53,24 @@ async def _look(db: Connection, address: Address, limits: TurnLimits, *, with_co
     )
 
 
-async def _latency_ms(db: Connection) -> float:
-    """The middle one of three: the first also makes ready."""
+async def _latency_ms(db: PostgresConnection) -> float:
+    """The median of three round trips: the first one also warms up the connection."""
     took = []
     for _ in range(3):
-        asked = time.perf_counter()
+        started = time.perf_counter()
         await db.fetchval("SELECT 1")
-        took.append((time.perf_counter() - asked) * 1000)
+        took.append((time.perf_counter() - started) * 1000)
     return statistics.median(took)
 
 
-async def _server(link: Link, latency_ms: float) -> Server:
+async def _server(link: Link, latency_ms: float) -> DatabaseServer:
     ((version, is_standby, is_read_only),) = await link.rows("survey_server")
     if is_standby:
         ((lag,),) = await link.rows("survey_standby")
         replicas = None
     else:
         ((replicas, lag),) = await link.rows("survey_replicas")
-    return Server(
+    return DatabaseServer(
         version=version,
         role="standby" if is_standby else "primary",
         is_writable=not is_standby and not is_read_only,
@@ -82,7 +82,7 @@ async def _server(link: Link, latency_ms: float) -> Server:
 
 async def _work(link: Link, schema: Schema, limits: TurnLimits) -> Work:
     ((held, orphaned, backlog, oldest, overdue, due, requests, now),) = await link.rows("survey_work")
-    if not schema.pending:  # Before, an order might ask for what is not there yet.
+    if not schema.pending:  # In an older schema the order might read what does not exist yet.
         oldest = await Order(limits).oldest(link)
     return Work(
         held=held,
@@ -95,15 +95,15 @@ async def _work(link: Link, schema: Schema, limits: TurnLimits) -> Work:
     )
 
 
-async def _processes(link: Link) -> tuple[Process, ...]:
+async def _processes(link: Link) -> tuple[ProcessRow, ...]:
     return tuple(
-        Process(
+        ProcessRow(
             token=token,
             node=node,
             is_alive=is_alive,
             renewed_seconds_ago=renewed_ago,
             holds=holds,
-            about=About(role=role, version=version, started_at=started_at, max_sessions=max_sessions),
+            about=ProcessDescription(role=role, version=version, started_at=started_at, max_sessions=max_sessions),
         )
         for token, node, is_alive, renewed_ago, role, version, started_at, max_sessions, holds in await link.rows(
             "survey_processes"

@@ -1,4 +1,4 @@
-"""One call of `put`, as every store takes it."""
+"""The encoded arguments of one `put` call, the same for every store."""
 
 from typing import Any, Final
 
@@ -10,11 +10,11 @@ from holdfast.store.store import Key, Refused
 from holdfast.store.turn_limits import TurnLimits
 
 REUSED: Final = Refused("id_reused", "This id was already used for something else. Use a new one.")
-"""What other content under a used id gets: nothing of it counts."""
+"""The refusal of a put that reuses an id with other content: nothing is stored."""
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of `put`."""
+    """The arguments of one `put` call, encoded."""
 
     key: Key
     item: Item
@@ -27,8 +27,9 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     now: int
 
 
-def asked(key: Key, item: Item, **rest: Any) -> Put:
-    """A put, encoded while its sender still runs. Which turn a stop ends is not for its sender to say."""
+def encode_put(key: Key, item: Item, **rest: Any) -> Put:
+    """Encode a put on its sender's side of the call. A sender does not choose the turn that a stop ends, so the stop's
+    turn id is cleared."""
     if isinstance(item, Stop):
         item = msgspec.structs.replace(item, turn_id=None)
     payload = codec.encode_item(item)

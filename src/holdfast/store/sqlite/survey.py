@@ -1,4 +1,4 @@
-"""A look at a database file from outside: it is neither made nor migrated, and nobody who has it open notices."""
+"""Surveys a database file from outside: it is neither created nor migrated, and processes that use it do not notice."""
 
 import contextlib
 import os
@@ -11,14 +11,23 @@ from holdfast.store.sqlite.liveness import Liveness, boot_id, boottime_ms
 from holdfast.store.sqlite.migrations import NAMES, schema_of
 from holdfast.store.sqlite.order import Order
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.survey import NOTHING_SAID, About, Contents, Process, Schema, Server, Survey, Work
+from holdfast.store.survey import (
+    NO_DESCRIPTION,
+    Contents,
+    DatabaseServer,
+    ProcessDescription,
+    ProcessRow,
+    Schema,
+    Survey,
+    Work,
+)
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 
 
 def survey(path: Path, *, limits: TurnLimits = NO_LIMITS, with_contents: bool = True) -> Survey:
-    """What is there at this moment. Raises `StoreUnusable` with what to do."""
+    """The state of the database at this moment. Raises `StoreUnusable`, which says what to do."""
     refuse_folder(path)
-    if not path.exists():  # To connect would make it.
+    if not path.exists():  # Connecting would create it.
         return _of_nothing(path)
     try:
         with contextlib.closing(connect(path, read_only=True)) as db:
@@ -44,53 +53,53 @@ def _look(db: sqlite3.Connection, path: Path, schema: Schema, limits: TurnLimits
 
 
 def _of_nothing(path: Path) -> Survey:
-    server = Server(version=sqlite3.sqlite_version, role="embedded", is_writable=True, latency_ms=0.0)
+    server = DatabaseServer(version=sqlite3.sqlite_version, role="embedded", is_writable=True, latency_ms=0.0)
     return Survey(
         server=server, schema=Schema(version=0, pending=NAMES), work=Work(), processes=(), contents=Contents()
     )
 
 
-def _server(db: sqlite3.Connection, path: Path) -> Server:
-    asked = time.perf_counter()
+def _server(db: sqlite3.Connection, path: Path) -> DatabaseServer:
+    started = time.perf_counter()
     db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    return Server(
+    return DatabaseServer(
         version=sqlite3.sqlite_version,
         role="embedded",
         is_writable=os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
-        latency_ms=(time.perf_counter() - asked) * 1000,
+        latency_ms=(time.perf_counter() - started) * 1000,
     )
 
 
-def _processes(db: sqlite3.Connection, path: Path, schema: Schema) -> tuple[Process, ...]:
-    """Whether one lives is said by the system, which has its lock: see `liveness.py`."""
+def _processes(db: sqlite3.Connection, path: Path, schema: Schema) -> tuple[ProcessRow, ...]:
+    """A process lives while the operating system holds its file lock: see `liveness.py`."""
     liveness = Liveness(path.resolve())
     holds = dict(db.execute(SQL["survey_held"]).fetchall())
-    said = {} if schema.pending else {row[0]: row[1:] for row in db.execute(SQL["survey_descriptions"])}
+    described = {} if schema.pending else {row[0]: row[1:] for row in db.execute(SQL["survey_descriptions"])}
     found = []
     for token, node, boot in db.execute(SQL["survey_processes"]).fetchall():
-        renewed_at, *about = said.get(token, (None,))
+        renewed_at, *about = described.get(token, (None,))
         is_known = renewed_at is not None and boot == boot_id()
         found.append(
-            Process(
+            ProcessRow(
                 token=token,
                 node=node,
                 is_alive=not liveness.is_dead(token),
                 renewed_seconds_ago=(boottime_ms() - renewed_at) / 1000 if is_known else None,
                 holds=holds.get(token, 0),
-                about=_about(*about) if about else NOTHING_SAID,
+                about=_about(*about) if about else NO_DESCRIPTION,
             )
         )
     return tuple(sorted(found, key=lambda process: (process.node, process.token)))
 
 
-def _about(role: str, version: str, started_at: int, max_sessions: int) -> About:
-    return About(role=role, version=version, started_at=started_at, max_sessions=max_sessions)  # type: ignore[arg-type]
+def _about(role: str, version: str, started_at: int, max_sessions: int) -> ProcessDescription:
+    return ProcessDescription(role=role, version=version, started_at=started_at, max_sessions=max_sessions)  # type: ignore[arg-type]
 
 
-def _work(db: sqlite3.Connection, processes: tuple[Process, ...], schema: Schema, limits: TurnLimits) -> Work:
+def _work(db: sqlite3.Connection, processes: tuple[ProcessRow, ...], schema: Schema, limits: TurnLimits) -> Work:
     now = time.time_ns() // 1_000_000
     backlog, oldest, overdue, due, requests = db.execute(SQL["survey_work"], (now,)).fetchone()
-    if not schema.pending:  # Before, there is no order that knows of slots.
+    if not schema.pending:  # In an older schema no order accounts for slots.
         oldest = Order(limits).oldest(db)
     return Work(
         held=sum(process.holds for process in processes),
