@@ -11,7 +11,7 @@ from copilot import CopilotClient
 from copilot.session import PermissionNoResult
 from copilot.session_events import PermissionCompletedData, PermissionRequestedData, UserInputRequestedData
 
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from tests.wire.copilot.harness import (
     TOKEN,
     Heard,

@@ -18,7 +18,7 @@ import pytest
 from holdfast.server.copilot import gate as gate_module
 from holdfast.server.copilot import listener as listener_module
 from holdfast.server.copilot import peer as peer_module
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.copilot.gate import Terms
 from holdfast.server.copilot.listener import Listener
 from tests.wire.copilot.parrot import Parrot, Served, serving

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.copilot.peer import INVALID_PARAMS, Handler, Peer, RpcError
 
 PROTOCOL_VERSION: Final = 3

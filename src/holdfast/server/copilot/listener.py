@@ -10,7 +10,7 @@ import threading
 from functools import partial
 from typing import Final, cast
 
-from holdfast.server.copilot.framing import frame
+from holdfast.server.copilot.frames import frame
 from holdfast.server.copilot.gate import Gate, Terms
 from holdfast.server.copilot.peer import TOO_MANY_REQUESTS, Peer
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from holdfast.models.errors import ModelNotUsable
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import OperationError
 from holdfast.server.json_bounds import BODY, PIECE_BYTES, TooCostly, check, counting
 from holdfast.store.errors import StoreError

@@ -11,7 +11,7 @@ from holdfast import Runtime
 from holdfast.events.ids import Key, SessionId
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.server.copilot.framing import FrameReader, decoded, frame
+from holdfast.server.copilot.frames import FrameReader, decoded, frame
 from holdfast.server.copilot.gate import Gate, Terms
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.peer import Peer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.copilot.framing import (
+from holdfast.server.copilot.frames import (
     MAX_FRAME_BYTES,
     MAX_HEADER_LINE_BYTES,
     MAX_HEADER_LINES,
