@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.app import Runtime
 from holdfast.server.copilot.gate import Terms
-from holdfast.server.copilot.listener import Listener
-from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Answer, Peer, RpcError
+from holdfast.server.copilot.listener import CopilotListener
+from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Peer, RpcError, RpcResult
 from holdfast.server.errors import NotFound
 from holdfast.store.errors import StoreUnavailable
 
@@ -87,9 +87,9 @@ class ParrotHandler:
             case "unencodable":
                 return object()
             case "answer":
-                return Answer({"is": "answered"}, then=lambda: self.peer.notify("then", {"n": 1}))
+                return RpcResult({"is": "answered"}, then=lambda: self.peer.notify("then", {"n": 1}))
             case "badly-followed":
-                return Answer(None, then=lambda: self._fail())
+                return RpcResult(None, then=lambda: self._fail())
             case "tell":
                 for n in range(params["times"]):
                     self.peer.notify("told", {"n": n, "text": "x" * params.get("size", 0)})
@@ -140,7 +140,7 @@ def parrot(runtime: Runtime, options: argparse.Namespace, environ: Mapping[str, 
 
 class Served(NamedTuple):
     parrot: Parrot
-    listener: Listener
+    listener: CopilotListener
     port: int
     shut_down: asyncio.Event
 
@@ -159,7 +159,7 @@ async def serving(*, token: str | None = None, host: str = "127.0.0.1") -> Async
         shut_down.set()
 
     parrot = Parrot()
-    listener = Listener(Terms(behind=parrot.connected, version="1.2.3", shut_down=end))
+    listener = CopilotListener(Terms(connected=parrot.connected, version="1.2.3", shut_down=end))
     try:
         yield Served(parrot, listener, await listener.listen(host, 0, token=token), shut_down)
     finally:

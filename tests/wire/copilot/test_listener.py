@@ -20,7 +20,7 @@ from holdfast.server.copilot import listener as listener_module
 from holdfast.server.copilot import peer as peer_module
 from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.copilot.gate import Terms
-from holdfast.server.copilot.listener import Listener
+from holdfast.server.copilot.listener import CopilotListener
 from tests.wire.copilot.parrot import Parrot, Served, serving
 from tests.wire.copilot.raw_client import SECONDS, RawClient, Refused, framed, request
 from tests.wire.copilot.runtime_process import Listening, Place
@@ -361,7 +361,7 @@ def terms(parrot: Parrot) -> Terms:
     async def nothing() -> None:
         pass
 
-    return Terms(behind=parrot.connected, version="1.2.3", shut_down=nothing)
+    return Terms(connected=parrot.connected, version="1.2.3", shut_down=nothing)
 
 
 async def piped(reading: int, writing: int) -> RawClient:
@@ -379,7 +379,7 @@ async def piped(reading: int, writing: int) -> RawClient:
 async def test_a_client_at_the_other_end_of_two_pipes_is_served_without_a_token() -> None:
     parrot = Parrot()
     (their_reading, our_writing), (our_reading, their_writing) = os.pipe(), os.pipe()
-    peer = await Listener(terms(parrot)).attach(our_reading, our_writing)
+    peer = await CopilotListener(terms(parrot)).attach(our_reading, our_writing)
     client = await piped(their_reading, their_writing)
     assert (await client.call("connect"))["ok"] is True
     assert await client.call("echo", {"x": 1}) == {"x": 1}
@@ -393,7 +393,7 @@ async def test_a_client_at_the_other_end_of_two_sockets_is_served() -> None:
     """Some languages start their children so."""
     parrot = Parrot()
     (ours, theirs), (our_output, their_input) = socket.socketpair(), socket.socketpair()
-    peer = await Listener(terms(parrot)).attach(ours.detach(), our_output.detach())
+    peer = await CopilotListener(terms(parrot)).attach(ours.detach(), our_output.detach())
     client = await piped(their_input.detach(), theirs.detach())
     assert await client.call("echo", {"x": 1}) == {"x": 1}
     client.writer.close()
@@ -404,7 +404,7 @@ async def test_a_client_at_the_other_end_of_two_sockets_is_served() -> None:
 async def test_a_client_that_stops_reading_has_left() -> None:
     parrot = Parrot()
     (their_reading, our_writing), (our_reading, their_writing) = os.pipe(), os.pipe()
-    peer = await Listener(terms(parrot)).attach(our_reading, our_writing)
+    peer = await CopilotListener(terms(parrot)).attach(our_reading, our_writing)
     os.close(their_reading)
     async with asyncio.timeout(SECONDS):
         while peer.is_open:
@@ -420,7 +420,7 @@ async def test_plain_files_do_instead_of_pipes(tmp_path: Path) -> None:
     asked.write_bytes(framed(request(1, "echo", {"x": 1})) + framed(request(2, "ping")))
     reading = os.open(asked, os.O_RDONLY)
     writing = os.open(answered, os.O_WRONLY | os.O_CREAT)
-    peer = await Listener(terms(Parrot())).attach(reading, writing)
+    peer = await CopilotListener(terms(Parrot())).attach(reading, writing)
     async with asyncio.timeout(SECONDS):
         await peer.finished()
         while b"pong" not in answered.read_bytes():  # noqa: ASYNC110

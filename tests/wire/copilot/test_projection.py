@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.events.event import Event
 from holdfast.events.session import SessionError
-from holdfast.server.copilot.projection import Projection, WireEvent
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent
 from holdfast.session.fold import fold
 from holdfast.session.state import State
 from holdfast.session.tool_results import UNKNOWN_OUTCOME
@@ -44,7 +44,7 @@ def ended_calls(wires: list[WireEvent]) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("read_before", [0, 3, len(RAN)])
 def test_calls_whose_turn_was_ended_without_its_log_are_closed_before_their_step_is(read_before: int) -> None:
     """Also for a client that comes in the midst of the turn."""
-    projection = Projection("s")
+    projection = CopilotProjection("s")
     if read_before:
         state = State()
         fold(RAN[:read_before], state)

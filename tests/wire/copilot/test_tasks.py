@@ -37,7 +37,7 @@ from copilot.session_events import (
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position, TaskId
 from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified
-from holdfast.server.copilot.projection import Projection
+from holdfast.server.copilot.projection import CopilotProjection
 from tests.wire.copilot.harness import (
     Heard,
     Home,
@@ -460,7 +460,7 @@ ENDS: list[tuple[NoticeKind, int | None]] = [
 def test_however_a_command_ended_clients_are_told_that_it_did(kind: NoticeKind, exit_code: int | None) -> None:
     notice = TaskNotice(task_id=TaskId("t1"), kind=kind, command="make <all>", exit_code=exit_code)
     event = Event(Position(1), EventId(str(uuid.uuid4())), 0, TaskNotified(notice=notice))
-    (wire,) = Projection("s").project(event)
+    (wire,) = CopilotProjection("s").project(event)
     found = session_event_from_dict(msgspec.to_builtins(wire)).data
     assert isinstance(found, SystemNotificationData)
     assert isinstance(found.kind, SystemNotificationShellCompleted)

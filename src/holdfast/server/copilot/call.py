@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.events.ids import Key, SessionId
-from holdfast.server.copilot.connection import Attached, Connection
+from holdfast.server.copilot.connection import Attached, ClientConnection
 from holdfast.server.copilot.peer import RpcError
-from holdfast.server.copilot.service import Service
+from holdfast.server.copilot.service import CopilotService
 from holdfast.server.errors import Invalid
 
 T = TypeVar("T")
@@ -16,10 +16,12 @@ T = TypeVar("T")
 FAILED = -32603
 
 
-class Call:
+class RpcCall:
     """One request, with what it needs to be answered."""
 
-    def __init__(self, service: Service, connection: Connection, method: str, params: dict[str, Any]) -> None:
+    def __init__(
+        self, service: CopilotService, connection: ClientConnection, method: str, params: dict[str, Any]
+    ) -> None:
         self.service = service
         self.connection = connection
         self.method = method
@@ -61,7 +63,7 @@ class Call:
         return RpcError(FAILED, f"Request {self.method} failed with message: {text}", data)
 
 
-Method = Callable[[Call], Awaitable[Any]]
+Method = Callable[[RpcCall], Awaitable[Any]]
 
 METHODS: dict[str, Method] = {}
 

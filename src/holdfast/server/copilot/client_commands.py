@@ -38,7 +38,7 @@ REQUESTED: Final = "user"
 StreamName = Literal["stdout", "stderr"]
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class ClientCommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a command wrote, bounded, and how it ended."""
 
     output: str
@@ -211,11 +211,11 @@ class ClientCommands:
         outcome = (await self._commands.wait(key)).outcome
         return outcome.exit_code if outcome is not None else None
 
-    async def finished(self, key: CommandKey) -> Finished:
+    async def finished(self, key: CommandKey) -> ClientCommandResult:
         """Once it has ended."""
         status = await self._commands.wait(key)
         assert status.outcome is not None
-        return Finished(
+        return ClientCommandResult(
             output=await self._written(status, "both"),
             errors=await self._written(status, "stderr"),
             outcome=status.outcome,

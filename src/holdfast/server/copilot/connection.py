@@ -32,7 +32,7 @@ class Attached(msgspec.Struct, kw_only=True):
     switch_handler: str | None = None
 
 
-class Connection:
+class ClientConnection:
     """Speaks for one owner: whose process this is, or whose token was shown."""
 
     def __init__(self, peer: Peer, owner: Owner) -> None:

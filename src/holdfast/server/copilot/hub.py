@@ -21,7 +21,7 @@ from holdfast.events.request import UserInputCompleted, UserInputRequested
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
-from holdfast.server.copilot.projection import Projection, WireEvent, still_said
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, still_said
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.server.operations import Operations
 from holdfast.session.state import State
@@ -120,7 +120,7 @@ class Hub:
         self._clock = clock
         self._instructions = instructions
         self._updated = updated
-        self._projection = Projection(key.session, instructions)
+        self._projection = CopilotProjection(key.session, instructions)
         self._watchers: list[Watcher] = []
         self._mode: session.Mode = "interactive"
         self._ended: tuple[str, turn.TurnEnded] | None = None
@@ -204,7 +204,7 @@ class Hub:
         """The end of the log says what the next events refer to."""
         self._mode = state.mode
         first = Position(max(0, position - LOOKED_BACK))
-        projection = Projection(self.key.session, self._instructions)
+        projection = CopilotProjection(self.key.session, self._instructions)
         while True:
             tail = await self._operations.store.events_after(self.key, first, limit=position - first)
             projection.start_from(state, still_said(tail))

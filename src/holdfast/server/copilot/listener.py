@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, cast
 
 from holdfast.server.copilot.frames import frame
-from holdfast.server.copilot.gate import Gate, Terms
+from holdfast.server.copilot.gate import ConnectionGate, Terms
 from holdfast.server.copilot.peer import TOO_MANY_REQUESTS, Peer
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ PUMP_BYTES: Final = 65_536
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
-class Listener:
+class CopilotListener:
     """All connections of this process."""
 
     def __init__(self, terms: Terms) -> None:
@@ -77,7 +77,7 @@ class Listener:
         return len(self._peers) >= MAX_CONNECTIONS
 
     def admit(self, wire: "_Wire", token: str | None) -> Peer:
-        peer = Peer(wire, lambda peer: Gate(peer, self._terms, token))
+        peer = Peer(wire, lambda peer: ConnectionGate(peer, self._terms, token))
         self._peers[peer] = asyncio.create_task(peer.finished())
         self._peers[peer].add_done_callback(lambda _: self._peers.pop(peer, None))
         log.info("Connection %s begins", peer.id)
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
     is acknowledged. So every piece is acknowledged at once: it is the difference between 1 and 40 ms for each request.
     """
 
-    def __init__(self, listener: Listener, token: str | None) -> None:
+    def __init__(self, listener: CopilotListener, token: str | None) -> None:
         self._listener = listener
         self._token = token
         self._peer: Peer | None = None
@@ -220,7 +220,7 @@ class _Input(asyncio.Protocol):
 
     peer: Peer
 
-    def __init__(self, listener: Listener, sender: asyncio.WriteTransport) -> None:
+    def __init__(self, listener: CopilotListener, sender: asyncio.WriteTransport) -> None:
         self._listener = listener
         self._sender = sender
 

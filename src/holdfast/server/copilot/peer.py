@@ -69,7 +69,7 @@ class PeerGone(Exception):
     """The connection ended before the other side answered."""
 
 
-class Answer(msgspec.Struct):
+class RpcResult(msgspec.Struct):
     """A result, and what to do right after the response was queued, before anything else may be written."""
 
     result: Any
@@ -80,13 +80,13 @@ class Handler(Protocol):
     """What answers the requests of one connection."""
 
     async def handle(self, method: str, params: dict[str, Any]) -> Any:
-        """The result, or an Answer. Raises RpcError."""
+        """The result, or an RpcResult. Raises RpcError."""
 
     async def closed(self) -> None:
         """The connection has ended, however. Called once, after every `handle` has returned."""
 
 
-class Wire(Protocol):
+class RpcTransport(Protocol):
     """The way to the other side."""
 
     def write(self, data: bytes) -> None: ...
@@ -108,7 +108,7 @@ class Peer:
     """The other side of one connection, as long as it lasts."""
 
     def __init__(
-        self, wire: Wire, connected: Callable[["Peer"], Handler], *, max_frame_bytes: int = MAX_FRAME_BYTES
+        self, wire: RpcTransport, connected: Callable[["Peer"], Handler], *, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> None:
         self.id = secrets.token_hex(8)
         self.is_open = True
@@ -352,7 +352,7 @@ class Peer:
         then = None
         try:
             result = await self._handler.handle(method, params)
-            if isinstance(result, Answer):
+            if isinstance(result, RpcResult):
                 result, then = result.result, result.then
             if request_id is not NO_ID:
                 self._queue({"jsonrpc": "2.0", "id": request_id, "result": result})

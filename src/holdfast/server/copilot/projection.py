@@ -58,7 +58,7 @@ class _Shown(msgspec.Struct, frozen=True):
     """What tells it from others of its type that come of the same event."""
 
 
-class Projection:
+class CopilotProjection:
     """What of a session's past is needed to show what comes next: fed with every event of its log, in order."""
 
     def __init__(self, session_id: str, instructions: str = "") -> None:

@@ -15,7 +15,7 @@ from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
 from holdfast.server.copilot.client_commands import ClientCommands
-from holdfast.server.copilot.connection import Attached, Connection
+from holdfast.server.copilot.connection import Attached, ClientConnection
 from holdfast.server.copilot.hub import Hub, Member
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.options import SessionParams
@@ -36,7 +36,7 @@ Lifecycle = Literal["created", "updated", "deleted", "foreground", "background"]
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class CopilotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How this process serves Copilot clients."""
 
     home: Path
@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a client that waits for all tasks to end waits at most."""
 
 
-class Service:
+class CopilotService:
     """The Copilot surface of one process."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Service:
         tasks: TaskOperations,
         shell: Shell,
         clock: Clock,
-        settings: Settings,
+        settings: CopilotSettings,
         models: ModelNames,
         credentials: Credentials,
         observer: Observer,
@@ -80,7 +80,7 @@ class Service:
         self.credentials = credentials
         self.observer = observer
         self.presence = Presence(operations, operations.store, clock)
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.hubs: dict[Key, Hub] = {}
         self.foreground: SessionId | None = None
 
@@ -93,7 +93,7 @@ class Service:
 
     async def place(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         key: Key,
         params: SessionParams,
         arrival: Arrival,
@@ -132,7 +132,7 @@ class Service:
         connection.attached[key.session] = attached
         return attached
 
-    async def leave(self, connection: Connection, session_id: SessionId, *, on_purpose: bool = False) -> bool:
+    async def leave(self, connection: ClientConnection, session_id: SessionId, *, on_purpose: bool = False) -> bool:
         """A client no longer watches a session. The session goes on; the last one to leave may close it. Whether it
         was attached at all."""
         found = connection.attached.pop(session_id, None)
@@ -146,7 +146,7 @@ class Service:
             waiting.cancel()
         return True
 
-    async def undo(self, connection: Connection, found: Attached, previous: Attached | None) -> None:
+    async def undo(self, connection: ClientConnection, found: Attached, previous: Attached | None) -> None:
         """A client that should have been attached is not: it has what it had before."""
         if previous is None:
             await self.presence.forget(found.key, found.arrival.attachment_id)

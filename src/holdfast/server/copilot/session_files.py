@@ -37,7 +37,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OUTSIDE: Final = "Path must be within the workspace files directory"
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a file without reading it."""
 
     size: int
@@ -127,10 +127,10 @@ class SessionFiles:
             os.rename(name, renamed, src_dir_fd=old, dst_dir_fd=new)
             os.fsync(new)
 
-    def about(self, path: str) -> About:
+    def about(self, path: str) -> FileInfo:
         with self._at(path) as (folder, name):
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return About(
+        return FileInfo(
             size=found.st_size,
             changed_ms=found.st_mtime * 1000,
             made_ms=getattr(found, "st_birthtime", found.st_ctime) * 1000,

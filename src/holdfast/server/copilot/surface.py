@@ -4,10 +4,10 @@ import logging
 from typing import Any
 
 from holdfast.server.copilot import methods as methods
-from holdfast.server.copilot.call import Call, answering
-from holdfast.server.copilot.connection import Connection
+from holdfast.server.copilot.call import RpcCall, answering
+from holdfast.server.copilot.connection import ClientConnection
 from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Handler, Peer, RpcError
-from holdfast.server.copilot.service import Service
+from holdfast.server.copilot.service import CopilotService
 from holdfast.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 class Surface:
     """What the listener plugs connections into."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: CopilotService) -> None:
         self.service = service
 
     def connected(self, peer: Peer) -> Handler:
-        connection = Connection(peer, self.service.settings.owner)
+        connection = ClientConnection(peer, self.service.settings.owner)
         self.service.connections.add(connection)
         return _Answering(self.service, connection)
 
@@ -31,7 +31,7 @@ class Surface:
 class _Answering:
     """Answers the requests of one client."""
 
-    def __init__(self, service: Service, connection: Connection) -> None:
+    def __init__(self, service: CopilotService, connection: ClientConnection) -> None:
         self._service = service
         self._connection = connection
 
@@ -39,7 +39,7 @@ class _Answering:
         answers = answering(method)
         if answers is None:
             raise RpcError(METHOD_NOT_FOUND, f"Unhandled method {method}")
-        return await answers(Call(self._service, self._connection, method, params))
+        return await answers(RpcCall(self._service, self._connection, method, params))
 
     async def closed(self) -> None:
         """The client is gone, on purpose or not: a disconnect is not a stop."""

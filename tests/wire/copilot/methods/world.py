@@ -12,10 +12,10 @@ from holdfast.events.ids import Key, SessionId
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.copilot.frames import FrameReader, decoded, frame
-from holdfast.server.copilot.gate import Gate, Terms
+from holdfast.server.copilot.gate import ConnectionGate, Terms
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.peer import Peer
-from holdfast.server.copilot.service import Service, Settings
+from holdfast.server.copilot.service import CopilotService, CopilotSettings
 from holdfast.server.copilot.surface import Surface
 
 SECONDS = 20.0
@@ -70,7 +70,7 @@ class Client:
         self._ids = itertools.count(1)
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._news = asyncio.Event()
-        self.peer = Peer(self, lambda peer: Gate(peer, terms, None))
+        self.peer = Peer(self, lambda peer: ConnectionGate(peer, terms, None))
 
     def begin(self, method: str, **params: Any) -> "asyncio.Future[dict[str, Any]]":
         number = next(self._ids)
@@ -179,11 +179,11 @@ class Session:
 class Desk:
     """The runtime that clients connect to."""
 
-    def __init__(self, runtime: Runtime, service: Service) -> None:
+    def __init__(self, runtime: Runtime, service: CopilotService) -> None:
         self.runtime = runtime
         self.service = service
         self.clients: list[Client] = []
-        self._terms = Terms(behind=Surface(service).connected, version="0", shut_down=_nothing)
+        self._terms = Terms(connected=Surface(service).connected, version="0", shut_down=_nothing)
 
     def client(self) -> Client:
         self.clients.append(Client(self._terms))
@@ -209,12 +209,14 @@ async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | 
     work = folder / "work"
     work.mkdir(exist_ok=True)
     async with Runtime(database=folder / "holdfast.db", model=model) as runtime:
-        service = Service(
+        service = CopilotService(
             operations=runtime.operations,
             tasks=runtime.tasks,
             shell=runtime.shell,
             clock=runtime.clock,
-            settings=Settings(home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names),
+            settings=CopilotSettings(
+                home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names
+            ),
             models=ModelNames(MODELS[0], _listed),
             credentials=runtime.credentials,
             observer=runtime.observer,

@@ -7,7 +7,7 @@ one of these things to be done is told that it is not done here. Methods of neit
 from typing import Any, Final
 
 from holdfast.events.ids import random_id
-from holdfast.server.copilot.call import FAMILIES, Call, method
+from holdfast.server.copilot.call import FAMILIES, RpcCall, method
 from holdfast.server.copilot.peer import RpcError
 
 EMPTY: Final[dict[str, Any]] = {
@@ -176,7 +176,7 @@ UNSUPPORTED: Final[dict[str, str]] = {
 
 
 def _always(answer: Any) -> Any:
-    async def answers(call: Call) -> Any:
+    async def answers(call: RpcCall) -> Any:
         if call.method.startswith("session."):
             call.attached()
         return answer
@@ -185,13 +185,13 @@ def _always(answer: Any) -> Any:
 
 
 def _refused(what: str) -> Any:
-    async def answers(call: Call) -> Any:
+    async def answers(call: RpcCall) -> Any:
         raise not_supported(call, what)
 
     return answers
 
 
-def not_supported(call: Call, what: str) -> RpcError:
+def not_supported(call: RpcCall, what: str) -> RpcError:
     return call.failed(f"{what} not supported by this runtime")
 
 
@@ -203,32 +203,32 @@ for _family, _what in UNSUPPORTED.items():
 
 
 @method("session.ui.elicitation")
-async def elicit(call: Call) -> Any:
+async def elicit(call: RpcCall) -> Any:
     """Nobody can be asked to fill in a form. The capability says so, and clients that look at it do not ask."""
     call.attached()
     raise call.failed("Elicitation is not supported by the host")
 
 
 @method("session.mcp.oauth.login")
-async def log_in_to_mcp(call: Call) -> Any:
+async def log_in_to_mcp(call: RpcCall) -> Any:
     call.attached()
     raise call.failed("MCP host is not available on this session")
 
 
 @method("session.tasks.startAgent")
-async def start_agent(call: Call) -> Any:
+async def start_agent(call: RpcCall) -> Any:
     call.attached()
     raise call.failed(f"Unknown agent type: {call.text('agentType')}. There are no agent types in this runtime")
 
 
 @method("session.commands.execute")
-async def execute_command(call: Call) -> Any:
+async def execute_command(call: RpcCall) -> Any:
     call.attached()
     return {"error": f"Unknown command: {call.given('commandName', str, '')}"}
 
 
 @method("session.ui.registerDirectAutoModeSwitchHandler")
-async def register_switch_handler(call: Call) -> Any:
+async def register_switch_handler(call: RpcCall) -> Any:
     """For the moment at which a model's limit is reached. Nothing here ever asks."""
     attached = call.attached()
     attached.switch_handler = f"dams-{random_id()}"
@@ -236,7 +236,7 @@ async def register_switch_handler(call: Call) -> Any:
 
 
 @method("session.ui.unregisterDirectAutoModeSwitchHandler")
-async def unregister_switch_handler(call: Call) -> Any:
+async def unregister_switch_handler(call: RpcCall) -> Any:
     attached, handle = call.attached(), call.text("handle")
     was_there = attached.switch_handler == handle
     attached.switch_handler = None if was_there else attached.switch_handler

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid
 
@@ -21,30 +21,30 @@ WITHOUT_SECRET: Final = ("user", "account", "copilot-api-token")
 
 
 @method("auth.getStatus")
-async def get_status(call: Call) -> Any:
+async def get_status(call: RpcCall) -> Any:
     if not call.service.settings.token_given:
         return {"isAuthenticated": False, "statusMessage": "No token was given to this runtime."}
     return {"isAuthenticated": True, "authType": "token", "host": GITHUB, "statusMessage": "A token was given."}
 
 
 @method("account.getQuota")
-async def get_quota(call: Call) -> Any:
+async def get_quota(call: RpcCall) -> Any:
     """Nobody counts requests here."""
     return {"quotaSnapshots": {}}
 
 
 @method("models.list")
-async def list_models(call: Call) -> Any:
+async def list_models(call: RpcCall) -> Any:
     return {"models": await _models(call)}
 
 
 @method("session.model.list")
-async def list_session_models(call: Call) -> Any:
+async def list_session_models(call: RpcCall) -> Any:
     call.attached()
     return {"list": await _models(call)}
 
 
-async def _models(call: Call) -> list[dict[str, Any]]:
+async def _models(call: RpcCall) -> list[dict[str, Any]]:
     listed = await call.service.models.listed()
     return [AUTO, *(found for found in listed if found["id"] != AUTO["id"])]
 
@@ -53,7 +53,7 @@ async def _models(call: Call) -> list[dict[str, Any]]:
 
 
 @method("session.gitHubAuth.getStatus")
-async def get_session_status(call: Call) -> Any:
+async def get_session_status(call: RpcCall) -> Any:
     attached = call.attached()
     if attached.identity is not None:
         return {"isAuthenticated": True, **attached.identity}
@@ -64,7 +64,7 @@ async def get_session_status(call: Call) -> Any:
 
 
 @method("session.gitHubAuth.setCredentials")
-async def set_credentials(call: Call) -> Any:
+async def set_credentials(call: RpcCall) -> Any:
     """Keep a token in memory, for this session's model calls only. What can't be used is not taken."""
     attached = call.attached()
     given = call.given("credentials", dict[str, Any], {})
@@ -78,7 +78,7 @@ async def set_credentials(call: Call) -> Any:
     return {"success": True, "copilotUserResolved": False}
 
 
-async def _entrust(call: Call, attached: Attached, token: str | None) -> None:
+async def _entrust(call: RpcCall, attached: Attached, token: str | None) -> None:
     state = await call.service.operations.state(attached.key)
     params = msgspec.structs.replace(attached.params, git_hub_token=token)
     if state.provider is not None and state.provider.has_secrets and params.own_provider() is None:

@@ -8,7 +8,7 @@ from holdfast.events.message import Image
 from holdfast.events.request import Decision
 from holdfast.events.tool import ToolError
 from holdfast.server.copilot.attachments import decoded
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.session.permissions import command_in, custom_tool_rule
@@ -36,7 +36,7 @@ UNAVAILABLE: Final = "user-not-available"
 
 
 @method("session.tools.handlePendingToolCall")
-async def handle_tool_call(call: Call) -> Any:
+async def handle_tool_call(call: RpcCall) -> Any:
     attached = call.attached()
     request_id = RequestId(call.text("requestId"))
     if (error := call.params.get("error")) is not None:
@@ -55,7 +55,7 @@ async def handle_tool_call(call: Call) -> Any:
 
 
 async def _answered(
-    call: Call,
+    call: RpcCall,
     attached: Attached,
     request_id: RequestId,
     text: str,
@@ -71,7 +71,7 @@ async def _answered(
     return {"success": True}
 
 
-async def _failure(call: Call, attached: Attached, request_id: RequestId, error: str) -> str:
+async def _failure(call: RpcCall, attached: Attached, request_id: RequestId, error: str) -> str:
     """What the model is told of a client tool that failed."""
     state = await call.service.operations.state(attached.key)
     opened, reply = state.requests.get(request_id), state.reply()
@@ -93,7 +93,7 @@ def _images(given: Any) -> tuple[Image, ...]:
 
 
 @method("session.permissions.handlePendingPermissionRequest")
-async def handle_permission(call: Call) -> Any:
+async def handle_permission(call: RpcCall) -> Any:
     attached = call.attached()
     request_id = RequestId(call.text("requestId"))
     result = call.given("result", dict[str, Any], {})
@@ -122,7 +122,7 @@ async def handle_permission(call: Call) -> Any:
 
 
 async def _beyond(
-    call: Call, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
+    call: RpcCall, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
     """What is approved also for sessions to come: in a place, or everywhere (the empty place)."""
     kind = result["kind"]
@@ -136,7 +136,7 @@ async def _beyond(
     return str(result.get("locationKey") or state.working_directory or ""), granted
 
 
-async def _rules(call: Call, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
+async def _rules(call: RpcCall, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
     """What an approval grants that answers a request: of programs, those that the request is about."""
     if not isinstance(approval, dict) or approval.get("kind") != "commands":
         return approved_rules(approval)
@@ -170,7 +170,7 @@ def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tu
 
 
 @method("session.ui.handlePendingUserInput")
-async def handle_user_input(call: Call) -> Any:
+async def handle_user_input(call: RpcCall) -> Any:
     attached = call.attached()
     response = call.given("response", dict[str, Any], {})
     if not isinstance(response.get("answer"), str):

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.events.session import SessionInfo
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.hub import Hub
 from holdfast.server.copilot.methods.sessions import persisted
 from holdfast.server.copilot.projection import WireEvent
@@ -51,7 +51,7 @@ LEVELS: Final[dict[str, tuple[str, str]]] = {
 
 
 @method("session.log")
-async def log(call: Call) -> Any:
+async def log(call: RpcCall) -> Any:
     attached, message = call.attached(), call.text("message")
     kind = call.given("type", str, "") or NOTIFICATION
     level = call.given("level", str, "") or "info"
@@ -69,7 +69,7 @@ async def log(call: Call) -> Any:
 # Reading
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class EventCursor(msgspec.Struct, frozen=True, kw_only=True):
     """What a cursor says."""
 
     hub: str
@@ -86,13 +86,13 @@ Numbered = tuple[int | Literal["history"], WireEvent]
 
 
 @method("session.eventLog.tail")
-async def tail(call: Call) -> Any:
+async def tail(call: RpcCall) -> Any:
     hub = await _caught_up(call)
     return {"cursor": str(_end(hub))}
 
 
 @method("session.eventLog.read")
-async def read(call: Call) -> Any:
+async def read(call: RpcCall) -> Any:
     hub = await _caught_up(call)
     place = _place(call.given("cursor", str, ""))
     if _goes_back(call, place):
@@ -113,7 +113,7 @@ async def read(call: Call) -> Any:
     return found
 
 
-async def _caught_up(call: Call) -> Hub:
+async def _caught_up(call: RpcCall) -> Hub:
     """The session's hub, once it has told what was written before this was asked."""
     attached = call.attached()
     head = (await call.service.operations.session(attached.key)).head
@@ -125,23 +125,23 @@ async def _caught_up(call: Call) -> Hub:
     return attached.hub
 
 
-def _place(cursor: str) -> Place | None:
+def _place(cursor: str) -> EventCursor | None:
     if not cursor:
         return None
     match cursor.split("|"):
         case hub, ("history" | "backward") as way, event:
-            return Place(hub=hub, number=way, event=event)
+            return EventCursor(hub=hub, number=way, event=event)
         case hub, number, event if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
-            return Place(hub=hub, number=int(number), event=event)
+            return EventCursor(hub=hub, number=int(number), event=event)
         case _:
             raise Invalid("cursor_invalid", "This is no cursor that was given out here.")
 
 
-def _limit(call: Call) -> int:
+def _limit(call: RpcCall) -> int:
     return min(max(call.given("max", int, SOME_EVENTS), 1), MAX_EVENTS)
 
 
-async def _read_on(call: Call, hub: Hub, place: Place | None) -> dict[str, Any]:
+async def _read_on(call: RpcCall, hub: Hub, place: EventCursor | None) -> dict[str, Any]:
     following, status = await _following(call, hub, place)
     wanted = [found for found in following if _is_wanted(call, found[1])]
     page = wanted[: _limit(call)]
@@ -156,7 +156,7 @@ async def _read_on(call: Call, hub: Hub, place: Place | None) -> dict[str, Any]:
     return {"events": events, "cursor": cursor, "hasMore": has_more, "cursorStatus": status}
 
 
-def _is_wanted(call: Call, wire: WireEvent) -> bool:
+def _is_wanted(call: RpcCall, wire: WireEvent) -> bool:
     types = call.params.get("types") or ANY_TYPE
     if types != ANY_TYPE and wire.type not in call.given("types", list[str], []):
         return False
@@ -165,7 +165,7 @@ def _is_wanted(call: Call, wire: WireEvent) -> bool:
     return not wire.ephemeral or call.params.get("includeEphemeral") is not False
 
 
-async def _following(call: Call, hub: Hub, place: Place | None) -> tuple[Sequence[Numbered], str]:
+async def _following(call: RpcCall, hub: Hub, place: EventCursor | None) -> tuple[Sequence[Numbered], str]:
     """All that comes after a place. One that can't be found any more is as good as none, and that is told."""
     if place is not None and place.hub == hub.id and isinstance(place.number, int):
         first = hub.kept[0][0] if hub.kept else hub.told + 1
@@ -180,7 +180,7 @@ async def _following(call: Call, hub: Hub, place: Place | None) -> tuple[Sequenc
     return whole, "expired"
 
 
-async def _whole(call: Call, hub: Hub) -> list[Numbered]:
+async def _whole(call: RpcCall, hub: Hub) -> list[Numbered]:
     """The history as far as it was told, and from where the hub has it, also what was only told."""
     for _ in range(TRIES):
         history = await persisted(call, call.key)
@@ -201,24 +201,24 @@ def _as_history(events: list[WireEvent]) -> list[Numbered]:
     return [("history", wire) for wire in events]
 
 
-def _behind(hub: Hub, found: Numbered) -> Place:
+def _behind(hub: Hub, found: Numbered) -> EventCursor:
     number, wire = found
-    return Place(hub=hub.id, number=number, event=(wire.parent_id or "") if wire.ephemeral else wire.id)
+    return EventCursor(hub=hub.id, number=number, event=(wire.parent_id or "") if wire.ephemeral else wire.id)
 
 
-def _end(hub: Hub) -> Place:
-    return Place(hub=hub.id, number=hub.told, event=hub.last_persisted or "")
+def _end(hub: Hub) -> EventCursor:
+    return EventCursor(hub=hub.id, number=hub.told, event=hub.last_persisted or "")
 
 
 # Reading backwards
 
 
-def _goes_back(call: Call, place: Place | None) -> bool:
+def _goes_back(call: RpcCall, place: EventCursor | None) -> bool:
     """A cursor knows which way it goes; only without one does the client say."""
     return place.number == "backward" if place is not None else call.params.get("direction") == "backward"
 
 
-def _read_back(history: list[WireEvent], place: Place | None, limit: int, reader: str) -> dict[str, Any]:
+def _read_back(history: list[WireEvent], place: EventCursor | None, limit: int, reader: str) -> dict[str, Any]:
     """The newest first, page by page; each page in order."""
     ids = [wire.id for wire in history]
     is_known = place is None or place.event in ids
@@ -227,14 +227,14 @@ def _read_back(history: list[WireEvent], place: Place | None, limit: int, reader
     oldest = ids[start] if start < end else (place.event if place is not None else "")
     return {
         "events": history[start:end],
-        "cursor": str(Place(hub=reader, number="backward", event=oldest)),
+        "cursor": str(EventCursor(hub=reader, number="backward", event=oldest)),
         "hasMore": start > 0,
         "cursorStatus": "ok" if is_known else "expired",
     }
 
 
 @method("sessions.readPersistedEvents")
-async def read_persisted(call: Call) -> Any:
+async def read_persisted(call: RpcCall) -> Any:
     """The same of a session that the client need not be attached to, and of what is in the store only."""
     history = await persisted(call, call.key)
     place, limit = _place(call.given("cursor", str, "")), _limit(call)
@@ -246,7 +246,7 @@ async def read_persisted(call: Call) -> Any:
     last = page[-1].id if page else place.event if place is not None else ""
     return {
         "events": page,
-        "cursor": str(Place(hub=call.session_id, number="history", event=last)),
+        "cursor": str(EventCursor(hub=call.session_id, number="history", event=last)),
         "hasMore": start + limit < len(history),
         "cursorStatus": "ok" if place is None or place.event in ids else "expired",
     }
@@ -256,7 +256,7 @@ async def read_persisted(call: Call) -> Any:
 
 
 @method("session.eventLog.registerInterest")
-async def register_interest(call: Call) -> Any:
+async def register_interest(call: RpcCall) -> Any:
     """Every client is told of everything, so that there is nothing to be changed by it."""
     attached = call.attached()
     call.text("eventType")
@@ -265,7 +265,7 @@ async def register_interest(call: Call) -> Any:
 
 
 @method("session.eventLog.releaseInterest")
-async def release_interest(call: Call) -> Any:
+async def release_interest(call: RpcCall) -> Any:
     call.attached()
     call.text("handle")
     return {"success": True}

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
-from holdfast.server.copilot.call import Call, method
-from holdfast.server.copilot.projection import Projection, WireEvent, still_said
+from holdfast.server.copilot.call import RpcCall, method
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, still_said
 from holdfast.server.errors import Conflict
 from holdfast.store.log_pages import whole_log
 
@@ -17,12 +17,12 @@ BEGINNING: Final = Position(1)
 
 
 @method("session.history.truncate")
-async def truncate(call: Call) -> Any:
+async def truncate(call: RpcCall) -> Any:
     return {"eventsRemoved": await _go_back(call, call.text("eventId"))}
 
 
 @method("session.history.rewind")
-async def rewind(call: Call) -> Any:
+async def rewind(call: RpcCall) -> Any:
     untouched: dict[str, Any] = {"restoredFiles": [], "skippedFiles": []}
     if call.text("mode") != CONVERSATION:
         return {"outcome": UNTRACKED, **untouched}
@@ -34,13 +34,13 @@ async def rewind(call: Call) -> Any:
 
 
 @method("session.history.previewRewind")
-async def preview_rewind(call: Call) -> Any:
+async def preview_rewind(call: RpcCall) -> Any:
     call.attached()
     return {"available": False, "fileCount": 0, "files": [], "reason": UNTRACKED}
 
 
 @method("session.history.listRewindPoints")
-async def list_rewind_points(call: Call) -> Any:
+async def list_rewind_points(call: RpcCall) -> Any:
     shown = await _shown(call)
     return {"fileChangeTrackingEnabled": False, "points": [_point(wire) for _, wire in shown if _starts_turn(wire)]}
 
@@ -63,7 +63,7 @@ def _point(wire: WireEvent) -> dict[str, Any]:
     }
 
 
-async def _go_back(call: Call, event_id: str) -> int:
+async def _go_back(call: RpcCall, event_id: str) -> int:
     """Forget the event of that id and all that came after it. How many events are no longer there to be read."""
     shown = await _shown(call)
     found = next((event for event, wire in shown if wire.id == event_id), None)
@@ -75,11 +75,11 @@ async def _go_back(call: Call, event_id: str) -> int:
     return sum(event.position > kept for event, _ in shown)
 
 
-async def _shown(call: Call) -> list[tuple[Event, WireEvent]]:
+async def _shown(call: RpcCall) -> list[tuple[Event, WireEvent]]:
     """The events of the log that clients may read again, each as they see it."""
     found = await whole_log(call.service.operations.store, call.attached().key)
     if found is None:
         raise call.failed(f"Session not found: {call.session_id}")
-    projection = Projection(call.session_id, call.service.settings.instructions)
+    projection = CopilotProjection(call.session_id, call.service.settings.instructions)
     pairs = ((event, wire) for event in still_said(found[1]) for wire in projection.project(event))
     return [(event, wire) for event, wire in pairs if not wire.ephemeral]

@@ -10,7 +10,7 @@ from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionError
 from holdfast.live.live import Changed
 from holdfast.server.copilot.attachments import gathered
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.hub import Over, TurnEnd, Watched
 from holdfast.server.copilot.projection import WireEvent, iso
@@ -22,13 +22,13 @@ MODES = {None: "enqueue", "enqueue": "enqueue", "immediate": "steer"}
 
 
 @method("session.send")
-async def send(call: Call) -> Any:
+async def send(call: RpcCall) -> Any:
     sent = await _sent(call, call.attached())
     return {"messageId": sent.message_id}
 
 
 @method("session.sendAndWait")
-async def send_and_wait(call: Call) -> Any:
+async def send_and_wait(call: RpcCall) -> Any:
     attached = call.attached()
     waiting = _Waiting(call, attached)
     with attached.hub.watched_by(waiting.watch):
@@ -37,7 +37,7 @@ async def send_and_wait(call: Call) -> Any:
             return await waiting.outcome()
 
 
-async def _sent(call: Call, attached: Attached) -> Sent:
+async def _sent(call: RpcCall, attached: Attached) -> Sent:
     mode = call.given("mode", str, "") or None
     if mode not in MODES:
         raise Invalid("mode_invalid", f"{mode} is no way to send; enqueue and immediate are.")
@@ -66,7 +66,7 @@ async def _sent(call: Call, attached: Attached) -> Sent:
     )
 
 
-async def _anybody_decides(call: Call, attached: Attached) -> bool:
+async def _anybody_decides(call: RpcCall, attached: Attached) -> bool:
     """Whether a permission could be asked of this client, or of another one that is present."""
     if attached.answers_permissions:
         return True
@@ -77,7 +77,7 @@ async def _anybody_decides(call: Call, attached: Attached) -> bool:
 class _Waiting:
     """Waits for what became of one message."""
 
-    def __init__(self, call: Call, attached: Attached) -> None:
+    def __init__(self, call: RpcCall, attached: Attached) -> None:
         self._call = call
         self._attached = attached
         self._message_id: MessageId | None = None
@@ -154,18 +154,18 @@ class _Waiting:
 
 
 @method("session.abort")
-async def abort(call: Call) -> Any:
+async def abort(call: RpcCall) -> Any:
     await stop_turn(call, "stopped")
     return {"success": True}
 
 
 @method("session.suspend")
-async def suspend(call: Call) -> Any:
+async def suspend(call: RpcCall) -> Any:
     await stop_turn(call, "suspended")
     return None
 
 
-async def stop_turn(call: Call, cause: StopCause, *, keep_queued: bool = True) -> bool:
+async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True) -> bool:
     """Answered when it has taken effect: what is sent next meets an idle session. What was queued stays queued, since
     there is no way to give it back. Whether anything ran."""
     attached = call.attached()
@@ -181,7 +181,7 @@ async def stop_turn(call: Call, cause: StopCause, *, keep_queued: bool = True) -
 
 
 @method("session.queue.pendingItems")
-async def pending_items(call: Call) -> Any:
+async def pending_items(call: RpcCall) -> Any:
     queue = await call.service.operations.queue(call.attached().key)
     return {
         "items": [_item(found, found.item) for found in queue if _is_queued(found)],
@@ -206,7 +206,7 @@ def _item(found: InboxItem, item: Any) -> dict[str, Any]:
 
 
 @method("session.queue.removeMostRecent")
-async def remove_most_recent(call: Call) -> Any:
+async def remove_most_recent(call: RpcCall) -> Any:
     key = call.attached().key
     for found in reversed(await call.service.operations.queue(key)):
         assert isinstance(found.item, Message)
@@ -219,7 +219,7 @@ async def remove_most_recent(call: Call) -> Any:
 
 
 @method("session.queue.clear")
-async def clear(call: Call) -> Any:
+async def clear(call: RpcCall) -> Any:
     key = call.attached().key
     for found in await call.service.operations.queue(key):
         assert isinstance(found.item, Message)

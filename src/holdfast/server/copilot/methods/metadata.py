@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolSpec
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.methods.settings import existing_directory
 from holdfast.server.copilot.methods.tools import offered
 from holdfast.server.copilot.methods.workspaces import workspace
@@ -36,7 +36,7 @@ MAX_FIELD_CHARACTERS: Final = 4_096
 
 
 @method("session.metadata.snapshot")
-async def snapshot(call: Call) -> Any:
+async def snapshot(call: RpcCall) -> Any:
     key = call.attached().key
     row, state = await call.service.operations.session(key), await call.service.operations.state(key)
     told: dict[str, Any] = {
@@ -56,13 +56,13 @@ async def snapshot(call: Call) -> Any:
 
 
 @method("session.metadata.isProcessing")
-async def is_processing(call: Call) -> Any:
+async def is_processing(call: RpcCall) -> Any:
     row = await call.service.operations.session(call.attached().key)
     return {"processing": row.status != "idle"}
 
 
 @method("session.metadata.activity")
-async def activity(call: Call) -> Any:
+async def activity(call: RpcCall) -> Any:
     """A task in the background is work, too, but is not ended with the turn."""
     key = call.attached().key
     tasks = await call.service.tasks.of_session(key)
@@ -72,7 +72,7 @@ async def activity(call: Call) -> Any:
 
 
 @method("session.metadata.setWorkingDirectory")
-async def set_working_directory(call: Call) -> Any:
+async def set_working_directory(call: RpcCall) -> Any:
     key = call.attached().key
     directory = await existing_directory(call, call.text("workingDirectory"))
     assert isinstance(directory, str), "one was named"
@@ -81,7 +81,7 @@ async def set_working_directory(call: Call) -> Any:
 
 
 @method("session.metadata.recordContextChange")
-async def record_context_change(call: Call) -> Any:
+async def record_context_change(call: RpcCall) -> Any:
     """Tell whoever listens what a client found out about the directory. One that the session is not in is not told."""
     attached = call.attached()
     given = call.given("context", dict[str, Any], {})
@@ -107,7 +107,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     tools: int
 
 
-def estimate(call: Call, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
+def estimate(call: RpcCall, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
     system, *conversation = context(state, call.service.settings.instructions)
     return Estimate(
         system=_tokens(system),
@@ -128,7 +128,7 @@ def _tokens_of(text: str) -> int:
 
 
 @method("session.metadata.contextInfo")
-async def context_info(call: Call) -> Any:
+async def context_info(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     prompt, output = call.given("promptTokenLimit", int, 0), call.given("outputTokenLimit", int, 0)
     found = estimate(call, state, offered(call, state))
@@ -149,7 +149,7 @@ async def context_info(call: Call) -> Any:
 
 
 @method("session.metadata.recomputeContextTokens")
-async def recompute_context_tokens(call: Call) -> Any:
+async def recompute_context_tokens(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     found = estimate(call, state, ())
     return {
@@ -163,7 +163,7 @@ async def recompute_context_tokens(call: Call) -> Any:
 
 
 @method("session.usage.getMetrics")
-async def get_metrics(call: Call) -> Any:
+async def get_metrics(call: RpcCall) -> Any:
     key = call.attached().key
     state = await call.service.operations.state(key)
     metrics, duration = await call.service.usage(key)

@@ -5,7 +5,7 @@ import os
 from typing import Any, Final
 
 from holdfast.events.session import SettingsChanged
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.methods.answers import approved_rules
 from holdfast.server.copilot.methods.sessions import persisted
 from holdfast.server.copilot.methods.tools import offer_again
@@ -21,7 +21,7 @@ PROMPTED: Final[tuple[str, ...]] = ("intention", "toolCallId", "canOfferSessionA
 
 
 @method("session.permissions.setApproveAll")
-async def set_approve_all(call: Call) -> Any:
+async def set_approve_all(call: RpcCall) -> Any:
     key = call.attached().key
     enabled = call.params.get("enabled")
     if not isinstance(enabled, bool):
@@ -31,12 +31,12 @@ async def set_approve_all(call: Call) -> Any:
 
 
 @method("session.permissions.getMode")
-async def get_mode(call: Call) -> Any:
+async def get_mode(call: RpcCall) -> Any:
     return {"mode": _mode(await call.service.operations.state(call.attached().key))}
 
 
 @method("session.permissions.setMode")
-async def set_mode(call: Call) -> Any:
+async def set_mode(call: RpcCall) -> Any:
     """There is nobody here to assist: a session asks, or it does not."""
     state = await call.service.operations.state(call.attached().key)
     wanted = call.text("mode")
@@ -51,13 +51,13 @@ def _mode(state: State) -> str:
 
 
 @method("session.permissions.resetSessionApprovals")
-async def reset_approvals(call: Call) -> Any:
+async def reset_approvals(call: RpcCall) -> Any:
     await call.service.operations.record(call.attached().key, SettingsChanged(allow=()))
     return {"success": True}
 
 
 @method("session.permissions.setRequired")
-async def set_required(call: Call) -> Any:
+async def set_required(call: RpcCall) -> Any:
     """Whether there is somebody, or something, at this client to decide."""
     attached = call.attached()
     attached.answers_permissions = call.given("required", bool, False)
@@ -66,7 +66,7 @@ async def set_required(call: Call) -> Any:
 
 
 @method("session.permissions.notifyPromptShown")
-async def notify_prompt_shown(call: Call) -> Any:
+async def notify_prompt_shown(call: RpcCall) -> Any:
     call.attached()
     return {"success": True}
 
@@ -75,7 +75,7 @@ async def notify_prompt_shown(call: Call) -> Any:
 
 
 @method("session.permissions.pendingRequests")
-async def pending_requests(call: Call) -> Any:
+async def pending_requests(call: RpcCall) -> Any:
     key = call.attached().key
     asked = {found.request_id for found in await call.service.operations.requests(key) if found.kind == "permission"}
     if not asked:
@@ -102,13 +102,13 @@ def _prompt(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @method("session.permissions.locations.resolve")
-async def resolve_location(call: Call) -> Any:
+async def resolve_location(call: RpcCall) -> Any:
     call.attached()
     return {"locationKey": await _real(call.text("workingDirectory")), "locationType": "dir"}
 
 
 @method("session.permissions.locations.addToolApproval")
-async def add_approval(call: Call) -> Any:
+async def add_approval(call: RpcCall) -> Any:
     """For the sessions that are made or resumed there from now on."""
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
@@ -124,7 +124,7 @@ async def add_approval(call: Call) -> Any:
 
 
 @method("session.permissions.paths.list")
-async def list_paths(call: Call) -> Any:
+async def list_paths(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     directory = state.working_directory or ""
     return {"directories": [directory], "primary": directory}
@@ -134,7 +134,7 @@ async def list_paths(call: Call) -> Any:
     "session.permissions.paths.isPathWithinWorkspace",
     "session.permissions.paths.isPathWithinAllowedDirectories",
 )
-async def is_within(call: Call) -> Any:
+async def is_within(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     if not state.working_directory:
         return {"allowed": False}

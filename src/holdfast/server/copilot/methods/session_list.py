@@ -4,70 +4,70 @@ from typing import Any
 
 import holdfast.server.copilot.methods.sessions as sessions
 from holdfast.events.ids import Key, SessionId
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.errors import Invalid
 
 MAX_AT_ONCE = 1_000
 
 
 @method("sessions.list")
-async def list_sessions(call: Call) -> Any:
+async def list_sessions(call: RpcCall) -> Any:
     if call.params.get("source") == "remote":
         return {"sessions": []}
     return await sessions.list_sessions(call)
 
 
 @method("sessions.getMetadata")
-async def get_metadata(call: Call) -> Any:
+async def get_metadata(call: RpcCall) -> Any:
     return await sessions.get_metadata(call)
 
 
 @method("sessions.delete")
-async def delete(call: Call) -> Any:
+async def delete(call: RpcCall) -> Any:
     deleted = await sessions.delete(call)
     if not deleted["success"]:
         raise call.failed(deleted["error"])
 
 
 @method("sessions.bulkDelete")
-async def bulk_delete(call: Call) -> Any:
+async def bulk_delete(call: RpcCall) -> Any:
     """Those that are not there are left out of the answer. Nobody counts here how much room each took."""
     freed = {}
     for session_id in _ids(call):
-        one = Call(call.service, call.connection, call.method, {"sessionId": session_id})
+        one = RpcCall(call.service, call.connection, call.method, {"sessionId": session_id})
         if (await sessions.delete(one))["success"]:
             freed[session_id] = 0
     return {"freedBytes": freed}
 
 
 @method("sessions.close")
-async def close(call: Call) -> Any:
+async def close(call: RpcCall) -> Any:
     await sessions.detach(call)
     return {}
 
 
 @method("sessions.checkInUse")
-async def check_in_use(call: Call) -> Any:
+async def check_in_use(call: RpcCall) -> Any:
     store = call.service.operations.store
     keys = [Key(call.connection.owner, SessionId(session_id)) for session_id in _ids(call)]
     return {"inUse": [key.session for key in keys if await store.attachments(key)]}
 
 
 @method("sessions.findByPrefix")
-async def find_by_prefix(call: Call) -> Any:
+async def find_by_prefix(call: RpcCall) -> Any:
     prefix = call.text("prefix")
     found = [session_id for session_id in await _listed_ids(call) if session_id.startswith(prefix)]
     return {"sessionId": found[0]} if prefix and len(found) == 1 else {}
 
 
 @method("sessions.listNonEmptySessionIds")
-async def list_non_empty(call: Call) -> Any:
+async def list_non_empty(call: RpcCall) -> Any:
     limit = call.given("limit", int, MAX_AT_ONCE)
     return {"sessionIds": (await _listed_ids(call))[: max(0, limit)]}
 
 
 @method("sessions.getLastForContext")
-async def get_last_for_context(call: Call) -> Any:
+async def get_last_for_context(call: RpcCall) -> Any:
     """The one that was last at work in the same directory, or else the last of all."""
     wanted = call.given("context", dict[str, Any], {}).get("cwd")
     listed = await _listed(call)
@@ -75,17 +75,17 @@ async def get_last_for_context(call: Call) -> Any:
     return {"sessionId": (same or listed)[0]["sessionId"]} if listed else {}
 
 
-async def _listed(call: Call) -> list[dict[str, Any]]:
-    plain = Call(call.service, call.connection, call.method, {})
+async def _listed(call: RpcCall) -> list[dict[str, Any]]:
+    plain = RpcCall(call.service, call.connection, call.method, {})
     found: list[dict[str, Any]] = (await sessions.list_sessions(plain))["sessions"]
     return found
 
 
-async def _listed_ids(call: Call) -> list[str]:
+async def _listed_ids(call: RpcCall) -> list[str]:
     return [found["sessionId"] for found in await _listed(call)]
 
 
-def _ids(call: Call) -> list[str]:
+def _ids(call: RpcCall) -> list[str]:
     given = call.given("sessionIds", list[str], [])
     if len(given) > MAX_AT_ONCE:
         raise Invalid("too_many", f"At most {MAX_AT_ONCE:,} sessions at once.")

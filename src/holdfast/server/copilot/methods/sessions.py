@@ -12,12 +12,12 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Key, Position, SessionId, random_id
 from holdfast.events.request import UserInputRequested
 from holdfast.events.session import ClientTool, Provider, SettingsChanged
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import SessionParams, parsed
-from holdfast.server.copilot.peer import Answer
-from holdfast.server.copilot.projection import Projection, WireEvent, iso, still_said
+from holdfast.server.copilot.peer import RpcResult
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, still_said
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
@@ -33,7 +33,7 @@ PAGE = 200
 
 
 @method("session.create")
-async def create(call: Call) -> Any:
+async def create(call: RpcCall) -> Any:
     params = parsed(call.params)
     async with call.connection.attaching:
         key = Key(call.connection.owner, SessionId(params.session_id or random_id()))
@@ -45,11 +45,11 @@ async def create(call: Call) -> Any:
         attached, row = await _placed(call, key, params, before, lambda: _made(call, key, params, before))
     if made:
         call.service.announce("created", key, call.service.about(row))
-    return Answer(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
+    return RpcResult(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
 
 
 @method("session.resume")
-async def resume(call: Call) -> Any:
+async def resume(call: RpcCall) -> Any:
     params = parsed(call.params)
     pending: list[tuple[OpenRequest, ToolCall]] = []
     async with call.connection.attaching:
@@ -64,11 +64,11 @@ async def resume(call: Call) -> Any:
             await choose(call.service.models, params, before, params.model)
         work = lambda: _resumed(call, params, pending)  # noqa: E731
         attached, row = await _placed(call, key, params, before, work)
-    return Answer(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
+    return RpcResult(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
 
 
 async def _placed(
-    call: Call, key: Key, params: SessionParams, before: State | None, work: Callable[[], Awaitable[None]]
+    call: RpcCall, key: Key, params: SessionParams, before: State | None, work: Callable[[], Awaitable[None]]
 ) -> tuple[Attached, Row]:
     """Let the client watch, then do the rest, so that it is told of its own coming as everybody is. Whatever goes wrong
     on the way, or is given up: what was before is so again, and no trace of the client is left."""
@@ -86,7 +86,7 @@ async def _placed(
         raise
 
 
-async def _made(call: Call, key: Key, params: SessionParams, before: State | None) -> None:
+async def _made(call: RpcCall, key: Key, params: SessionParams, before: State | None) -> None:
     """One's own session of that id may be there already: it is gone on with, and nothing of it is replaced."""
     arrival = _arrival(call, params)
     await call.service.presence.arrive(key, arrival)
@@ -102,7 +102,7 @@ async def _made(call: Call, key: Key, params: SessionParams, before: State | Non
 
 
 async def _resumed(
-    call: Call,
+    call: RpcCall,
     params: SessionParams,
     pending: list[tuple[OpenRequest, ToolCall]],
 ) -> None:
@@ -160,7 +160,7 @@ def _question(request_id: Any, tool_call_id: Any, arguments: str) -> UserInputRe
     )
 
 
-def _arrival(call: Call, params: SessionParams) -> Arrival:
+def _arrival(call: RpcCall, params: SessionParams) -> Arrival:
     return Arrival(
         attachment_id=call.connection.peer.id,
         tools=_client_tools(call, params),
@@ -171,11 +171,11 @@ def _arrival(call: Call, params: SessionParams) -> Arrival:
     )
 
 
-def _client_tools(call: Call, params: SessionParams) -> tuple[ClientTool, ...]:
+def _client_tools(call: RpcCall, params: SessionParams) -> tuple[ClientTool, ...]:
     return params.client_tools(frozenset(call.service.settings.built_in))
 
 
-async def _options(call: Call, key: Key, params: SessionParams) -> SessionOptions:
+async def _options(call: RpcCall, key: Key, params: SessionParams) -> SessionOptions:
     service = call.service
     directory = _directory(call, params.working_directory)
     brought = params.own_provider()
@@ -199,7 +199,7 @@ async def _options(call: Call, key: Key, params: SessionParams) -> SessionOption
     )
 
 
-async def _settings(call: Call, key: Key, params: SessionParams, state: State) -> SettingsChanged:
+async def _settings(call: RpcCall, key: Key, params: SessionParams, state: State) -> SettingsChanged:
     """What a client that comes back changes: only what it says."""
     said = params.system_message
     directory: str | UnsetType = UNSET
@@ -223,7 +223,7 @@ async def _settings(call: Call, key: Key, params: SessionParams, state: State) -
     )
 
 
-def _built_in_again(call: Call, params: SessionParams, state: State, others_ask: bool) -> tuple[str, ...]:
+def _built_in_again(call: RpcCall, params: SessionParams, state: State, others_ask: bool) -> tuple[str, ...]:
     """Filters are those of the client that came last; without any the tools stay as they were."""
     if params.available_tools is not None or params.excluded_tools is not None or state.tools is None:
         return params.built_in_tools(call.service.settings.built_in)
@@ -240,7 +240,7 @@ def _works_there(state: State, directory: str | UnsetType) -> bool:
     return is_there and isinstance(directory, str) and is_still(state.directory_identity, directory)
 
 
-def _directory(call: Call, given: str | None) -> str:
+def _directory(call: RpcCall, given: str | None) -> str:
     if given is None:
         return str(call.service.settings.directory)
     if "\0" in given:
@@ -255,7 +255,7 @@ def _directory(call: Call, given: str | None) -> str:
     return str(found)
 
 
-async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider | None) -> None:
+async def _entrust(call: RpcCall, key: Key, params: SessionParams, before: Provider | None) -> None:
     """Keep what the client gave for its model calls, after it was written down what they are for: nobody who lacks
     them runs the session meanwhile. What another client gave stays, as long as the process that has it lives."""
     secrets = params.secrets()
@@ -273,7 +273,7 @@ async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider
         await call.service.credentials.forget(key)
 
 
-def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:
+def _result(call: RpcCall, row: Row, mode: str) -> dict[str, Any]:
     folder = call.service.folder(row.key)
     make_private_folder(folder)
     return {
@@ -288,7 +288,7 @@ def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:
 
 
 @method("session.destroy", "session.detach")
-async def detach(call: Call) -> Any:
+async def detach(call: RpcCall) -> Any:
     async with call.connection.attaching:
         if not await call.service.leave(call.connection, call.session_id, on_purpose=True):
             return {"success": False, "error": f"Session not found: {call.session_id}"}
@@ -296,7 +296,7 @@ async def detach(call: Call) -> Any:
 
 
 @method("session.shutdown")
-async def shutdown(call: Call) -> Any:
+async def shutdown(call: RpcCall) -> Any:
     found = call.attached()
     kind: Literal["routine", "error"] = "error" if call.params.get("type") == "error" else "routine"
     await call.service.operations.stop(found.key, keep_queued=True, cause="suspended")
@@ -305,7 +305,7 @@ async def shutdown(call: Call) -> Any:
 
 
 @method("session.delete")
-async def delete(call: Call) -> Any:
+async def delete(call: RpcCall) -> Any:
     key = call.key
     try:
         await call.service.operations.delete(key)
@@ -322,7 +322,7 @@ async def delete(call: Call) -> Any:
 
 
 @method("session.list")
-async def list_sessions(call: Call) -> Any:
+async def list_sessions(call: RpcCall) -> Any:
     wanted = call.given("filter", dict[str, Any], {})
     if any(wanted.get(name) is not None for name in ("gitRoot", "repository", "branch")):
         return {"sessions": []}
@@ -340,14 +340,14 @@ async def list_sessions(call: Call) -> Any:
 
 
 @method("session.getMetadata")
-async def get_metadata(call: Call) -> Any:
+async def get_metadata(call: RpcCall) -> Any:
     row = await call.service.operations.store.row(call.key)
     described = await _described(call, row) if row is not None else None
     return {} if described is None else {"session": described}
 
 
 @method("session.getLastId")
-async def get_last_id(call: Call) -> Any:
+async def get_last_id(call: RpcCall) -> Any:
     after = None
     while True:
         page = await call.service.operations.sessions(call.connection.owner, limit=20, after=after)
@@ -359,7 +359,7 @@ async def get_last_id(call: Call) -> Any:
             return {}
 
 
-async def _described(call: Call, row: Row) -> dict[str, Any] | None:
+async def _described(call: RpcCall, row: Row) -> dict[str, Any] | None:
     """A session as lists have it; None for one to which nothing was ever said."""
     try:
         state = await call.service.operations.state(row.key)
@@ -381,7 +381,7 @@ async def _described(call: Call, row: Row) -> dict[str, Any] | None:
 
 
 @method("session.setForeground")
-async def set_foreground(call: Call) -> Any:
+async def set_foreground(call: RpcCall) -> Any:
     row = await call.service.operations.store.row(call.key)
     if row is None:
         return {"success": False, "error": f"Session not found: {call.session_id}"}
@@ -393,29 +393,29 @@ async def set_foreground(call: Call) -> Any:
 
 
 @method("session.getForeground")
-async def get_foreground(call: Call) -> Any:
+async def get_foreground(call: RpcCall) -> Any:
     found = call.service.foreground
     return {} if found is None else {"sessionId": found}
 
 
 @method("session.getMessages")
-async def get_messages(call: Call) -> Any:
+async def get_messages(call: RpcCall) -> Any:
     call.attached()
     return {"events": await persisted(call, call.key)}
 
 
-async def persisted(call: Call, key: Key) -> list[WireEvent]:
+async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
     """All of a session's events that may be read again, in order."""
     found = await whole_log(call.service.operations.store, key)
     if found is None:
         raise call.failed(f"Session not found: {key.session}")
-    projection = Projection(key.session, call.service.settings.instructions)
+    projection = CopilotProjection(key.session, call.service.settings.instructions)
     shown = [wire for event in still_said(found[1]) for wire in projection.project(event)]
     return [wire for wire in shown if not wire.ephemeral]
 
 
 @method("sessions.fork")
-async def fork(call: Call) -> Any:
+async def fork(call: RpcCall) -> Any:
     source = call.key
     row = await call.service.operations.session(source)
     before = call.given("toEventId", str, "") or None

@@ -11,7 +11,7 @@ from holdfast.events.body import Body
 from holdfast.events.session import Mode, Provider, SettingsChanged
 from holdfast.models.credentials import Secrets
 from holdfast.models.own_provider import check_provider
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.methods.tools import offer_again
 from holdfast.server.copilot.model_choice import changes, choose
@@ -32,13 +32,13 @@ ASK_USER: Final = "ask_user"
 
 
 @method("session.name.get")
-async def get_name(call: Call) -> Any:
+async def get_name(call: RpcCall) -> Any:
     row = await call.service.operations.session(call.attached().key)
     return {"name": row.title or None}
 
 
 @method("session.name.set")
-async def set_name(call: Call) -> Any:
+async def set_name(call: RpcCall) -> Any:
     call.attached()
     name = call.text("name").strip()
     if not name:
@@ -47,7 +47,7 @@ async def set_name(call: Call) -> Any:
 
 
 @method("session.name.setAuto")
-async def set_name_automatically(call: Call) -> Any:
+async def set_name_automatically(call: RpcCall) -> Any:
     """A name that somebody chose stays; the one that was made of the first message does not."""
     name = call.text("summary").strip()
     key = call.attached().key
@@ -58,12 +58,12 @@ async def set_name_automatically(call: Call) -> Any:
 
 
 @method("session.mode.get")
-async def get_mode(call: Call) -> Any:
+async def get_mode(call: RpcCall) -> Any:
     return (await call.service.operations.state(call.attached().key)).mode
 
 
 @method("session.mode.set")
-async def set_mode(call: Call) -> Any:
+async def set_mode(call: RpcCall) -> Any:
     key, wanted = call.attached().key, _mode(call.text("mode"))
     expected = call.given("expectedMode", str, "") or None
     applied = await call.service.operations.change_mode(key, wanted, expected=expected)
@@ -81,14 +81,14 @@ def _mode(name: str) -> Mode:
 
 
 @method("session.model.getCurrent")
-async def get_model(call: Call) -> Any:
+async def get_model(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     told = {"modelId": shown_model(state.model), "reasoningEffort": state.reasoning_effort}
     return {name: value for name, value in told.items() if value is not None}
 
 
 @method("session.model.switchTo")
-async def switch_model(call: Call) -> Any:
+async def switch_model(call: RpcCall) -> Any:
     attached = call.attached()
     name, effort = call.text("modelId"), _effort(call)
     model, said = name, ""
@@ -111,7 +111,7 @@ async def switch_model(call: Call) -> Any:
 
 
 @method("session.model.setReasoningEffort")
-async def set_effort(call: Call) -> Any:
+async def set_effort(call: RpcCall) -> Any:
     effort = _effort(call)
     if effort is None:
         raise Invalid("effort_invalid", "reasoningEffort is missing.")
@@ -119,7 +119,7 @@ async def set_effort(call: Call) -> Any:
     return {"reasoningEffort": effort}
 
 
-def _effort(call: Call) -> str | None:
+def _effort(call: RpcCall) -> str | None:
     effort = call.given("reasoningEffort", str, "")
     if len(effort) > MAX_EFFORT_CHARACTERS:
         raise Invalid("effort_invalid", f"A reasoning effort is a word of at most {MAX_EFFORT_CHARACTERS} characters.")
@@ -127,7 +127,7 @@ def _effort(call: Call) -> str | None:
 
 
 async def _switched(
-    call: Call, params: SessionParams, state: State, name: str
+    call: RpcCall, params: SessionParams, state: State, name: str
 ) -> tuple[str, Provider | UnsetType | None]:
     """What the session calls a model that its client names, and where that is asked if it is elsewhere."""
     # With a single provider, another model is asked for there by its name.
@@ -139,7 +139,7 @@ async def _switched(
     return model, provider
 
 
-async def _entrust(call: Call, params: SessionParams, *brought: ProviderOptions | None) -> None:
+async def _entrust(call: RpcCall, params: SessionParams, *brought: ProviderOptions | None) -> None:
     """Keep the keys of all these providers: the one that was asked so far still is, until the change is written."""
     secrets = Secrets(providers=secrets_of(*brought), github_token=params.git_hub_token)
     await call.service.credentials.put(call.key, secrets)
@@ -166,7 +166,7 @@ class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
 
 
 @method("session.options.update")
-async def update_options(call: Call) -> Any:
+async def update_options(call: RpcCall) -> Any:
     attached, wanted = call.attached(), parsed(call.params, Options)
     assert isinstance(wanted, Options)
     params = _merged(attached, wanted)
@@ -211,7 +211,7 @@ def _merged(attached: Attached, wanted: Options) -> SessionParams:
 
 
 async def _model_of(
-    call: Call, params: SessionParams, state: State, wanted: Options
+    call: RpcCall, params: SessionParams, state: State, wanted: Options
 ) -> tuple[str | None, Provider | UnsetType | None]:
     brought = wanted.provider
     if brought is not None:
@@ -229,7 +229,7 @@ def _system_mode(wanted: Options) -> Any:
     return "replace" if wanted.system_message.mode == "replace" else "append"
 
 
-def _tools(call: Call, params: SessionParams, state: State, wanted: Options) -> tuple[str, ...] | UnsetType:
+def _tools(call: RpcCall, params: SessionParams, state: State, wanted: Options) -> tuple[str, ...] | UnsetType:
     """Only a client that says so changes which of our own tools are offered."""
     built_in = call.service.settings.built_in
     if wanted.available_tools is not None or wanted.excluded_tools is not None:
@@ -240,7 +240,7 @@ def _tools(call: Call, params: SessionParams, state: State, wanted: Options) -> 
     return (*others, ASK_USER) if params.request_user_input and ASK_USER in built_in else others
 
 
-async def existing_directory(call: Call, given: str | None) -> str | UnsetType:
+async def existing_directory(call: RpcCall, given: str | None) -> str | UnsetType:
     """A directory that a session is to work in from now on, which must be there."""
     if given is None:
         return UNSET

@@ -10,10 +10,10 @@ from typing import Any, Final
 from holdfast.commands.command import CommandKey
 from holdfast.commands.errors import CommandsError
 from holdfast.events.ids import CHOSEN_ID_RULE, Key, may_be_chosen, random_id
-from holdfast.server.copilot.call import Call, method
-from holdfast.server.copilot.client_commands import Finished, handle_of, process_key, requested_key
+from holdfast.server.copilot.call import RpcCall, method
+from holdfast.server.copilot.client_commands import ClientCommandResult, handle_of, process_key, requested_key
 from holdfast.server.copilot.connection import Attached
-from holdfast.server.copilot.peer import Answer
+from holdfast.server.copilot.peer import RpcResult
 from holdfast.server.errors import Conflict, Invalid
 from holdfast.tasks.desk import GRACE_SECONDS
 from holdfast.tools.errors import ToolFailure
@@ -31,7 +31,7 @@ GRACES: Final = {"SIGTERM": GRACE_SECONDS, "SIGINT": GRACE_SECONDS, "SIGKILL": 0
 
 
 @method("session.shell.exec")
-async def execute(call: Call) -> Any:
+async def execute(call: RpcCall) -> Any:
     """Answered when it runs. What it writes and its end are told to the client that asked, behind the answer."""
     attached, process_id = call.attached(), random_id()
     key = process_key(attached.key, process_id)
@@ -45,10 +45,10 @@ async def execute(call: Call) -> Any:
             attached.waits.add(telling)
             telling.add_done_callback(attached.waits.discard)
 
-    return Answer({"processId": process_id}, then=follow)
+    return RpcResult({"processId": process_id}, then=follow)
 
 
-async def _tell(call: Call, process_id: str, key: CommandKey) -> None:
+async def _tell(call: RpcCall, process_id: str, key: CommandKey) -> None:
     """As fast as the client reads."""
     commands, peer = call.service.commands, call.connection.peer
     exit_code = None
@@ -64,7 +64,7 @@ async def _tell(call: Call, process_id: str, key: CommandKey) -> None:
 
 
 @method("session.shell.kill")
-async def kill(call: Call) -> Any:
+async def kill(call: RpcCall) -> Any:
     """Answered when it has ended. One that another process of this machine started is found as well."""
     attached, process_id = call.attached(), _id(call, "processId")
     signal = call.given("signal", str, "") or "SIGTERM"
@@ -75,7 +75,7 @@ async def kill(call: Call) -> Any:
 
 
 @method("session.shell.executeUserRequested")
-async def execute_user_requested(call: Call) -> Any:
+async def execute_user_requested(call: RpcCall) -> Any:
     """Answered when it has ended. All who are attached see it run; the model is not told."""
     attached, tool_call_id = call.attached(), random_id()
     key = requested_key(attached.key, tool_call_id, _id(call, "requestId"))
@@ -91,7 +91,7 @@ async def execute_user_requested(call: Call) -> Any:
         return await asyncio.shield(ending)
 
 
-async def _until_ended(call: Call, attached: Attached, tool_call_id: str, key: CommandKey) -> dict[str, Any]:
+async def _until_ended(call: RpcCall, attached: Attached, tool_call_id: str, key: CommandKey) -> dict[str, Any]:
     try:
         finished = await call.service.commands.finished(key)
     except CommandsError as error:
@@ -106,7 +106,7 @@ async def _until_ended(call: Call, attached: Attached, tool_call_id: str, key: C
     return result
 
 
-def _result(tool_call_id: str, finished: Finished) -> dict[str, Any]:
+def _result(tool_call_id: str, finished: ClientCommandResult) -> dict[str, Any]:
     outcome = finished.outcome
     success = outcome.reason == "exited" and outcome.exit_code == 0
     told: dict[str, Any] = {"toolCallId": tool_call_id, "success": success, "output": finished.output}
@@ -117,7 +117,7 @@ def _result(tool_call_id: str, finished: Finished) -> dict[str, Any]:
     return told
 
 
-def _why(finished: Finished) -> str:
+def _why(finished: ClientCommandResult) -> str:
     match finished.outcome.reason:
         case "exited":
             return f"It ended with exit code {finished.outcome.exit_code}."
@@ -130,7 +130,7 @@ def _why(finished: Finished) -> str:
 
 
 @method("session.shell.cancelUserRequested")
-async def cancel_user_requested(call: Call) -> Any:
+async def cancel_user_requested(call: RpcCall) -> Any:
     attached, request_id = call.attached(), _id(call, "requestId")
     commands, key = call.service.commands, attached.key
     try:
@@ -146,7 +146,7 @@ async def cancel_user_requested(call: Call) -> Any:
 # What is asked for
 
 
-def _command(call: Call) -> str:
+def _command(call: RpcCall) -> str:
     given = call.text("command")
     try:
         given.encode()
@@ -157,21 +157,21 @@ def _command(call: Call) -> str:
         raise Invalid("command_invalid", str(error)) from error
 
 
-def _id(call: Call, name: str) -> str:
+def _id(call: RpcCall, name: str) -> str:
     given = call.text(name)
     if len(given) > MAX_ID_CHARACTERS or not may_be_chosen(given):
         raise Invalid("id_invalid", f"{name} has 1 to {MAX_ID_CHARACTERS} characters: {CHOSEN_ID_RULE}.")
     return given
 
 
-def _seconds(call: Call) -> float:
+def _seconds(call: RpcCall) -> float:
     given = call.given("timeout", int, DEFAULT_TIMEOUT_MS)
     if given <= 0:
         raise Invalid("timeout_invalid", "A timeout is a number of milliseconds, and more than none.")
     return given / 1000
 
 
-async def _directory(call: Call, key: Key, given: str = "") -> tuple[str, WorkingDirectory]:
+async def _directory(call: RpcCall, key: Key, given: str = "") -> tuple[str, WorkingDirectory]:
     """Where a command is to run, and what it may write to: the session's directory, for all that lies in it, or else
     the one that is named from there. It must exist."""
     state = await call.service.operations.state(key)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.commands.errors import CommandsError
 from holdfast.events.inbox import TaskNews
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.projection import iso
 from holdfast.server.errors import Conflict, Invalid, NotFound
@@ -39,18 +39,18 @@ MAX_DIGITS: Final = 20
 
 
 @method("session.tasks.list")
-async def list_tasks(call: Call) -> Any:
+async def list_tasks(call: RpcCall) -> Any:
     return {"tasks": await asyncio.gather(*(_info(call, row) for row in await _rows(call)))}
 
 
-async def _rows(call: Call) -> list[TaskRow]:
+async def _rows(call: RpcCall) -> list[TaskRow]:
     """What is or was in the background, and what the turn waits for, as the machine knows it at this moment."""
     rows = await call.service.tasks.of_session(call.attached().key, foreground=True)
     refreshed = await asyncio.gather(*(_refreshed(call, row) for row in rows))
     return [row for row in refreshed if not row.foreground or row.status == "running"]
 
 
-async def _info(call: Call, row: TaskRow) -> dict[str, Any]:
+async def _info(call: RpcCall, row: TaskRow) -> dict[str, Any]:
     """All of them run by themselves and write into a file, whether the turn waits for them or not: `detached`."""
     desk = call.service.tasks.desk
     told: dict[str, Any] = {
@@ -72,7 +72,7 @@ async def _info(call: Call, row: TaskRow) -> dict[str, Any]:
     return told if pid is None else {**told, "pid": pid}
 
 
-async def _pid(call: Call, row: TaskRow) -> int | None:
+async def _pid(call: RpcCall, row: TaskRow) -> int | None:
     """Of one that runs on this machine."""
     if row.status != "running":
         return None
@@ -84,12 +84,12 @@ async def _pid(call: Call, row: TaskRow) -> int | None:
 
 
 @method("session.tasks.refresh")
-async def refresh(call: Call) -> Any:
+async def refresh(call: RpcCall) -> Any:
     await _rows(call)
     return {}
 
 
-async def _refreshed(call: Call, row: TaskRow) -> TaskRow:
+async def _refreshed(call: RpcCall, row: TaskRow) -> TaskRow:
     try:
         return await call.service.tasks.refresh(row)
     except NotFound:
@@ -97,7 +97,7 @@ async def _refreshed(call: Call, row: TaskRow) -> TaskRow:
 
 
 @method("session.tasks.getProgress")
-async def get_progress(call: Call) -> Any:
+async def get_progress(call: RpcCall) -> Any:
     row = await _found(call)
     if row is None:
         return {"progress": None}
@@ -106,7 +106,7 @@ async def get_progress(call: Call) -> Any:
     return {"progress": told if pid is None else {**told, "pid": pid}}
 
 
-async def _found(call: Call) -> TaskRow | None:
+async def _found(call: RpcCall) -> TaskRow | None:
     try:
         return await call.service.tasks.find(call.attached().key, call.text("id"))
     except NotFound:
@@ -116,7 +116,7 @@ async def _found(call: Call) -> TaskRow | None:
 # What it wrote
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class OutputPage(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an output."""
 
     text: str
@@ -128,7 +128,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @method("session.tasks.readOutput")
-async def read_output(call: Call) -> Any:
+async def read_output(call: RpcCall) -> Any:
     tasks = call.service.tasks
     row = await tasks.find(call.attached().key, call.text("id"))
     offset = _offset(call.given("cursor", str, ""), row)
@@ -151,7 +151,7 @@ def _offset(cursor: str, row: TaskRow) -> int:
     return int(number)
 
 
-async def _page(call: Call, row: TaskRow, offset: int) -> Page:
+async def _page(call: RpcCall, row: TaskRow, offset: int) -> OutputPage:
     """The row is looked at first: once it says how the task ended, all that the task wrote is there."""
     tasks = call.service.tasks
     row = await _refreshed(call, row)
@@ -167,7 +167,7 @@ async def _page(call: Call, row: TaskRow, offset: int) -> Page:
     if chunk.offset > offset:
         text = f"[… {chunk.offset - offset:,} bytes are not kept …]\n{text}"
     ended = row.status != "running" and not more
-    return Page(text=text, end=chunk.offset + len(data), seen=chunk.end, exit=_exit(call, row) if ended else None)
+    return OutputPage(text=text, end=chunk.offset + len(data), seen=chunk.end, exit=_exit(call, row) if ended else None)
 
 
 def _whole_lines(data: bytes) -> bytes:
@@ -175,12 +175,12 @@ def _whole_lines(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1] or cut_end(data) or data
 
 
-def _exit(call: Call, row: TaskRow) -> dict[str, Any]:
+def _exit(call: RpcCall, row: TaskRow) -> dict[str, Any]:
     told: dict[str, Any] = {"status": STATUSES[call.service.tasks.status(row)]}
     return told if row.exit_code is None else {**told, "exitCode": row.exit_code}
 
 
-async def _until_more(call: Call, row: TaskRow, offset: int, seconds: float) -> None:
+async def _until_more(call: RpcCall, row: TaskRow, offset: int, seconds: float) -> None:
     """Until there is output beyond, the task ends, or the time is over."""
     following = call.service.tasks.follow(row.key, row.task_id, offset)
     try:
@@ -197,25 +197,25 @@ def _is_promotable(row: TaskRow) -> bool:
     return row.foreground and row.status == "running" and row.kill_asked is None
 
 
-async def _promotable(call: Call) -> list[TaskRow]:
+async def _promotable(call: RpcCall) -> list[TaskRow]:
     return [row for row in await _rows(call) if _is_promotable(row)]
 
 
 @method("session.tasks.getCurrentPromotable")
-async def get_current_promotable(call: Call) -> Any:
+async def get_current_promotable(call: RpcCall) -> Any:
     found = await _promotable(call)
     return {"task": await _info(call, found[0])} if found else {}
 
 
 @method("session.tasks.promoteToBackground")
-async def promote(call: Call) -> Any:
+async def promote(call: RpcCall) -> Any:
     row = await _found(call)
     promoted = None if row is None else await _promoted(call, call.attached(), row)
     return {"promoted": promoted is not None}
 
 
 @method("session.tasks.promoteCurrentToBackground")
-async def promote_current(call: Call) -> Any:
+async def promote_current(call: RpcCall) -> Any:
     for row in await _promotable(call):
         promoted = await _promoted(call, call.attached(), row)
         if promoted is not None:
@@ -223,7 +223,7 @@ async def promote_current(call: Call) -> Any:
     return {}
 
 
-async def _promoted(call: Call, attached: Attached, row: TaskRow) -> TaskRow | None:
+async def _promoted(call: RpcCall, attached: Attached, row: TaskRow) -> TaskRow | None:
     """The task, once it is in the background; None if it ended before, or nobody waits for it. The wish is on disk
     first: whoever holds the session, now or after a crash, carries it out."""
     tasks = call.service.tasks
@@ -245,7 +245,7 @@ async def _promoted(call: Call, attached: Attached, row: TaskRow) -> TaskRow | N
 
 
 @method("session.tasks.cancel")
-async def cancel(call: Call) -> Any:
+async def cancel(call: RpcCall) -> Any:
     """Answered when it has ended. The model is told, unless the result of a call tells it."""
     key, task_id = call.attached().key, call.text("id")
     try:
@@ -259,7 +259,7 @@ async def cancel(call: Call) -> Any:
 
 
 @method("session.tasks.remove")
-async def remove(call: Call) -> Any:
+async def remove(call: RpcCall) -> Any:
     """Only the row goes. What the model is to be told of the task is in the inbox by now, and what it wrote stays."""
     attached, row = call.attached(), await _found(call)
     if row is None or (await _refreshed(call, row)).status == "running":
@@ -270,7 +270,7 @@ async def remove(call: Call) -> Any:
 
 
 @method("session.tasks.waitForPending")
-async def wait_for_pending(call: Call) -> Any:
+async def wait_for_pending(call: RpcCall) -> Any:
     """Until nothing runs in the background and the model has answered to all of it; or for as long as one waits."""
     attached = call.attached()
     try:
@@ -286,7 +286,7 @@ async def wait_for_pending(call: Call) -> Any:
     return {}
 
 
-async def _is_pending(call: Call, attached: Attached) -> bool:
+async def _is_pending(call: RpcCall, attached: Attached) -> bool:
     """Looked at in the order in which things move on: what ended before we looked has put its news by then, and news
     that was taken in has started a turn."""
     rows = await call.service.tasks.of_session(attached.key, foreground=True)

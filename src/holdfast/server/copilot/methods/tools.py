@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.context import ToolSpec
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
@@ -16,16 +16,16 @@ from holdfast.tools.built_in import BUILT_IN, COPILOT_TOOLS
 from holdfast.tools.registry import Registry
 
 
-def offered(call: Call, state: State) -> tuple[ToolSpec, ...]:
+def offered(call: RpcCall, state: State) -> tuple[ToolSpec, ...]:
     """What a session's model is told of."""
     return _ours(call).offered(state.tools, state.client_tools)
 
 
-def _ours(call: Call) -> Registry:
+def _ours(call: RpcCall) -> Registry:
     return Registry(found for found in BUILT_IN if found.name in call.service.settings.built_in)
 
 
-async def offer_again(call: Call, attached: Attached, params: SessionParams) -> None:
+async def offer_again(call: RpcCall, attached: Attached, params: SessionParams) -> None:
     """The client that is attached now runs these tools, and no others. Raises `Conflict` if another one has one."""
     arrival = Arrival(
         attachment_id=attached.member.attachment_id,
@@ -39,7 +39,7 @@ async def offer_again(call: Call, attached: Attached, params: SessionParams) -> 
 
 
 @method("session.tools.set")
-async def set_tools(call: Call) -> Any:
+async def set_tools(call: RpcCall) -> Any:
     attached = call.attached()
     tools = tuple(call.given("tools", list[ToolOptions], []))
     params = msgspec.structs.replace(attached.params, tools=tools)
@@ -49,7 +49,7 @@ async def set_tools(call: Call) -> Any:
 
 
 @method("session.tools.getCurrentMetadata")
-async def get_current_metadata(call: Call) -> Any:
+async def get_current_metadata(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     return {
         "tools": [
@@ -60,13 +60,13 @@ async def get_current_metadata(call: Call) -> Any:
 
 
 @method("session.tools.initializeAndValidate")
-async def initialize(call: Call) -> Any:
+async def initialize(call: RpcCall) -> Any:
     call.attached()
     return {}
 
 
 @method("session.tools.listPendingRequests")
-async def list_pending(call: Call) -> Any:
+async def list_pending(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     reply = state.reply()
     items = []
@@ -79,7 +79,7 @@ async def list_pending(call: Call) -> Any:
 
 
 @method("session.tools.getBuiltinDescriptors")
-async def get_built_in(call: Call) -> Any:
+async def get_built_in(call: RpcCall) -> Any:
     call.attached()
     return {
         "tools": [
@@ -97,7 +97,7 @@ async def get_built_in(call: Call) -> Any:
 
 
 @method("tools.list")
-async def list_tools(call: Call) -> Any:
+async def list_tools(call: RpcCall) -> Any:
     return {
         "tools": [
             {"name": spec.name, "description": spec.description, "parameters": spec.parameters}

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.events.ids import random_id
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.projection import iso
 from holdfast.server.copilot.session_files import FILES, SessionFiles
 from holdfast.session.state import State
@@ -25,34 +25,34 @@ def workspace(row: Row, state: State) -> dict[str, Any]:
     return {**told, "name": row.title} if row.title else told
 
 
-def _files(call: Call) -> SessionFiles:
+def _files(call: RpcCall) -> SessionFiles:
     return SessionFiles(call.service.folder(call.attached().key))
 
 
 @method("session.workspaces.getWorkspace", "session.workspaces.ensure")
-async def get_workspace(call: Call) -> Any:
+async def get_workspace(call: RpcCall) -> Any:
     key = call.attached().key
     row, state = await call.service.operations.session(key), await call.service.operations.state(key)
     return {"workspace": workspace(row, state), "path": str(call.service.folder(key))}
 
 
 @method("session.workspaces.listFiles")
-async def list_files(call: Call) -> Any:
+async def list_files(call: RpcCall) -> Any:
     return {"files": await asyncio.to_thread(_files(call).listed)}
 
 
 @method("session.workspaces.readFile")
-async def read_file(call: Call) -> Any:
+async def read_file(call: RpcCall) -> Any:
     return {"content": await asyncio.to_thread(_files(call).read, call.text("path"))}
 
 
 @method("session.workspaces.createFile")
-async def create_file(call: Call) -> Any:
+async def create_file(call: RpcCall) -> Any:
     await asyncio.to_thread(_files(call).write, call.text("path"), call.text("content"))
 
 
 @method("session.workspaces.saveLargePaste")
-async def save_large_paste(call: Call) -> Any:
+async def save_large_paste(call: RpcCall) -> Any:
     text, name = call.text("content"), f"paste-{random_id()}.txt"
     await asyncio.to_thread(_files(call).write, name, text)
     path = call.service.folder(call.key) / FILES / name
@@ -60,24 +60,24 @@ async def save_large_paste(call: Call) -> Any:
 
 
 @method("session.workspaces.createDirectory")
-async def create_directory(call: Call) -> Any:
+async def create_directory(call: RpcCall) -> Any:
     parents = call.given("recursive", bool, False)
     await asyncio.to_thread(_files(call).make_directory, call.text("path"), parents=parents)
 
 
 @method("session.workspaces.removePath")
-async def remove_path(call: Call) -> Any:
+async def remove_path(call: RpcCall) -> Any:
     folders, missing_too = call.given("recursive", bool, False), call.given("force", bool, False)
     await asyncio.to_thread(_files(call).remove, call.text("path"), folders=folders, missing_too=missing_too)
 
 
 @method("session.workspaces.renamePath")
-async def rename_path(call: Call) -> Any:
+async def rename_path(call: RpcCall) -> Any:
     await asyncio.to_thread(_files(call).rename, call.text("source"), call.text("destination"))
 
 
 @method("session.workspaces.statFile")
-async def stat_file(call: Call) -> Any:
+async def stat_file(call: RpcCall) -> Any:
     about = await asyncio.to_thread(_files(call).about, call.text("path"))
     return {
         "size": about.size,
