@@ -227,7 +227,9 @@ async def test_there_is_an_end_to_connections(monkeypatch: pytest.MonkeyPatch) -
         await first.call("echo")
         await second.call("echo")
         async with await RawClient.tcp(served.port) as third:
-            assert (await third.next())["error"]["message"] == "There are 2 connections already."
+            assert (await third.next())["error"][
+                "message"
+            ] == "There are 2 connections already. Close one and connect again."
             assert await third.is_ended()
         await first.close()
         await served.parrot.until_closed(1)

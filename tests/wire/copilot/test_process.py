@@ -218,7 +218,7 @@ async def test_a_shutdown_over_stdio_ends_the_process_with_its_input_still_open(
         (("--port", "seventy"), {}, "'seventy' is not a port"),
         (("--port", "65536"), {}, "'65536' is not a port"),
         (("--port",), {}, "expected one argument"),
-        (("serve",), {}, "'serve' means nothing here"),
+        (("serve",), {}, "'serve' is not an argument of this command"),
         (("--log-level", "loud"), {}, "invalid choice: 'loud'"),
         (("--on-last-disconnect", "die"), {}, "invalid choice: 'die'"),
         ((), {"HOLDFAST_ON_LAST_DISCONNECT": "die"}, "HOLDFAST_ON_LAST_DISCONNECT must be one of keep, close"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.copilot.call import METHODS, answering
+from holdfast.server.copilot.call import METHODS, find_method
 from holdfast.server.copilot.methods.absent import EMPTY, UNSUPPORTED
 from tests.wire.copilot.methods.world import Client, Refused, Session
 
@@ -50,7 +50,7 @@ async def test_what_can_not_be_done_is_refused(session: Session, name: str, what
 
 @pytest.mark.parametrize("name", ["makeCoffee", "session.makeCoffee", "session", "sessionx.mcp", "mcpx.list", ""])
 async def test_what_nobody_knows_is_unknown(client: Client, name: str) -> None:
-    assert answering(name) is None
+    assert find_method(name) is None
     if name:
         with pytest.raises(Refused, match=f"Unhandled method {name}") as refused:
             await client.ask(name)

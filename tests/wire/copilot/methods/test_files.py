@@ -149,7 +149,7 @@ async def test_a_pipe_is_not_read(session: Session) -> None:
 async def test_what_is_not_text_is_refused_in_words(session: Session) -> None:
     await session.ask("workspaces.createFile", path="x", content="")
     (session.folder / "files" / "x").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Refused, match="x is not a text in UTF-8"):
+    with pytest.raises(Refused, match="x is not a text file in UTF-8"):
         await session.ask("workspaces.readFile", path="x")
 
 

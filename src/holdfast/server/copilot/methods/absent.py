@@ -224,7 +224,7 @@ async def start_agent(call: RpcCall) -> Any:
 @method("session.commands.execute")
 async def execute_command(call: RpcCall) -> Any:
     call.attached()
-    return {"error": f"Unknown command: {call.given('commandName', str, '')}"}
+    return {"error": f"Unknown command: {call.param('commandName', str, '')}"}
 
 
 @method("session.ui.registerDirectAutoModeSwitchHandler")

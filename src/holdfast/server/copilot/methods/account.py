@@ -67,7 +67,7 @@ async def get_session_status(call: RpcCall) -> Any:
 async def set_credentials(call: RpcCall) -> Any:
     """Keep a token in memory, for this session's model calls only. What can't be used is not taken."""
     attached = call.attached()
-    given = call.given("credentials", dict[str, Any], {})
+    given = call.param("credentials", dict[str, Any], {})
     kind, token = given.get("type"), given.get("token")
     if given and kind not in (*WITH_TOKEN, *WITHOUT_SECRET):
         return {"success": False}

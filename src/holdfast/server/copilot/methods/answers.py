@@ -96,7 +96,7 @@ def _images(given: Any) -> tuple[Image, ...]:
 async def handle_permission(call: RpcCall) -> Any:
     attached = call.attached()
     request_id = RequestId(call.text("requestId"))
-    result = call.given("result", dict[str, Any], {})
+    result = call.param("result", dict[str, Any], {})
     kind = result.get("kind")
     if kind == UNAVAILABLE:
         return {"success": await call.service.decline(attached, request_id)}
@@ -172,7 +172,7 @@ def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tu
 @method("session.ui.handlePendingUserInput")
 async def handle_user_input(call: RpcCall) -> Any:
     attached = call.attached()
-    response = call.given("response", dict[str, Any], {})
+    response = call.param("response", dict[str, Any], {})
     if not isinstance(response.get("answer"), str):
         raise Invalid("response_invalid", "A response has an answer, which is a text.")
     try:

@@ -53,15 +53,15 @@ LEVELS: Final[dict[str, tuple[str, str]]] = {
 @method("session.log")
 async def log(call: RpcCall) -> Any:
     attached, message = call.attached(), call.text("message")
-    kind = call.given("type", str, "") or NOTIFICATION
-    level = call.given("level", str, "") or "info"
+    kind = call.param("type", str, "") or NOTIFICATION
+    level = call.param("level", str, "") or "info"
     if level not in LEVELS:
         raise Invalid("level_invalid", f"{level!r} is no level; {', '.join(LEVELS)} are.")
     if len(message) > MAX_LINE_CHARACTERS or len(kind) > MAX_TYPE_CHARACTERS:
         raise Invalid("too_long", f"A line has at most {MAX_LINE_CHARACTERS:,} characters.")
-    if call.given("ephemeral", bool, False):
+    if call.param("ephemeral", bool, False):
         event_type, named = LEVELS[level]
-        return {"eventId": attached.hub.tell(event_type, {named: kind, "message": message}).id}
+        return {"eventId": attached.hub.publish(event_type, {named: kind, "message": message}).id}
     info = SessionInfo(info_type=kind, message=message, level=msgspec.convert(level, Level))
     return {"eventId": (await call.service.operations.record(attached.key, info)).id}
 
@@ -94,19 +94,19 @@ async def tail(call: RpcCall) -> Any:
 @method("session.eventLog.read")
 async def read(call: RpcCall) -> Any:
     hub = await _caught_up(call)
-    place = _place(call.given("cursor", str, ""))
+    place = _place(call.param("cursor", str, ""))
     if _goes_back(call, place):
         return _read_back(await persisted(call, call.key), place, _limit(call), hub.id)
-    wait_seconds = min(max(call.given("waitMs", int, 0), 0), MAX_WAIT_MS) / 1000
-    grown = hub.grown
+    wait_seconds = min(max(call.param("waitMs", int, 0), 0), MAX_WAIT_MS) / 1000
+    activity = hub.activity
     found = await _read_on(call, hub, place)
     if wait_seconds and not found["events"] and found["cursorStatus"] == "ok":
         try:
             with call.connection.peer.waiting():
                 async with asyncio.timeout(wait_seconds):
                     while not found["events"]:
-                        await grown.wait()
-                        grown = hub.grown
+                        await activity.wait()
+                        activity = hub.activity
                         found = await _read_on(call, hub, place)
         except TimeoutError:
             pass
@@ -138,7 +138,7 @@ def _place(cursor: str) -> EventCursor | None:
 
 
 def _limit(call: RpcCall) -> int:
-    return min(max(call.given("max", int, SOME_EVENTS), 1), MAX_EVENTS)
+    return min(max(call.param("max", int, SOME_EVENTS), 1), MAX_EVENTS)
 
 
 async def _read_on(call: RpcCall, hub: Hub, place: EventCursor | None) -> dict[str, Any]:
@@ -158,7 +158,7 @@ async def _read_on(call: RpcCall, hub: Hub, place: EventCursor | None) -> dict[s
 
 def _is_wanted(call: RpcCall, wire: WireEvent) -> bool:
     types = call.params.get("types") or ANY_TYPE
-    if types != ANY_TYPE and wire.type not in call.given("types", list[str], []):
+    if types != ANY_TYPE and wire.type not in call.param("types", list[str], []):
         return False
     if call.params.get("agentIds"):
         return False  # All there is, is of the session itself.
@@ -168,8 +168,8 @@ def _is_wanted(call: RpcCall, wire: WireEvent) -> bool:
 async def _following(call: RpcCall, hub: Hub, place: EventCursor | None) -> tuple[Sequence[Numbered], str]:
     """All that comes after a place. One that can't be found any more is as good as none, and that is told."""
     if place is not None and place.hub == hub.id and isinstance(place.number, int):
-        first = hub.kept[0][0] if hub.kept else hub.told + 1
-        if first - 1 <= place.number <= hub.told:
+        first = hub.kept[0][0] if hub.kept else hub.last_number + 1
+        if first - 1 <= place.number <= hub.last_number:
             return [found for found in hub.kept if found[0] > place.number], "ok"
     whole = await _whole(call, hub)
     if place is None or not place.event:
@@ -184,12 +184,12 @@ async def _whole(call: RpcCall, hub: Hub) -> list[Numbered]:
     """The history as far as it was told, and from where the hub has it, also what was only told."""
     for _ in range(TRIES):
         history = await persisted(call, call.key)
-        kept: list[Numbered] = [found for found in hub.kept if found[0] >= hub.since]
+        kept: list[Numbered] = [found for found in hub.kept if found[0] >= hub.first_after_rewind]
         first = next((wire.id for _, wire in kept if not wire.ephemeral), None)
         ids = [wire.id for wire in history]
         if first in ids:
             return [*_as_history(history[: ids.index(first)]), *kept]
-        if first is None or kept[0][0] == hub.since:
+        if first is None or kept[0][0] == hub.first_after_rewind:
             # What is in the history beyond this was not told yet.
             end = ids.index(hub.last_persisted) + 1 if first is None and hub.last_persisted in ids else len(ids)
             return [*_as_history(history[:end]), *kept]
@@ -207,7 +207,7 @@ def _behind(hub: Hub, found: Numbered) -> EventCursor:
 
 
 def _end(hub: Hub) -> EventCursor:
-    return EventCursor(hub=hub.id, number=hub.told, event=hub.last_persisted or "")
+    return EventCursor(hub=hub.id, number=hub.last_number, event=hub.last_persisted or "")
 
 
 # Reading backwards
@@ -237,7 +237,7 @@ def _read_back(history: list[WireEvent], place: EventCursor | None, limit: int, 
 async def read_persisted(call: RpcCall) -> Any:
     """The same of a session that the client need not be attached to, and of what is in the store only."""
     history = await persisted(call, call.key)
-    place, limit = _place(call.given("cursor", str, "")), _limit(call)
+    place, limit = _place(call.param("cursor", str, "")), _limit(call)
     if _goes_back(call, place):
         return _read_back(history, place, limit, call.session_id)
     ids = [wire.id for wire in history]

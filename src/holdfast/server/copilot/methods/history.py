@@ -5,7 +5,7 @@ from typing import Any, Final
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.server.copilot.call import RpcCall, method
-from holdfast.server.copilot.projection import CopilotProjection, WireEvent, still_said
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, without_rewound
 from holdfast.server.errors import Conflict
 from holdfast.store.log_pages import whole_log
 
@@ -81,5 +81,5 @@ async def _shown(call: RpcCall) -> list[tuple[Event, WireEvent]]:
     if found is None:
         raise call.failed(f"Session not found: {call.session_id}")
     projection = CopilotProjection(call.session_id, call.service.settings.instructions)
-    pairs = ((event, wire) for event in still_said(found[1]) for wire in projection.project(event))
+    pairs = ((event, wire) for event in without_rewound(found[1]) for wire in projection.project(event))
     return [(event, wire) for event, wire in pairs if not wire.ephemeral]

@@ -12,7 +12,7 @@ from holdfast.live.live import Changed
 from holdfast.server.copilot.attachments import gathered
 from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
-from holdfast.server.copilot.hub import Over, TurnEnd, Watched
+from holdfast.server.copilot.hub import HubClosed, HubEvent, TurnEnd
 from holdfast.server.copilot.projection import WireEvent, iso
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations import Sent
@@ -38,20 +38,20 @@ async def send_and_wait(call: RpcCall) -> Any:
 
 
 async def _sent(call: RpcCall, attached: Attached) -> Sent:
-    mode = call.given("mode", str, "") or None
+    mode = call.param("mode", str, "") or None
     if mode not in MODES:
         raise Invalid("mode_invalid", f"{mode} is no way to send; enqueue and immediate are.")
     if call.params.get("responseFormat") is not None:
         raise Invalid("response_format_unsupported", "A response in a given format can't be asked for here.")
-    prompt, shown = call.text("prompt"), call.given("displayPrompt", str, "")
-    given = call.given("attachments", list[dict[str, Any]], [])
+    prompt, shown = call.text("prompt"), call.param("displayPrompt", str, "")
+    given = call.param("attachments", list[dict[str, Any]], [])
     state = await call.service.operations.state(attached.key) if given else None
     added = await gathered(given, state.working_directory if state else None)
-    headers = call.given("requestHeaders", dict[str, str], {})
+    headers = call.param("requestHeaders", dict[str, str], {})
     message_id = MessageId(random_id())
     if headers:
         call.service.credentials.add_headers(attached.key, message_id, headers)
-    call.service.observer.came(attached.key, call.given("traceparent", str, ""))
+    call.service.observer.came(attached.key, call.param("traceparent", str, ""))
     return await call.service.operations.send(
         attached.key,
         shown or prompt,
@@ -62,7 +62,7 @@ async def _sent(call: RpcCall, attached: Attached) -> Sent:
         unattended=not await _anybody_decides(call, attached),
         images=added.images,
         attachments=added.described,
-        agent_mode=call.given("agentMode", str, ""),
+        agent_mode=call.param("agentMode", str, ""),
     )
 
 
@@ -85,7 +85,7 @@ class _Waiting:
         self._response: WireEvent | None = None
         self._error: tuple[SessionError, str] | None = None
         self._looking: asyncio.Future[None] | None = None
-        self._early: list[tuple[Watched, tuple[WireEvent, ...]]] = []
+        self._early: list[tuple[HubEvent, tuple[WireEvent, ...]]] = []
         self._ended: asyncio.Future[TurnEnd | None] = asyncio.get_running_loop().create_future()
 
     def sent(self, sent: Sent) -> None:
@@ -94,14 +94,14 @@ class _Waiting:
             self._take(found, told)
         self._early.clear()
 
-    def watch(self, found: Watched, told: tuple[WireEvent, ...]) -> None:
+    def watch(self, found: HubEvent, told: tuple[WireEvent, ...]) -> None:
         """What happens before the message is known to be accepted may already be about it."""
         if self._message_id is None:
             self._early.append((found, told))
         else:
             self._take(found, told)
 
-    def _take(self, found: Watched, told: tuple[WireEvent, ...]) -> None:
+    def _take(self, found: HubEvent, told: tuple[WireEvent, ...]) -> None:
         match found:
             case Event(body=UserMessage(message_id=message_id, turn_id=turn_id)) if message_id == self._message_id:
                 self._turn_id = turn_id
@@ -112,7 +112,7 @@ class _Waiting:
                 self._response = next((wire for wire in told if wire.type == "assistant.message"), self._response)
             case TurnEnd(turn_id=turn_id) if turn_id == self._turn_id and not self._ended.done():
                 self._ended.set_result(found)
-            case Over() if not self._ended.done():
+            case HubClosed() if not self._ended.done():
                 self._ended.set_exception(self._call.failed("The session was closed before the turn ended."))
             case Changed() if self._turn_id is None:
                 self._looking = asyncio.ensure_future(self._look_for_removal())
@@ -171,12 +171,12 @@ async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True
     attached = call.attached()
     stopped = await call.service.operations.stop(attached.key, keep_queued=keep_queued, cause=cause)
     with call.connection.peer.waiting():
-        while stopped.outcome == "stopping" and not attached.hub.is_over:
-            grown = attached.hub.grown
+        while stopped.outcome == "stopping" and not attached.hub.is_closed:
+            activity = attached.hub.activity
             receipt = await call.service.operations.store.receipt(attached.key, f"stop:{stopped.stop_id}")
             if receipt is None or receipt.state != "accepted":
                 return receipt is not None and receipt.outcome == "stopped"
-            await grown.wait()
+            await activity.wait()
     return False
 
 

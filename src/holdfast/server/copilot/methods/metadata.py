@@ -84,7 +84,7 @@ async def set_working_directory(call: RpcCall) -> Any:
 async def record_context_change(call: RpcCall) -> Any:
     """Tell whoever listens what a client found out about the directory. One that the session is not in is not told."""
     attached = call.attached()
-    given = call.given("context", dict[str, Any], {})
+    given = call.param("context", dict[str, Any], {})
     told = {name: given[name] for name in CONTEXT_FIELDS if isinstance(given.get(name), str)}
     if "cwd" not in told:
         raise Invalid("context_invalid", "A context has a cwd, which is a text.")
@@ -92,7 +92,7 @@ async def record_context_change(call: RpcCall) -> Any:
         raise Invalid("context_invalid", f"What a context says has at most {MAX_FIELD_CHARACTERS:,} characters each.")
     state = await call.service.operations.state(attached.key)
     if told["cwd"] == state.working_directory:
-        attached.hub.tell("session.context_changed", told)
+        attached.hub.publish("session.context_changed", told)
     return {}
 
 
@@ -130,11 +130,11 @@ def _tokens_of(text: str) -> int:
 @method("session.metadata.contextInfo")
 async def context_info(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
-    prompt, output = call.given("promptTokenLimit", int, 0), call.given("outputTokenLimit", int, 0)
+    prompt, output = call.param("promptTokenLimit", int, 0), call.param("outputTokenLimit", int, 0)
     found = estimate(call, state, offered(call, state))
     return {
         "contextInfo": {
-            "modelName": call.given("selectedModel", str, "") or shown_model(state.model) or "",
+            "modelName": call.param("selectedModel", str, "") or shown_model(state.model) or "",
             "systemTokens": found.system,
             "conversationTokens": found.conversation,
             "toolDefinitionsTokens": found.tools,

@@ -60,7 +60,7 @@ async def reset_approvals(call: RpcCall) -> Any:
 async def set_required(call: RpcCall) -> Any:
     """Whether there is somebody, or something, at this client to decide."""
     attached = call.attached()
-    attached.answers_permissions = call.given("required", bool, False)
+    attached.answers_permissions = call.param("required", bool, False)
     await offer_again(call, attached, attached.params)
     return {"success": True}
 

@@ -61,7 +61,7 @@ async def update_text(call: RpcCall) -> Any:
 async def move_item(call: RpcCall) -> Any:
     """To a place among the queued ones. Those that steer the turn that runs keep theirs."""
     waiting = await _waiting(call)
-    moved, place = MessageId(call.text("id")), call.given("toPosition", int, 0)
+    moved, place = MessageId(call.text("id")), call.param("toPosition", int, 0)
     queued = [found.message_id for found in waiting if found.delivery == "enqueue"]
     if moved not in queued:
         return {"changed": False}
@@ -81,11 +81,11 @@ async def move_item(call: RpcCall) -> Any:
 @method("session.sendMessages")
 async def send_messages(call: RpcCall) -> Any:
     """One message is sent as any other is. Several are no single turn here, and are refused as a whole."""
-    given = call.given("messages", list[dict[str, Any]], [])
+    given = call.param("messages", list[dict[str, Any]], [])
     if len(given) != 1:
         raise Invalid("messages_invalid", "Send one message at a time: a turn is started by one message.")
     sending = RpcCall(call.service, call.connection, call.method, {**call.params, **given[0]})
-    if call.given("wait", bool, False):
+    if call.param("wait", bool, False):
         sent = await send_and_wait(sending)
     else:
         sent = await send(sending)
@@ -94,5 +94,5 @@ async def send_messages(call: RpcCall) -> Any:
 
 @method("session.interruptMainTurn")
 async def interrupt(call: RpcCall) -> Any:
-    flush = call.given("flushQueued", bool, False)
+    flush = call.param("flushQueued", bool, False)
     return {"interrupted": await stop_turn(call, "stopped", keep_queued=flush)}

@@ -62,14 +62,14 @@ async def find_by_prefix(call: RpcCall) -> Any:
 
 @method("sessions.listNonEmptySessionIds")
 async def list_non_empty(call: RpcCall) -> Any:
-    limit = call.given("limit", int, MAX_AT_ONCE)
+    limit = call.param("limit", int, MAX_AT_ONCE)
     return {"sessionIds": (await _listed_ids(call))[: max(0, limit)]}
 
 
 @method("sessions.getLastForContext")
 async def get_last_for_context(call: RpcCall) -> Any:
     """The one that was last at work in the same directory, or else the last of all."""
-    wanted = call.given("context", dict[str, Any], {}).get("cwd")
+    wanted = call.param("context", dict[str, Any], {}).get("cwd")
     listed = await _listed(call)
     same = [found for found in listed if found["context"]["cwd"] == wanted]
     return {"sessionId": (same or listed)[0]["sessionId"]} if listed else {}
@@ -86,7 +86,7 @@ async def _listed_ids(call: RpcCall) -> list[str]:
 
 
 def _ids(call: RpcCall) -> list[str]:
-    given = call.given("sessionIds", list[str], [])
+    given = call.param("sessionIds", list[str], [])
     if len(given) > MAX_AT_ONCE:
         raise Invalid("too_many", f"At most {MAX_AT_ONCE:,} sessions at once.")
     return given

@@ -17,7 +17,7 @@ from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import RpcResult
-from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, still_said
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, without_rewound
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
@@ -41,10 +41,10 @@ async def create(call: RpcCall) -> Any:
         made = await call.service.operations.create_if_missing(key.owner, options, key.session)
         before = None if made else await call.service.operations.state(key)
         if before is not None:
-            params = params.going_on_with(before.provider, before.model)
+            params = params.with_session_model(before.provider, before.model)
         attached, row = await _placed(call, key, params, before, lambda: _made(call, key, params, before))
     if made:
-        call.service.announce("created", key, call.service.about(row))
+        call.service.announce("created", key, call.service.lifecycle_metadata(row))
     return RpcResult(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
 
 
@@ -58,7 +58,7 @@ async def resume(call: RpcCall) -> Any:
             before = await call.service.operations.state(key)
         except NotFound as error:
             raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
-        params = params.going_on_with(before.provider, before.model)
+        params = params.with_session_model(before.provider, before.model)
         call.service.operations.check_settings(await _settings(call, key, params, before))
         if params.model is not None:
             await choose(call.service.models, params, before, params.model)
@@ -143,7 +143,7 @@ def _go_on(attached: Attached, state: State, pending: list[tuple[OpenRequest, To
                 "arguments": codec.arguments(found.arguments),
                 "workingDirectory": state.working_directory,
             }
-            attached.hub.tell("external_tool.requested", handed, only=attached.member)
+            attached.hub.publish("external_tool.requested", handed, only=attached.member)
         elif attached.member.answers_questions:
             attached.hub.ask(attached.member, _question(request.request_id, found.tool_call_id, found.arguments))
 
@@ -300,7 +300,7 @@ async def shutdown(call: RpcCall) -> Any:
     found = call.attached()
     kind: Literal["routine", "error"] = "error" if call.params.get("type") == "error" else "routine"
     await call.service.operations.stop(found.key, keep_queued=True, cause="suspended")
-    await call.service.shut_down(found.key, shutdown_type=kind, reason=call.given("reason", str, ""))
+    await call.service.shut_down(found.key, shutdown_type=kind, reason=call.param("reason", str, ""))
     return None
 
 
@@ -323,7 +323,7 @@ async def delete(call: RpcCall) -> Any:
 
 @method("session.list")
 async def list_sessions(call: RpcCall) -> Any:
-    wanted = call.given("filter", dict[str, Any], {})
+    wanted = call.param("filter", dict[str, Any], {})
     if any(wanted.get(name) is not None for name in ("gitRoot", "repository", "branch")):
         return {"sessions": []}
     listed = []
@@ -388,7 +388,7 @@ async def set_foreground(call: RpcCall) -> Any:
     before, call.service.foreground = call.service.foreground, call.session_id
     if before is not None and before != call.session_id:
         call.service.announce("background", Key(call.connection.owner, before))
-    call.service.announce("foreground", call.key, call.service.about(row))
+    call.service.announce("foreground", call.key, call.service.lifecycle_metadata(row))
     return {"success": True}
 
 
@@ -410,7 +410,7 @@ async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
     if found is None:
         raise call.failed(f"Session not found: {key.session}")
     projection = CopilotProjection(key.session, call.service.settings.instructions)
-    shown = [wire for event in still_said(found[1]) for wire in projection.project(event)]
+    shown = [wire for event in without_rewound(found[1]) for wire in projection.project(event)]
     return [wire for wire in shown if not wire.ephemeral]
 
 
@@ -418,13 +418,13 @@ async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
 async def fork(call: RpcCall) -> Any:
     source = call.key
     row = await call.service.operations.session(source)
-    before = call.given("toEventId", str, "") or None
-    name = call.given("name", str, "") or f"{row.title or f'Session {source.session[:8]}'} (fork)"
+    before = call.param("toEventId", str, "") or None
+    name = call.param("name", str, "") or f"{row.title or f'Session {source.session[:8]}'} (fork)"
     try:
         made = await fork_session(call.service.operations, source, before=before, title=name)
     except NotFound as error:
         raise call.failed(error.message) from error
     key = Key(source.owner, made)
     row = await call.service.operations.session(key)
-    call.service.announce("created", key, call.service.about(row))
+    call.service.announce("created", key, call.service.lifecycle_metadata(row))
     return {"sessionId": made, "name": name}

@@ -65,7 +65,7 @@ async def get_mode(call: RpcCall) -> Any:
 @method("session.mode.set")
 async def set_mode(call: RpcCall) -> Any:
     key, wanted = call.attached().key, _mode(call.text("mode"))
-    expected = call.given("expectedMode", str, "") or None
+    expected = call.param("expectedMode", str, "") or None
     applied = await call.service.operations.change_mode(key, wanted, expected=expected)
     return {"status": "unchanged", "modelChanged": False, "modeApplied": applied}
 
@@ -120,7 +120,7 @@ async def set_effort(call: RpcCall) -> Any:
 
 
 def _effort(call: RpcCall) -> str | None:
-    effort = call.given("reasoningEffort", str, "")
+    effort = call.param("reasoningEffort", str, "")
     if len(effort) > MAX_EFFORT_CHARACTERS:
         raise Invalid("effort_invalid", f"A reasoning effort is a word of at most {MAX_EFFORT_CHARACTERS} characters.")
     return effort or None

@@ -36,7 +36,7 @@ async def execute(call: RpcCall) -> Any:
     attached, process_id = call.attached(), random_id()
     key = process_key(attached.key, process_id)
     command, seconds = _command(call), _seconds(call)
-    directory = await _directory(call, attached.key, call.given("cwd", str, ""))
+    directory = await _directory(call, attached.key, call.param("cwd", str, ""))
     await call.service.commands.start(key, command, *directory, seconds)
 
     def follow() -> None:
@@ -67,7 +67,7 @@ async def _tell(call: RpcCall, process_id: str, key: CommandKey) -> None:
 async def kill(call: RpcCall) -> Any:
     """Answered when it has ended. One that another process of this machine started is found as well."""
     attached, process_id = call.attached(), _id(call, "processId")
-    signal = call.given("signal", str, "") or "SIGTERM"
+    signal = call.param("signal", str, "") or "SIGTERM"
     if signal not in GRACES:
         raise Invalid("signal_invalid", f"{signal!r} can't be sent; {', '.join(GRACES)} can.")
     with call.connection.peer.waiting():
@@ -83,8 +83,8 @@ async def execute_user_requested(call: RpcCall) -> Any:
     directory = await _directory(call, attached.key)
     await call.service.commands.start(key, command, *directory)
     asked = {"toolCallId": tool_call_id, "toolName": "bash", "arguments": {"command": command}}
-    attached.hub.tell("tool.user_requested", asked)
-    attached.hub.tell("tool.execution_start", asked)
+    attached.hub.publish("tool.user_requested", asked)
+    attached.hub.publish("tool.execution_start", asked)
     # A client that leaves is no reason for the others not to hear of its end.
     ending = call.service.commands.do(_until_ended(call, attached, tool_call_id, key))
     with call.connection.peer.waiting():
@@ -102,7 +102,7 @@ async def _until_ended(call: RpcCall, attached: Attached, tool_call_id: str, key
         told["result"] = {"content": result["output"], "detailedContent": result["output"]}
     else:
         told["error"] = {"message": result["error"], "code": "failure"}
-    attached.hub.tell("tool.execution_complete", told)
+    attached.hub.publish("tool.execution_complete", told)
     return result
 
 
@@ -165,7 +165,7 @@ def _id(call: RpcCall, name: str) -> str:
 
 
 def _seconds(call: RpcCall) -> float:
-    given = call.given("timeout", int, DEFAULT_TIMEOUT_MS)
+    given = call.param("timeout", int, DEFAULT_TIMEOUT_MS)
     if given <= 0:
         raise Invalid("timeout_invalid", "A timeout is a number of milliseconds, and more than none.")
     return given / 1000

@@ -131,8 +131,8 @@ class OutputPage(msgspec.Struct, frozen=True, kw_only=True):
 async def read_output(call: RpcCall) -> Any:
     tasks = call.service.tasks
     row = await tasks.find(call.attached().key, call.text("id"))
-    offset = _offset(call.given("cursor", str, ""), row)
-    wait_seconds = min(max(call.given("waitMs", int, 0), 0), MAX_WAIT_MS) / 1000
+    offset = _offset(call.param("cursor", str, ""), row)
+    wait_seconds = min(max(call.param("waitMs", int, 0), 0), MAX_WAIT_MS) / 1000
     page = await _page(call, row, offset)
     if wait_seconds and not page.text and page.exit is None:
         with call.connection.peer.waiting():
@@ -230,12 +230,12 @@ async def _promoted(call: RpcCall, attached: Attached, row: TaskRow) -> TaskRow 
     try:
         await tasks.to_background(row.key, row.task_id)
         with call.connection.peer.waiting():
-            while not attached.hub.is_over:
-                grown = attached.hub.grown
+            while not attached.hub.is_closed:
+                activity = attached.hub.activity
                 row = await tasks.find(row.key, row.task_id)
                 if not _is_promotable(row):
                     return None if row.foreground else row
-                await grown.wait()
+                await activity.wait()
     except (NotFound, Conflict):
         pass
     return None
@@ -265,7 +265,7 @@ async def remove(call: RpcCall) -> Any:
     if row is None or (await _refreshed(call, row)).status == "running":
         return {"removed": False}
     removed = await call.service.operations.store.drop_task(attached.key, row.task_id)
-    await attached.hub.look_at_tasks()
+    await attached.hub.refresh_tasks()
     return {"removed": removed}
 
 
@@ -276,11 +276,11 @@ async def wait_for_pending(call: RpcCall) -> Any:
     try:
         with call.connection.peer.waiting():
             async with asyncio.timeout(call.service.settings.task_wait_seconds):
-                while not attached.hub.is_over:
-                    grown = attached.hub.grown
+                while not attached.hub.is_closed:
+                    activity = attached.hub.activity
                     if not await _is_pending(call, attached):
                         break
-                    await grown.wait()
+                    await activity.wait()
     except TimeoutError:
         pass
     return {}

@@ -41,7 +41,7 @@ async def offer_again(call: RpcCall, attached: Attached, params: SessionParams) 
 @method("session.tools.set")
 async def set_tools(call: RpcCall) -> Any:
     attached = call.attached()
-    tools = tuple(call.given("tools", list[ToolOptions], []))
+    tools = tuple(call.param("tools", list[ToolOptions], []))
     params = msgspec.structs.replace(attached.params, tools=tools)
     await offer_again(call, attached, params)
     attached.params = params

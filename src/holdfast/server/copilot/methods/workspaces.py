@@ -61,13 +61,13 @@ async def save_large_paste(call: RpcCall) -> Any:
 
 @method("session.workspaces.createDirectory")
 async def create_directory(call: RpcCall) -> Any:
-    parents = call.given("recursive", bool, False)
+    parents = call.param("recursive", bool, False)
     await asyncio.to_thread(_files(call).make_directory, call.text("path"), parents=parents)
 
 
 @method("session.workspaces.removePath")
 async def remove_path(call: RpcCall) -> Any:
-    folders, missing_too = call.given("recursive", bool, False), call.given("force", bool, False)
+    folders, missing_too = call.param("recursive", bool, False), call.param("force", bool, False)
     await asyncio.to_thread(_files(call).remove, call.text("path"), folders=folders, missing_too=missing_too)
 
 
@@ -78,7 +78,7 @@ async def rename_path(call: RpcCall) -> Any:
 
 @method("session.workspaces.statFile")
 async def stat_file(call: RpcCall) -> Any:
-    about = await asyncio.to_thread(_files(call).about, call.text("path"))
+    about = await asyncio.to_thread(_files(call).info, call.text("path"))
     return {
         "size": about.size,
         "mtimeMs": about.changed_ms,
