@@ -92,7 +92,7 @@ class CopilotService:
             await hub.stop()
         self.hubs.clear()
 
-    async def place(
+    async def attach(
         self,
         connection: ClientConnection,
         key: Key,

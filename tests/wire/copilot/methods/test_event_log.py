@@ -184,7 +184,7 @@ async def _take_back(session: Session, content: str) -> None:
     "cursor", ["x", "|", "a|b|c", "a|-1|b", "a|99999999999999999999999|b", "a|1|b|c", "a|\u0661|b"]
 )
 async def test_what_is_no_cursor_is_refused(session: Session, cursor: str) -> None:
-    with pytest.raises(Refused, match="This is no cursor that was given out here"):
+    with pytest.raises(Refused, match="This is no cursor of this runtime"):
         await session.ask("eventLog.read", cursor=cursor)
 
 

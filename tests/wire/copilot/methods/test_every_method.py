@@ -57,7 +57,7 @@ async def test_it_is_answered_also_for_a_session_that_does_not_exist(client: Cli
 
 PARAMETERS = set(
     re.findall(
-        r'(?:text|given|params\.get)\("(\w+)"',
+        r'(?:text|param|params\.get)\("(\w+)"',
         "\n".join(inspect.getsource(module) for found in METHODS.values() if (module := inspect.getmodule(found))),
     )
 )

@@ -1,4 +1,4 @@
-"""Every method that a client may call. Importing this fills the table."""
+"""The methods that a client may call. Importing this package registers them."""
 
 from holdfast.server.copilot.methods import absent as absent
 from holdfast.server.copilot.methods import account as account

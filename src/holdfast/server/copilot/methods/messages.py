@@ -1,4 +1,4 @@
-"""What people say: sent, waited for, queued, taken back, stopped."""
+"""Sends messages, waits for their turns, lists and removes queued ones, and stops turns."""
 
 import asyncio
 from typing import Any
@@ -40,13 +40,16 @@ async def send_and_wait(call: RpcCall) -> Any:
 async def _sent(call: RpcCall, attached: Attached) -> Sent:
     mode = call.param("mode", str, "") or None
     if mode not in MODES:
-        raise Invalid("mode_invalid", f"{mode} is no way to send; enqueue and immediate are.")
+        raise Invalid("mode_invalid", f"{mode} is no mode of sending. Use enqueue or immediate.")
     if call.params.get("responseFormat") is not None:
-        raise Invalid("response_format_unsupported", "A response in a given format can't be asked for here.")
+        raise Invalid(
+            "response_format_unsupported",
+            "Response formats are not supported by this runtime. Leave responseFormat out.",
+        )
     prompt, shown = call.text("prompt"), call.param("displayPrompt", str, "")
-    given = call.param("attachments", list[dict[str, Any]], [])
-    state = await call.service.operations.state(attached.key) if given else None
-    added = await gathered(given, state.working_directory if state else None)
+    attachments = call.param("attachments", list[dict[str, Any]], [])
+    state = await call.service.operations.state(attached.key) if attachments else None
+    added = await gathered(attachments, state.working_directory if state else None)
     headers = call.param("requestHeaders", dict[str, str], {})
     message_id = MessageId(random_id())
     if headers:
@@ -59,23 +62,23 @@ async def _sent(call: RpcCall, attached: Attached) -> Sent:
         message_id=message_id,
         delivery="steer" if MODES[mode] == "steer" else "enqueue",
         added="\n\n".join((f"<current_datetime>{iso(call.service.clock.now_ms())}</current_datetime>", *added.texts)),
-        unattended=not await _anybody_decides(call, attached),
+        unattended=not await _can_ask_permission(call, attached),
         images=added.images,
         attachments=added.described,
         agent_mode=call.param("agentMode", str, ""),
     )
 
 
-async def _anybody_decides(call: RpcCall, attached: Attached) -> bool:
-    """Whether a permission could be asked of this client, or of another one that is present."""
+async def _can_ask_permission(call: RpcCall, attached: Attached) -> bool:
+    """Whether this client, or another one that is attached, answers permission requests."""
     if attached.answers_permissions:
         return True
-    present = await call.service.operations.store.attachments(attached.key)
-    return any(ANSWERS_PERMISSIONS in found.capabilities for found in present)
+    attachments = await call.service.operations.store.attachments(attached.key)
+    return any(ANSWERS_PERMISSIONS in attachment.capabilities for attachment in attachments)
 
 
 class _Waiting:
-    """Waits for what became of one message."""
+    """Waits for the end of the turn that one message starts or joins."""
 
     def __init__(self, call: RpcCall, attached: Attached) -> None:
         self._call = call
@@ -84,42 +87,42 @@ class _Waiting:
         self._turn_id: TurnId | None = None
         self._response: WireEvent | None = None
         self._error: tuple[SessionError, str] | None = None
-        self._looking: asyncio.Future[None] | None = None
+        self._removal_check: asyncio.Future[None] | None = None
         self._early: list[tuple[HubEvent, tuple[WireEvent, ...]]] = []
         self._ended: asyncio.Future[TurnEnd | None] = asyncio.get_running_loop().create_future()
 
     def sent(self, sent: Sent) -> None:
         self._message_id = sent.message_id
-        for found, told in self._early:
-            self._take(found, told)
+        for event, wires in self._early:
+            self._take(event, wires)
         self._early.clear()
 
-    def watch(self, found: HubEvent, told: tuple[WireEvent, ...]) -> None:
-        """What happens before the message is known to be accepted may already be about it."""
+    def watch(self, event: HubEvent, wires: tuple[WireEvent, ...]) -> None:
+        """Take an event, or keep it until the message's id is known: earlier events may already be about it."""
         if self._message_id is None:
-            self._early.append((found, told))
+            self._early.append((event, wires))
         else:
-            self._take(found, told)
+            self._take(event, wires)
 
-    def _take(self, found: HubEvent, told: tuple[WireEvent, ...]) -> None:
-        match found:
+    def _take(self, event: HubEvent, wires: tuple[WireEvent, ...]) -> None:
+        match event:
             case Event(body=UserMessage(message_id=message_id, turn_id=turn_id)) if message_id == self._message_id:
                 self._turn_id = turn_id
                 self._response = None
             case Event(body=SessionError() as error) if self._turn_id is not None:
-                self._error = (error, told[0].id)
+                self._error = (error, wires[0].id)
             case Event() if self._turn_id is not None:
-                self._response = next((wire for wire in told if wire.type == "assistant.message"), self._response)
+                self._response = next((wire for wire in wires if wire.type == "assistant.message"), self._response)
             case TurnEnd(turn_id=turn_id) if turn_id == self._turn_id and not self._ended.done():
-                self._ended.set_result(found)
+                self._ended.set_result(event)
             case HubClosed() if not self._ended.done():
                 self._ended.set_exception(self._call.failed("The session was closed before the turn ended."))
             case Changed() if self._turn_id is None:
-                self._looking = asyncio.ensure_future(self._look_for_removal())
+                self._removal_check = asyncio.ensure_future(self._check_removal())
             case _:
                 pass
 
-    async def _look_for_removal(self) -> None:
+    async def _check_removal(self) -> None:
         assert self._message_id is not None
         try:
             receipt = await self._call.service.operations.receipt(self._attached.key, self._message_id)
@@ -136,21 +139,21 @@ class _Waiting:
         except asyncio.CancelledError:
             if not self._ended.cancelled():
                 raise
-            raise self._call.failed("The session was closed here before the turn ended.") from None
+            raise self._call.failed("This client left the session before the turn ended.") from None
         finally:
             self._attached.waits.discard(self._ended)
         if self._error is not None:
             error, event_id = self._error
             raise self._call.failed(f"Session error: {error.message}", {"completionEventId": event_id})
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "messageId": self._message_id,
             "aborted": ended is None or ended.reason in ("stopped", "interrupted"),
         }
         if ended is not None and ended.idle_id is not None:
-            told["completionEventId"] = ended.idle_id
+            result["completionEventId"] = ended.idle_id
         if self._response is not None:
-            told["response"] = self._response
-        return told
+            result["response"] = self._response
+        return result
 
 
 @method("session.abort")
@@ -166,8 +169,8 @@ async def suspend(call: RpcCall) -> Any:
 
 
 async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True) -> bool:
-    """Answered when it has taken effect: what is sent next meets an idle session. What was queued stays queued, since
-    there is no way to give it back. Whether anything ran."""
+    """Stop the turn, wait until it has ended, and return whether one ran: the next message meets an idle session. With
+    `keep_queued`, queued messages stay queued, since there is no way to hand them back."""
     attached = call.attached()
     stopped = await call.service.operations.stop(attached.key, keep_queued=keep_queued, cause=cause)
     with call.connection.peer.waiting():
@@ -184,19 +187,19 @@ async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True
 async def pending_items(call: RpcCall) -> Any:
     queue = await call.service.operations.queue(call.attached().key)
     return {
-        "items": [_item(found, found.item) for found in queue if _is_queued(found)],
+        "items": [_item(entry.item) for entry in queue if _is_queued(entry)],
         "steeringMessages": [
-            found.item.text for found in queue if isinstance(found.item, Message) and not _is_queued(found)
+            entry.item.text for entry in queue if isinstance(entry.item, Message) and not _is_queued(entry)
         ],
         "inFlightSteeringCount": 0,
     }
 
 
-def _is_queued(found: InboxItem) -> bool:
-    return isinstance(found.item, Message) and found.item.delivery == "enqueue"
+def _is_queued(entry: InboxItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.delivery == "enqueue"
 
 
-def _item(found: InboxItem, item: Any) -> dict[str, Any]:
+def _item(item: Any) -> dict[str, Any]:
     return {
         "id": item.message_id,
         "kind": "message",
@@ -208,12 +211,12 @@ def _item(found: InboxItem, item: Any) -> dict[str, Any]:
 @method("session.queue.removeMostRecent")
 async def remove_most_recent(call: RpcCall) -> Any:
     key = call.attached().key
-    for found in reversed(await call.service.operations.queue(key)):
-        assert isinstance(found.item, Message)
+    for entry in reversed(await call.service.operations.queue(key)):
+        assert isinstance(entry.item, Message)
         try:
-            await call.service.operations.remove_queued(key, found.item.message_id)
+            await call.service.operations.remove_queued(key, entry.item.message_id)
         except NotFound:
-            continue  # It was taken up meanwhile.
+            continue  # The message was promoted meanwhile.
         return {"removed": True}
     return {"removed": False}
 
@@ -221,10 +224,10 @@ async def remove_most_recent(call: RpcCall) -> Any:
 @method("session.queue.clear")
 async def clear(call: RpcCall) -> Any:
     key = call.attached().key
-    for found in await call.service.operations.queue(key):
-        assert isinstance(found.item, Message)
+    for entry in await call.service.operations.queue(key):
+        assert isinstance(entry.item, Message)
         try:
-            await call.service.operations.remove_queued(key, found.item.message_id)
+            await call.service.operations.remove_queued(key, entry.item.message_id)
         except NotFound:
             continue
     return None

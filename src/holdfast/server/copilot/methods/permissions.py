@@ -1,4 +1,4 @@
-"""What a session may do without asking, and what it is asking now."""
+"""A session's permissions: its mode, its open permission requests, and the approvals for a location."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from holdfast.events.session import SettingsChanged
 from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.methods.answers import approved_rules
 from holdfast.server.copilot.methods.sessions import persisted
-from holdfast.server.copilot.methods.tools import offer_again
+from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.errors import Invalid
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
@@ -37,13 +37,13 @@ async def get_mode(call: RpcCall) -> Any:
 
 @method("session.permissions.setMode")
 async def set_mode(call: RpcCall) -> Any:
-    """There is nobody here to assist: a session asks, or it does not."""
+    """Switch between asking and allowing everything. Other modes, such as assisted approval, are not supported."""
     state = await call.service.operations.state(call.attached().key)
-    wanted = call.text("mode")
-    if wanted not in (ALLOW_ALL, MANUAL):
+    mode = call.text("mode")
+    if mode not in (ALLOW_ALL, MANUAL):
         return {"success": False, "mode": _mode(state)}
-    await call.service.operations.allow_all(call.key, enabled=wanted == ALLOW_ALL)
-    return {"success": True, "mode": wanted}
+    await call.service.operations.allow_all(call.key, enabled=mode == ALLOW_ALL)
+    return {"success": True, "mode": mode}
 
 
 def _mode(state: State) -> str:
@@ -58,10 +58,10 @@ async def reset_approvals(call: RpcCall) -> Any:
 
 @method("session.permissions.setRequired")
 async def set_required(call: RpcCall) -> Any:
-    """Whether there is somebody, or something, at this client to decide."""
+    """Set whether this client answers permission requests."""
     attached = call.attached()
     attached.answers_permissions = call.param("required", bool, False)
-    await offer_again(call, attached, attached.params)
+    await replace_tools(call, attached, attached.params)
     return {"success": True}
 
 
@@ -71,34 +71,35 @@ async def notify_prompt_shown(call: RpcCall) -> Any:
     return {"success": True}
 
 
-# What is being asked
+# Open requests
 
 
 @method("session.permissions.pendingRequests")
 async def pending_requests(call: RpcCall) -> Any:
     key = call.attached().key
-    asked = {found.request_id for found in await call.service.operations.requests(key) if found.kind == "permission"}
-    if not asked:
+    requests = await call.service.operations.requests(key)
+    open_ids = {request.request_id for request in requests if request.kind == "permission"}
+    if not open_ids:
         return {"items": []}
     return {
         "items": [
             {"requestId": wire.data["requestId"], "request": _prompt(wire.data["permissionRequest"])}
             for wire in await persisted(call, key)
-            if wire.type == "permission.requested" and wire.data["requestId"] in asked
+            if wire.type == "permission.requested" and wire.data["requestId"] in open_ids
         ]
     }
 
 
-def _prompt(asked: dict[str, Any]) -> dict[str, Any]:
-    """What is asked, as people are to be shown it. Only a command is told in other words there."""
-    if asked["kind"] != "shell":
-        return asked
-    commands = [found["identifier"] for found in asked["commands"] if isinstance(found, dict) and "identifier" in found]
-    kept = {name: asked[name] for name in PROMPTED if name in asked}
-    return {**kept, "kind": "commands", "fullCommandText": asked["fullCommandText"], "commandIdentifiers": commands}
+def _prompt(request: dict[str, Any]) -> dict[str, Any]:
+    """A permission request in the form that clients show to people. Only the form of a shell command differs."""
+    if request["kind"] != "shell":
+        return request
+    commands = [item["identifier"] for item in request["commands"] if isinstance(item, dict) and "identifier" in item]
+    kept = {name: request[name] for name in PROMPTED if name in request}
+    return {**kept, "kind": "commands", "fullCommandText": request["fullCommandText"], "commandIdentifiers": commands}
 
 
-# Where it is allowed
+# Approvals for a location
 
 
 @method("session.permissions.locations.resolve")
@@ -109,7 +110,7 @@ async def resolve_location(call: RpcCall) -> Any:
 
 @method("session.permissions.locations.addToolApproval")
 async def add_approval(call: RpcCall) -> Any:
-    """For the sessions that are made or resumed there from now on."""
+    """Grant rules to the sessions that are created or resumed in a location from now on."""
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
     if not rules:
@@ -149,4 +150,4 @@ async def _real(path: str) -> str:
     try:
         return await asyncio.to_thread(os.path.realpath, path)
     except OSError as error:
-        raise Invalid("path_invalid", f"This path can't be looked at: {error.strerror}.") from error
+        raise Invalid("path_invalid", f"This path can't be resolved: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""A session's plan: one text, which clients read and write, and are told of when it changes."""
+"""A session's plan: one text file that clients read and write. A change is recorded in the log."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ async def read(call: RpcCall) -> Any:
 
 @method("session.plan.update")
 async def update(call: RpcCall) -> Any:
-    """The file first: a crash before the record leaves the new plan, and a client that does not know and asks again."""
+    """Write the file before the record: a crash in between leaves the new plan, and the client asks again."""
     existed = await asyncio.to_thread(_files(call).write_plan, call.text("content"))
     await call.service.operations.record(call.key, PlanChanged(operation="update" if existed else "create"))
 

@@ -1,4 +1,4 @@
-"""Sessions that a client need not be attached to: found, listed and deleted under the newer names."""
+"""The `sessions.*` methods, which find, list and delete sessions without attaching to them."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def delete(call: RpcCall) -> Any:
 
 @method("sessions.bulkDelete")
 async def bulk_delete(call: RpcCall) -> Any:
-    """Those that are not there are left out of the answer. Nobody counts here how much room each took."""
+    """Delete several sessions. Missing ones are left out of the answer; freed bytes are not counted and always 0."""
     freed = {}
     for session_id in _ids(call):
         one = RpcCall(call.service, call.connection, call.method, {"sessionId": session_id})
@@ -56,8 +56,8 @@ async def check_in_use(call: RpcCall) -> Any:
 @method("sessions.findByPrefix")
 async def find_by_prefix(call: RpcCall) -> Any:
     prefix = call.text("prefix")
-    found = [session_id for session_id in await _listed_ids(call) if session_id.startswith(prefix)]
-    return {"sessionId": found[0]} if prefix and len(found) == 1 else {}
+    matching = [session_id for session_id in await _listed_ids(call) if session_id.startswith(prefix)]
+    return {"sessionId": matching[0]} if prefix and len(matching) == 1 else {}
 
 
 @method("sessions.listNonEmptySessionIds")
@@ -68,25 +68,25 @@ async def list_non_empty(call: RpcCall) -> Any:
 
 @method("sessions.getLastForContext")
 async def get_last_for_context(call: RpcCall) -> Any:
-    """The one that was last at work in the same directory, or else the last of all."""
-    wanted = call.param("context", dict[str, Any], {}).get("cwd")
+    """The session that last worked in the same directory, or else the last of all."""
+    directory = call.param("context", dict[str, Any], {}).get("cwd")
     listed = await _listed(call)
-    same = [found for found in listed if found["context"]["cwd"] == wanted]
+    same = [session for session in listed if session["context"]["cwd"] == directory]
     return {"sessionId": (same or listed)[0]["sessionId"]} if listed else {}
 
 
 async def _listed(call: RpcCall) -> list[dict[str, Any]]:
-    plain = RpcCall(call.service, call.connection, call.method, {})
-    found: list[dict[str, Any]] = (await sessions.list_sessions(plain))["sessions"]
-    return found
+    unfiltered = RpcCall(call.service, call.connection, call.method, {})
+    listed: list[dict[str, Any]] = (await sessions.list_sessions(unfiltered))["sessions"]
+    return listed
 
 
 async def _listed_ids(call: RpcCall) -> list[str]:
-    return [found["sessionId"] for found in await _listed(call)]
+    return [session["sessionId"] for session in await _listed(call)]
 
 
 def _ids(call: RpcCall) -> list[str]:
-    given = call.param("sessionIds", list[str], [])
-    if len(given) > MAX_AT_ONCE:
-        raise Invalid("too_many", f"At most {MAX_AT_ONCE:,} sessions at once.")
-    return given
+    session_ids = call.param("sessionIds", list[str], [])
+    if len(session_ids) > MAX_AT_ONCE:
+        raise Invalid("too_many", f"At most {MAX_AT_ONCE:,} sessions at once. Split the list.")
+    return session_ids

@@ -1,4 +1,4 @@
-"""The tools that a session's model is offered: ours, and those that its clients run."""
+"""The tools that a session's model is offered: the built-in ones, and those that its clients run."""
 
 from typing import Any
 
@@ -17,16 +17,17 @@ from holdfast.tools.registry import Registry
 
 
 def offered(call: RpcCall, state: State) -> tuple[ToolSpec, ...]:
-    """What a session's model is told of."""
-    return _ours(call).offered(state.tools, state.client_tools)
+    """The tools that a session's model is offered."""
+    return _built_in(call).offered(state.tools, state.client_tools)
 
 
-def _ours(call: RpcCall) -> Registry:
-    return Registry(found for found in BUILT_IN if found.name in call.service.settings.built_in)
+def _built_in(call: RpcCall) -> Registry:
+    return Registry(tool for tool in BUILT_IN if tool.name in call.service.settings.built_in)
 
 
-async def offer_again(call: RpcCall, attached: Attached, params: SessionParams) -> None:
-    """The client that is attached now runs these tools, and no others. Raises `Conflict` if another one has one."""
+async def replace_tools(call: RpcCall, attached: Attached, params: SessionParams) -> None:
+    """Replace the tools and capabilities of an attached client. Raises `Conflict` if another client runs such a
+    tool."""
     arrival = Arrival(
         attachment_id=attached.member.attachment_id,
         tools=params.client_tools(frozenset(call.service.settings.built_in)),
@@ -43,7 +44,7 @@ async def set_tools(call: RpcCall) -> Any:
     attached = call.attached()
     tools = tuple(call.param("tools", list[ToolOptions], []))
     params = msgspec.structs.replace(attached.params, tools=tools)
-    await offer_again(call, attached, params)
+    await replace_tools(call, attached, params)
     attached.params = params
     return {}
 
@@ -71,15 +72,15 @@ async def list_pending(call: RpcCall) -> Any:
     reply = state.reply()
     items = []
     for request in state.requests.values():
-        found = reply.call(request.tool_call_id) if reply else None
-        if request.kind == "client_tool" and found is not None:
-            asked = {"requestId": request.request_id, "toolCallId": found.tool_call_id, "toolName": found.name}
-            items.append({**asked, "arguments": codec.arguments(found.arguments)})
+        tool_call = reply.call(request.tool_call_id) if reply else None
+        if request.kind == "client_tool" and tool_call is not None:
+            item = {"requestId": request.request_id, "toolCallId": tool_call.tool_call_id, "toolName": tool_call.name}
+            items.append({**item, "arguments": codec.arguments(tool_call.arguments)})
     return {"items": items}
 
 
 @method("session.tools.getBuiltinDescriptors")
-async def get_built_in(call: RpcCall) -> Any:
+async def get_built_in_descriptors(call: RpcCall) -> Any:
     call.attached()
     return {
         "tools": [
@@ -91,7 +92,7 @@ async def get_built_in(call: RpcCall) -> Any:
                 "hasSummariseIntention": False,
                 "safeForTelemetry": False,
             }
-            for spec in _ours(call).offered(COPILOT_TOOLS, ())
+            for spec in _built_in(call).offered(COPILOT_TOOLS, ())
         ]
     }
 
@@ -101,6 +102,6 @@ async def list_tools(call: RpcCall) -> Any:
     return {
         "tools": [
             {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-            for spec in _ours(call).offered(COPILOT_TOOLS, ())
+            for spec in _built_in(call).offered(COPILOT_TOOLS, ())
         ]
     }

@@ -1,4 +1,4 @@
-"""A session's workspace: files that clients keep with it. They are not in its working directory."""
+"""A session's workspace: files that clients keep with the session, outside its working directory."""
 
 import asyncio
 from typing import Any
@@ -12,8 +12,8 @@ from holdfast.store.store import Row
 
 
 def workspace(row: Row, state: State) -> dict[str, Any]:
-    """What is told of a workspace, in the words of the file that GitHub's runtime keeps of it."""
-    told: dict[str, Any] = {
+    """The metadata of a workspace, with the field names of the file that GitHub's runtime keeps for it."""
+    metadata: dict[str, Any] = {
         "id": row.key.session,
         "cwd": state.working_directory,
         "client_name": state.client_name or "sdk",
@@ -22,7 +22,7 @@ def workspace(row: Row, state: State) -> dict[str, Any]:
         "created_at": iso(row.created_at),
         "updated_at": iso(row.updated_at),
     }
-    return {**told, "name": row.title} if row.title else told
+    return {**metadata, "name": row.title} if row.title else metadata
 
 
 def _files(call: RpcCall) -> SessionFiles:
@@ -78,11 +78,11 @@ async def rename_path(call: RpcCall) -> Any:
 
 @method("session.workspaces.statFile")
 async def stat_file(call: RpcCall) -> Any:
-    about = await asyncio.to_thread(_files(call).info, call.text("path"))
+    info = await asyncio.to_thread(_files(call).info, call.text("path"))
     return {
-        "size": about.size,
-        "mtimeMs": about.changed_ms,
-        "birthtimeMs": about.made_ms,
-        "isFile": about.is_file,
-        "isDirectory": about.is_directory,
+        "size": info.size,
+        "mtimeMs": info.changed_ms,
+        "birthtimeMs": info.made_ms,
+        "isFile": info.is_file,
+        "isDirectory": info.is_directory,
     }
