@@ -29,7 +29,7 @@ def test_every_option_that_is_heeded_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_option_that_can_be_changed_later_is_on_the_page() -> None:
-    (told,) = re.findall(r"`session\.options\.update` heeds (.*?), all in one record", PAGE, re.DOTALL)
+    (told,) = re.findall(r"`session\.options\.update` honours (.*?), all in one record", PAGE, re.DOTALL)
     heeded = set(Options.__struct_encode_fields__) - set(SessionParams.__struct_encode_fields__)
     assert heeded <= set(re.findall(r"`(\w+)`", told))
 
