@@ -1,4 +1,4 @@
-"""A surface that says back what it is told: all that a transport needs to be tested with."""
+"""A surface that echoes its requests: enough to test a transport with."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ from holdfast.store.errors import StoreUnavailable
 
 
 class Parrot:
-    """The service: one handler for each connection, and what became of them."""
+    """The surface: one handler for each connection, and a count of the closed ones."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
         self.runtime = runtime
@@ -145,14 +145,14 @@ class Served(NamedTuple):
     shut_down: asyncio.Event
 
     def handler(self) -> ParrotHandler:
-        """Of the one client that is connected."""
+        """The handler of the one connected client."""
         (handler,) = self.parrot.open
         return handler
 
 
 @asynccontextmanager
 async def serving(*, token: str | None = None, host: str = "127.0.0.1") -> AsyncIterator[Served]:
-    """A port in this process, with a parrot behind it."""
+    """A port in this process that a parrot serves."""
     shut_down = asyncio.Event()
 
     async def end() -> None:

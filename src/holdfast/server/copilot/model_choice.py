@@ -20,8 +20,8 @@ from holdfast.session.state import State
 async def choose(
     models: ModelNames, params: SessionParams, state: State | None, name: str | None
 ) -> tuple[str, Provider | UnsetType | None]:
-    """The model's name and its provider: UNSET keeps the current provider, None means the runtime's own.
-    `state` is that of an existing session. Raises `Invalid`."""
+    """The model's name and its provider: UNSET keeps the current provider, None means the runtime's own. `state` is
+    that of an existing session. Raises `Invalid`."""
     brought = params.provider or params.provider_of(name or "")
     if brought is not None:
         return _named(name or brought.model_id or brought.wire_model), brought.provider()

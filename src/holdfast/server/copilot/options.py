@@ -194,8 +194,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def built_in_tools(self, built_in: tuple[str, ...]) -> tuple[str, ...]:
         """The built-in tools that the model is offered. Shell tools have Copilot's names; Holdfast's own are offered
-        only
-        if the client names them."""
+        only if the client names them."""
         asks = self.request_user_input or False
         named = {name.removeprefix("builtin:") for name in self.available_tools or ()}
         return tuple(

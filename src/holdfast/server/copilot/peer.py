@@ -164,8 +164,7 @@ class Peer:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Mark the current request as waiting inside this block: it no longer counts towards MAX_AT_WORK, and is
-        cancelled at
-        once when the connection ends."""
+        cancelled at once when the connection ends."""
         task = asyncio.current_task()
         if task is None or task not in self._at_work:
             yield

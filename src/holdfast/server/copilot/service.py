@@ -135,8 +135,7 @@ class CopilotService:
 
     async def leave(self, connection: ClientConnection, session_id: SessionId, *, on_purpose: bool = False) -> bool:
         """Detach a connection from a session, and return whether it was attached. The session goes on, but the last
-        client
-        to leave may close it."""
+        client to leave may close it."""
         attached = connection.attached.pop(session_id, None)
         if attached is None:
             return False

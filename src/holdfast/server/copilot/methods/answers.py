@@ -151,8 +151,7 @@ async def _rules(call: RpcCall, attached: Attached, request_id: RequestId, appro
 
 def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tuple[str, ...]:
     """Permission rules for an approval that holds beyond one call; empty means the rule of the request itself. A
-    program is
-    approved with other arguments only if no argument could be code and all named programs are in `among`."""
+    program is approved with other arguments only if no argument could be code and all named programs are in `among`."""
     if not isinstance(approval, dict):
         return ()
     match approval.get("kind"):

@@ -258,8 +258,7 @@ def _directory(call: RpcCall, name: str | None) -> str:
 
 async def _entrust(call: RpcCall, key: Key, params: SessionParams, before: Provider | None) -> None:
     """Keep the client's secrets for model calls. The log names their provider first, so that no process without them
-    runs
-    the session meanwhile. Secrets of another client stay as long as the process that keeps them lives."""
+    runs the session meanwhile. Secrets of another client stay as long as the process that keeps them lives."""
     secrets = params.secrets()
     if secrets is not None:
         await call.service.credentials.put(key, secrets)

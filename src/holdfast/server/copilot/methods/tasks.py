@@ -227,8 +227,7 @@ async def promote_current(call: RpcCall) -> Any:
 
 async def _promoted(call: RpcCall, attached: Attached, row: TaskRow) -> TaskRow | None:
     """Move a command into the background and return its row; None if it ended first, or no turn waits for it. The
-    request
-    is on disk first, so that the session's holder carries it out, even after a crash."""
+    request is on disk first, so that the session's holder carries it out, even after a crash."""
     tasks = call.service.tasks
     try:
         await tasks.to_background(row.key, row.task_id)
@@ -291,8 +290,7 @@ async def wait_for_pending(call: RpcCall) -> Any:
 
 async def _is_pending(call: RpcCall, attached: Attached) -> bool:
     """Whether a task runs or its news is unanswered. The checks follow the order of events: a task that ended before
-    the
-    first check has put its news by the second, and promoted news has started a turn by the third."""
+    the first check has put its news by the second, and promoted news has started a turn by the third."""
     rows = await call.service.tasks.of_session(attached.key, foreground=True)
     if any(row.status == "running" for row in rows):
         return True
