@@ -73,11 +73,11 @@ FAMILIES: dict[str, Method] = {}
 
 def find_method(name: str) -> Method | None:
     """The method of this name, or else the fallback with the longest matching prefix."""
-    found = METHODS.get(name)
-    while found is None and name:
-        found = FAMILIES.get(name)
+    function = METHODS.get(name)
+    while function is None and name:
+        function = FAMILIES.get(name)
         name = name.rpartition(".")[0]
-    return found
+    return function
 
 
 def method(*names: str) -> Callable[[Method], Method]:

@@ -237,8 +237,6 @@ class CopilotProjection:
                 return [_Shown("session.error", self._error(body))]
             case session.SessionShutdown():
                 return [_Shown("session.shutdown", self._shutdown(body, event.time))]
-            case session.Truncated():
-                return []
             case _:
                 return []
 
@@ -434,8 +432,8 @@ class CopilotProjection:
     def _request_events(self, body: Body) -> list[_Shown]:
         match body:
             case request.PermissionRequested():
-                asked = {"requestId": body.request_id, "permissionRequest": _permission(body)}
-                return [_Shown("permission.requested", asked)]
+                requested = {"requestId": body.request_id, "permissionRequest": _permission(body)}
+                return [_Shown("permission.requested", requested)]
             case request.PermissionCompleted():
                 decided = {"requestId": body.request_id, "toolCallId": body.tool_call_id, "result": _decision(body)}
                 return [_Shown("permission.completed", decided)]

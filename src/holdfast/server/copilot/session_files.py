@@ -262,16 +262,16 @@ def _remove(folder: int, name: str, *, whole: bool) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _list(parent: int, name: str, path: str, found: list[str]) -> None:
+def _list(parent: int, name: str, path: str, paths: list[str]) -> None:
     folder = os.open(name, _FOLDER, dir_fd=parent)
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
-                    found.append(path + entry.name)
+                    paths.append(path + entry.name)
                 elif entry.is_dir(follow_symlinks=False) and path.count("/") < MAX_DEPTH:
-                    _list(folder, entry.name, f"{path}{entry.name}/", found)
-                if len(found) > MAX_FILES:
+                    _list(folder, entry.name, f"{path}{entry.name}/", paths)
+                if len(paths) > MAX_FILES:
                     raise Conflict("too_many_files", f"The workspace has more than {MAX_FILES:,} files.")
     finally:
         os.close(folder)

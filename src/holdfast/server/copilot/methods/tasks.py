@@ -248,7 +248,7 @@ async def _promoted(call: RpcCall, attached: Attached, row: TaskRow) -> TaskRow 
 
 @method("session.tasks.cancel")
 async def cancel(call: RpcCall) -> Any:
-    """Kill a task and answer once it has ended. The model gets news of it, unless the result of a call says it."""
+    """Kill a task and answer once it has ended. The model gets the news, unless a call's result reports it."""
     key, task_id = call.attached().key, call.text("id")
     try:
         with call.connection.peer.waiting():
