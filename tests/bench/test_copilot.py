@@ -13,7 +13,7 @@ import pytest
 from bench.copilot_runtime import Listening
 from bench.lean_client import lean_client, ping_delays
 from bench.memory import megabytes, megabytes_of, own_megabytes_of
-from holdfast.server.copilot.framing import FrameReader, decoded, frame
+from holdfast.server.copilot.frames import FrameReader, decoded, frame
 
 ANSWER = "assistant.message"
 

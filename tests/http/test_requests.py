@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.events.tool import MAX_ANSWER_BYTES, MAX_RESULT_BYTES, MAX_RESULT_JSON_BYTES
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.http.chat_bodies import MAX_BODY_BYTES
 from holdfast.server.http.requests import Answer
 from tests.http.world import Client, Place, Server, code_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.events.ids import MessageId, Position, SessionId
 from holdfast.server import json_bounds
-from holdfast.server.copilot.framing import BadFraming, FrameReader, NotJson, decoded, frame
+from holdfast.server.copilot.frames import BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.events import format_cursor, parse_cursor

@@ -1,6 +1,6 @@
 """`holdfast-copilot`: the runtime that Copilot SDK clients start over stdio, or connect to over TCP.
 
-Whoever started us waits for the first answer, so nothing is imported here before it is known to be needed.
+The client that starts this process waits for its first answer, so a module is imported only once it is needed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.models.model import Model
     from holdfast.observability.logs import LogFormat
-    from holdfast.server.copilot.listener import Listener
+    from holdfast.server.copilot.listener import CopilotListener
     from holdfast.server.copilot.peer import Handler, Peer
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,12 @@ LOOPBACK: Final = "localhost"
 LOOPBACKS: Final = (LOOPBACK, "127.0.0.1", "::1")
 
 FAREWELL_SECONDS: Final = 0.05
-"""Between the answer to `runtime.shutdown` and the end: the client's two threads stumble when both come together."""
+"""Pause between the answer to `runtime.shutdown` and the exit: the client's two threads race when both arrive
+together."""
 
 QUIET_SECONDS: Final = 1.0
-"""After the start: a process that is started, asked something and ended does not wait for what it never used."""
+"""Delay before the model libraries are imported, so that a process that lives only for one request never pays for
+them."""
 
 LOG_LEVELS: Final[dict[str, int | None]] = {
     "none": None,
@@ -66,29 +68,28 @@ if that is set; on any other address it has to be. Sessions are kept in $COPILOT
 ~/.copilot by default), the log in $COPILOT_HOME/logs. Every setting of Holdfast (HOLDFAST_MODEL, ...) applies."""
 
 
-class Service(Protocol):
-    """The surface behind the connections."""
+class RpcSurface(Protocol):
+    """The surface that answers the requests of every connection of this process."""
 
     def connected(self, peer: "Peer") -> "Handler":
-        """Called for every connection that got through the gate."""
+        """Return the handler for a connection that passed the gate."""
 
     async def close(self) -> None:
-        """Let go of what every connection holds. Connections may be open still; they end later."""
+        """Release what the surface holds for its connections. Connections may still be open; they are closed later."""
 
 
-ServiceMaker = Callable[["Runtime", argparse.Namespace, Mapping[str, str]], Service]
+RpcSurfaceFactory = Callable[["Runtime", argparse.Namespace, Mapping[str, str]], RpcSurface]
 
 
-def _service(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[str, str]) -> Service:
+def _surface(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[str, str]) -> RpcSurface:
     from holdfast.server.copilot.model_names import ModelNames
-    from holdfast.server.copilot.service import Service as CopilotService
-    from holdfast.server.copilot.service import Settings
+    from holdfast.server.copilot.service import CopilotService, CopilotSettings
     from holdfast.server.copilot.surface import Surface
 
     async def listed() -> list[dict[str, Any]]:
         return await runtime.models.list_models() if environ.get("COPILOT_API_URL", "").strip() else []
 
-    settings = Settings(
+    settings = CopilotSettings(
         home=_home(environ),
         directory=Path.cwd(),
         owner=runtime.owner,
@@ -114,7 +115,8 @@ def _service(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[s
 
 
 def _task_wait_seconds(environ: Mapping[str, str]) -> float:
-    """Under the name that GitHub's runtime has for it. What is no time is the default."""
+    """The timeout from the variable that GitHub's runtime reads too. An invalid or out-of-range value means the
+    default."""
     try:
         seconds = float(environ.get(TASK_WAIT, ""))
     except ValueError:
@@ -123,20 +125,20 @@ def _task_wait_seconds(environ: Mapping[str, str]) -> float:
 
 
 def main() -> int:
-    return run(sys.argv[1:], os.environ, _service)
+    return run(sys.argv[1:], os.environ, _surface)
 
 
-def run(arguments: list[str], environ: MutableMapping[str, str], service: ServiceMaker) -> int:
-    """From the command line to the exit status."""
-    _open_what_is_closed()
-    logging.getLogger().addHandler(logging.NullHandler())  # until there is a file, nothing is logged anywhere
+def run(arguments: list[str], environ: MutableMapping[str, str], surface_factory: RpcSurfaceFactory) -> int:
+    """Run the command line and return the exit code."""
+    _open_closed_standard_streams()
+    logging.getLogger().addHandler(logging.NullHandler())  # nothing is logged until the log file is open
     try:
         options = _parsed(arguments, environ)
-        given = dict(environ)
-        # Programs that the runtime starts must not be able to connect and answer in a person's name.
+        full_environ = dict(environ)
+        # Child processes inherit `environ`. With these tokens they could connect and answer in a person's name.
         for name in {CONNECTION_TOKEN, options.auth_token_env} & set(environ):
             del environ[name]
-        return _serve(options, given, service)
+        return _serve(options, full_environ, surface_factory)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -146,8 +148,8 @@ def run(arguments: list[str], environ: MutableMapping[str, str], service: Servic
         return report(error)
 
 
-def _open_what_is_closed() -> None:
-    """A process started without one of its streams would get the database's file under that number."""
+def _open_closed_standard_streams() -> None:
+    """Open /dev/null under each of 0, 1 and 2 that is closed; otherwise the database's file could get that number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -158,7 +160,7 @@ def _open_what_is_closed() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line. Whoever started us quotes it to a person."""
+        """Print one line: the client that starts this process quotes it to a person."""
         print(f"holdfast-copilot: {message}. See holdfast-copilot --help. [usage]", file=sys.stderr)
         raise SystemExit(2)
 
@@ -204,12 +206,12 @@ def _port(text: str) -> int:
 
 
 def _parsed(arguments: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
-    """The options, with `unknown`: a client that is newer than we are may pass more, and must still be served."""
+    """The options; `unknown` holds flags of newer clients, which are ignored so that those clients are still served."""
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     options.unknown = unknown
     if unknown and not unknown[0].startswith("-"):
-        parser.error(f"{unknown[0][:40]!r} means nothing here")
+        parser.error(f"{unknown[0][:40]!r} is not an argument of this command")
     if options.on_last_disconnect is None:
         options.on_last_disconnect = environ.get(ON_LAST_DISCONNECT) or WHEN_ALL_HAVE_LEFT[0]
         if options.on_last_disconnect not in WHEN_ALL_HAVE_LEFT:
@@ -219,7 +221,7 @@ def _parsed(arguments: list[str], environ: Mapping[str, str]) -> argparse.Namesp
     return options
 
 
-# What the options and the environment come to
+# Configuration and log
 
 
 def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path) -> "Config":
@@ -227,7 +229,7 @@ def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path)
     from holdfast.config import load
 
     keeps_elsewhere = options.data_dir is not None or environ.get("HOLDFAST_DATA_DIR", "").strip()
-    given = {
+    settings = {
         "data_dir": options.data_dir if keeps_elsewhere else home,
         "database": options.database,
         "redis": options.redis,
@@ -235,7 +237,7 @@ def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path)
         "model_base_url": options.model_base_url,
         "log_format": options.log_format,
     }
-    return load(given, {name: value for name, value in environ.items() if name not in (DEBUG, CONNECTION_TOKEN)})
+    return load(settings, {name: value for name, value in environ.items() if name not in (DEBUG, CONNECTION_TOKEN)})
 
 
 def _home(environ: Mapping[str, str]) -> Path:
@@ -248,7 +250,8 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
-    """The log goes there and nowhere else: over TCP nobody reads what we print. No log is no reason not to run."""
+    """Log only to a file in this folder: over TCP no client reads stdout or stderr. Without a writable file, run
+    unlogged."""
     from holdfast.cli.opening import LOG_BYTES, LOG_FILES
     from holdfast.observability.logs import RotatingFile, line_formatter
 
@@ -272,7 +275,7 @@ def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
 # Serving
 
 
-def _serve(options: argparse.Namespace, environ: Mapping[str, str], service: ServiceMaker) -> int:
+def _serve(options: argparse.Namespace, environ: Mapping[str, str], surface_factory: RpcSurfaceFactory) -> int:
     home = _home(environ)
     config = _config(options, environ, home)
     _log_to_file(home / "logs", LOG_LEVELS[options.log_level or config.log_level], config.log_format or "text")
@@ -288,32 +291,33 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str], service: Ser
     if wants_redis(config):
         log.warning("%s", WITHOUT_REDIS)
     with traced("holdfast-copilot", environ):
-        return event_loop.run(_Process(options, environ, config).serve(service))
+        return event_loop.run(_Process(options, environ, config).serve(surface_factory))
 
 
 class _Process:
-    """The one life of this process: open, serve, put away. Whatever ends it, it ends the same way."""
+    """The lifecycle of this process: open the runtime, serve, close. Every cause of exit takes the same path."""
 
     def __init__(self, options: argparse.Namespace, environ: Mapping[str, str], config: "Config") -> None:
         self._options = options
         self._environ = environ
         self._config = config
         self._stop = asyncio.Event()
-        self._putting_away: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._runtime: Runtime
-        self._service: Service
-        self._listener: Listener
+        self._surface: RpcSurface
+        self._listener: CopilotListener
 
-    async def serve(self, service: ServiceMaker) -> int:
+    async def serve(self, surface_factory: RpcSurfaceFactory) -> int:
         from holdfast.app import Runtime
         from holdfast.cli.ending import until_ended
         from holdfast.observability.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
-        from holdfast.server.copilot.listener import Listener, take_standard_streams
+        from holdfast.server.copilot.listener import CopilotListener, take_standard_streams
 
         streams = take_standard_streams() if self._options.stdio else None
         loop = asyncio.get_running_loop()
-        # Not the loop's handler, which it takes away when it closes: clients send SIGTERM to a runtime that ends.
+        # Not `loop.add_signal_handler`, which the loop removes when it closes: clients send SIGTERM to a runtime that
+        # is already stopping.
         signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(self._stop.set))
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         async with Runtime(
@@ -323,9 +327,9 @@ class _Process:
             role="copilot",
         ) as self._runtime:
             hide_in_logs(self._runtime.shell.desk.redaction.text)
-            self._service = service(self._runtime, self._options, self._environ)
-            terms = Terms(behind=self._service.connected, version=__version__, shut_down=self._shut_down)
-            self._listener = Listener(terms)
+            self._surface = surface_factory(self._runtime, self._options, self._environ)
+            terms = Terms(connected=self._surface.connected, version=__version__, shut_down=self._shut_down)
+            self._listener = CopilotListener(terms)
             if streams is None:
                 await self._listen()
             else:
@@ -338,7 +342,7 @@ class _Process:
             finally:
                 importing.cancel()
             await self._listener.close()
-            await self._put_away()
+            await self._close_once()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return 0
 
@@ -355,42 +359,42 @@ class _Process:
                 exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
             ) from None
         print(f"CLI server listening on port {port}", flush=True)
-        _say_no_more()
+        _silence_standard_streams()
 
     def _interrupted(self) -> None:
-        """A person who presses Ctrl-C again means it."""
+        """Stop in an orderly way on the first Ctrl-C; a second one ends the process at once."""
         self._stop.set()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     async def _shut_down(self) -> None:
-        """A client asks for it, and is answered when all is put away. Then there is nothing left to serve."""
+        """Handle a client's `runtime.shutdown`: answer once everything is closed, then end the process."""
         self._listener.stop_accepting()
         try:
-            await self._put_away()
+            await self._close_once()
         finally:
             asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._stop.set)
 
-    async def _put_away(self) -> None:
-        """Once, whoever asks; and to its end, even if who asked is gone."""
-        if self._putting_away is None:
-            self._putting_away = asyncio.create_task(self._close_all())
-        await asyncio.shield(self._putting_away)
+    async def _close_once(self) -> None:
+        """Close everything exactly once, and finish even if the caller is cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_all())
+        await asyncio.shield(self._closing)
 
     async def _close_all(self) -> None:
         try:
-            await self._service.close()
+            await self._surface.close()
         finally:
             await self._runtime.close()
 
 
 def _with_token(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The client's token under the one name that models look for it by."""
+    """The environment with the client's token under the name that models read."""
     token = environ.get(options.auth_token_env or "", "")
     return {**environ, "COPILOT_SDK_AUTH_TOKEN": token} if token else environ
 
 
 def _demo(config: "Config") -> "Model | None":
-    """The model that needs nothing: it alone is opened without all that calling a provider takes to import."""
+    """The demo model, which opens without importing the provider libraries; None for every other model."""
     if config.model != "demo":
         return None
     from holdfast.models.demo import demo_model
@@ -399,13 +403,13 @@ def _demo(config: "Config") -> "Model | None":
 
 
 async def _import_models() -> None:
-    """What calling a provider takes, brought in while nobody waits for it."""
+    """Import the provider libraries in the background, before the first model call needs them."""
     await asyncio.sleep(QUIET_SECONDS)
     await asyncio.to_thread(import_module, "holdfast.models.catalogue")
 
 
-def _say_no_more() -> None:
-    """After the port line clients read neither stdout nor stderr: a pipe that fills up would stop us."""
+def _silence_standard_streams() -> None:
+    """Redirect output to /dev/null after the port line: clients stop reading there, and a full pipe would block us."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     if stat.S_ISFIFO(os.fstat(2).st_mode):

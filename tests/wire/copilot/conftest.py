@@ -1,4 +1,4 @@
-"""A runtime, its model and a client for each file of tests; whoever needs to break one has one of its own."""
+"""A runtime, its model and a client shared by the tests of a file; tests that kill a runtime start their own."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Home:
 
 @pytest.fixture
 def own_home(tmp_path: Path, model: Model) -> Home:
-    """For a test that ends its runtime, or starts several."""
+    """A home for a test that ends its runtime or starts several."""
     return Home(tmp_path, model)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast-copilot` with a parrot behind it."""
+"""`holdfast-copilot` with the parrot as its surface."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""The real Python client against a real `holdfast-copilot`, with a scripted model behind it over real HTTP.
+"""The real Python client against a real `holdfast-copilot`, which calls a scripted model over real HTTP.
 
-Nothing here waits for time: a test waits for an event, for a model call that it holds, or for a process to end.
+No test sleeps: it waits for an event, for a model call that it holds, or for a process to end.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, Scripted
 from holdfast.models.server import ModelServer
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for something that must come. No test that passes waits so long."""
+"""Timeout for an expected event. No passing test waits this long."""
 
 TOKEN = "py-tcp-shared-test-token"
 EXECUTABLE = str(Path(sys.executable).with_name("holdfast-copilot"))
 
 MODELS = ("scripted", "gpt-4.1", "gpt-5.4", "claude-sonnet-4.5")
-"""What the endpoint offers; the first is the default."""
+"""The models of the endpoint; the first is the default."""
 
 QUICK = {"HOLDFAST_BACKOFF_SECONDS": "0", "HOLDFAST_MAX_BACKOFF_SECONDS": "0", "HOLDFAST_CLAIM_EVERY_SECONDS": "0.1"}
-"""A runtime that never pauses between tries; what it promises is the same."""
+"""Settings of a runtime that retries without a pause; its guarantees are the same."""
 
 D = TypeVar("D")
 
@@ -57,7 +57,7 @@ def patience() -> asyncio.Timeout:
 
 
 def says(text: str, **more: Any) -> Reply:
-    """In the text, `{last_tool_result}` is what the last tool gave back."""
+    """A reply with this text, in which `{last_tool_result}` stands for the last tool's result."""
     return Reply(text=text, **more)
 
 
@@ -72,12 +72,12 @@ def calls_all(*wanted: tuple[str, dict[str, Any]], text: str = "") -> Reply:
 
 
 def calls_raw(tool_name: str, arguments: str) -> Reply:
-    """A reply that calls a tool with these very characters, which need not be JSON."""
+    """A reply that calls a tool with exactly these characters as arguments, which need not be JSON."""
     return Reply(tool_calls=(ScriptedCall(tool_name, arguments),))
 
 
 class Hold:
-    """A model call that stands still until it is released."""
+    """A model call that blocks until it is released."""
 
     def __init__(self, when: str, *, round: int, piece: int | None) -> None:
         self.when = when
@@ -85,7 +85,7 @@ class Hold:
         self.piece = piece
         self.reached = asyncio.Event()
         self.left = asyncio.Event()
-        """Whoever asked hung up."""
+        """The caller closed the connection."""
         self.visits = 0
         self._released = asyncio.Event()
 
@@ -111,7 +111,7 @@ class Hold:
 
 
 class Model(ModelServer):
-    """Says what a test tells it to say, can be held in the middle of it, and remembers what it was asked."""
+    """A scripted model that can be held in mid-answer and records its calls."""
 
     def __init__(self) -> None:
         listed = [{"id": name, "object": "model", "owned_by": "holdfast"} for name in MODELS]
@@ -122,19 +122,19 @@ class Model(ModelServer):
         self._asked: list[tuple[str, dict[str, str]]] = []
 
     def on(self, when: str, *replies: Reply) -> None:
-        """To a message that contains these words: one reply for each round of tools."""
+        """Set the replies to a message that contains these words: one for each round of tools."""
         self._rules.insert(0, Rule(replies, when))
         self._model = ScriptedModel(Script(tuple(self._rules)), gate=self._pass)
 
     def hold(self, when: str, *, round: int = 0, piece: int | None = None) -> Hold:
-        """Stand still in the answer to a message with these words, after so many rounds of tools: before the answer,
-        or before one piece of its stream."""
+        """Hold the answer to a message with these words, after this many rounds of tools: before the answer, or before
+        one piece of its stream."""
         held = Hold(when, round=round, piece=piece)
         self._holds.insert(0, held)
         return held
 
     def calls_about(self, words: str) -> list[dict[str, Any]]:
-        """The bodies of all calls in which a person said these words."""
+        """The bodies of all model calls with a person's message that contains these words."""
         bodies: Iterable[dict[str, Any]] = map(msgspec.json.decode, self.requests)
         return [body for body in bodies if any(words in text for text in _said_by("user", body))]
 
@@ -142,7 +142,7 @@ class Model(ModelServer):
         return self.calls_about(words)[-1]
 
     def headers_about(self, words: str) -> list[dict[str, str]]:
-        """The headers of all calls in which a person's last words end like this."""
+        """The headers of all model calls whose last message of a person ends with these words."""
         return [headers for said, headers in self._asked if said.endswith(words)]
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
@@ -163,13 +163,13 @@ class Model(ModelServer):
 
 
 def texts_of(message: dict[str, Any]) -> str:
-    """A message's text, whether it is given whole or in parts."""
+    """A message's text, given as one string or in parts."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def tool_results(call: dict[str, Any]) -> list[str]:
-    """What the tools gave back, as the model was told, without the marks of where it is from."""
+    """The tool results in a model call, without the marks of their origin."""
     return [unmarked(text) for text in _said_by("tool", call)]
 
 
@@ -186,7 +186,7 @@ def _said_by(role: str, call: dict[str, Any]) -> list[str]:
 
 
 def _last_words(call: dict[str, Any]) -> tuple[str, int]:
-    """What a person said last, and how many rounds of tools followed it."""
+    """The last message of a person, and the number of tool rounds after it."""
     rounds = 0
     for message in reversed(call["messages"]):
         if message["role"] == "user":
@@ -199,7 +199,7 @@ def _last_words(call: dict[str, Any]) -> tuple[str, int]:
 
 
 class Home:
-    """What one runtime after another is started on: a home for its data, a working directory, an environment."""
+    """The data folder, working directory and environment that a test starts its runtimes with."""
 
     def __init__(self, folder: Path, model: Model) -> None:
         self.model = model
@@ -216,11 +216,11 @@ class Home:
         return {**os.environ, **QUICK, **where}
 
     def stdio(self, *args: str, **options: Any) -> CopilotClient:
-        """A client that starts a runtime of its own and talks to it through pipes."""
+        """A client that starts its own runtime and talks to it through pipes."""
         return self._client(RuntimeConnection.for_stdio(path=EXECUTABLE, args=args), options)
 
     def tcp(self, *args: str, **options: Any) -> CopilotClient:
-        """A client that starts a runtime which others can connect to as well."""
+        """A client that starts a runtime to which other clients can connect."""
         token = options.pop("connection_token", TOKEN)
         return self._client(RuntimeConnection.for_tcp(path=EXECUTABLE, args=args, connection_token=token), options)
 
@@ -230,7 +230,7 @@ class Home:
 
     @contextlib.asynccontextmanager
     async def serve(self, *args: str, **environ: str) -> AsyncIterator["Server"]:
-        """A runtime that we start ourselves, as a client would, so that we can end it as we like."""
+        """A runtime that the test starts itself, as a client would, so that the test can kill it."""
         server = await Server.start(self, args, environ)
         try:
             yield server
@@ -275,12 +275,12 @@ class Server:
         return client
 
     async def kill(self) -> None:
-        """SIGKILL: it has no chance to do anything."""
+        """Kill the runtime with SIGKILL, which gives it no chance to clean up."""
         self._process.kill()
         await self._process.wait()
 
     async def end(self) -> None:
-        """End it if it still runs. Whatever it did not expect is in its log, and fails the test."""
+        """End the runtime if it still runs. Unexpected errors in its log fail the test."""
         for client in self._clients:
             await client.force_stop()
         if self._process.returncode is None:
@@ -316,7 +316,7 @@ class Pipe:
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     async def line(self) -> str:
-        """What the command wrote."""
+        """The next line that the command wrote."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(self._fd, readable.set)
@@ -335,7 +335,7 @@ class Pipe:
 
 
 def is_gone(pid: int) -> bool:
-    """Wait, in a thread, for the end of a process that is not our child."""
+    """Wait, in a thread, for the end of a process that is not a child of the test."""
     try:
         if sys.platform == "linux":
             handle = os.pidfd_open(pid)
@@ -359,8 +359,8 @@ def is_gone(pid: int) -> bool:
 
 @contextlib.contextmanager
 def last_answers_race() -> Iterator[None]:
-    """When an answer and the end of the connection come together, the client sets the answer and then, of the same
-    future, an error, which its loop complains of. That is known, harmless, and no fault of a test."""
+    """Ignore a known, harmless race of the client: when an answer and the end of the connection arrive together, it
+    sets a result and then an error on the same future, which its loop reports."""
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
 
@@ -383,7 +383,7 @@ def last_answers_race() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def running(client: CopilotClient) -> AsyncIterator[CopilotClient]:
-    """A client with the runtime that it starts, stopped at the end."""
+    """A client that starts its runtime, and is stopped at the end."""
     with pipes_closed(client):
         await client.start()
         try:
@@ -394,7 +394,7 @@ async def running(client: CopilotClient) -> AsyncIterator[CopilotClient]:
 
 @contextlib.contextmanager
 def pipes_closed(client: CopilotClient) -> Iterator[list[Popen[bytes]]]:
-    """The processes that a client starts. It leaves their pipes to the garbage collector, which would warn."""
+    """Close the pipes of the client's processes, which the client leaves to the garbage collector: it would warn."""
     started: list[Popen[bytes]] = []
     start_process = client._start_cli_server
 
@@ -419,7 +419,7 @@ def pipes_closed(client: CopilotClient) -> Iterator[list[Popen[bytes]]]:
 
 @contextlib.asynccontextmanager
 async def connected(client: CopilotClient) -> AsyncIterator[CopilotClient]:
-    """A client of a runtime that somebody else started."""
+    """A client of a runtime that is already running."""
     await client.start()
     try:
         yield client
@@ -428,7 +428,7 @@ async def connected(client: CopilotClient) -> AsyncIterator[CopilotClient]:
 
 
 async def stop(client: CopilotClient) -> None:
-    """Stop it in peace, or else by force."""
+    """Stop the client, by force if need be."""
     try:
         await client.stop()
     except Exception:
@@ -436,16 +436,16 @@ async def stop(client: CopilotClient) -> None:
 
 
 async def leave(client: CopilotClient) -> None:
-    """Detach from every session and hang up. `stop` would do the same, and wait a second for its own thread."""
+    """Detach from every session and close the connection. `stop` would also wait a second for its own thread."""
     for session in list(client._sessions.values()):
-        with contextlib.suppress(Exception):  # the runtime may be gone, which is what a test wanted
+        with contextlib.suppress(Exception):  # the test may have killed the runtime
             async with patience():
                 await session.disconnect()
     await client.force_stop()
 
 
 async def ask(asker: CopilotClient | CopilotSession, method: str, **params: Any) -> Any:
-    """Any request at all, in the client's own connection."""
+    """Send any request over the client's own connection."""
     about = {"sessionId": asker.session_id} if isinstance(asker, CopilotSession) else {}
     async with patience():
         return await asker._client.request(method, {**about, **params})  # type: ignore[union-attr]
@@ -455,7 +455,7 @@ async def ask(asker: CopilotClient | CopilotSession, method: str, **params: Any)
 
 
 class Heard:
-    """Everything that a session told a client, in order. It is given as `on_event`, or listens to a session."""
+    """Records a session's events in order, as an `on_event` handler or as a listener."""
 
     def __init__(self, session: CopilotSession | None = None) -> None:
         self.events: list[SessionEvent] = []
@@ -475,7 +475,7 @@ class Heard:
         return [event.data for event in self.events if isinstance(event.data, kind)]
 
     async def until(self, kind: type[D], fits: Callable[[D], bool] = lambda data: True, *, times: int = 1) -> D:
-        """The data of the first event of a kind that fits, or of a later one. An error that comes instead is raised."""
+        """The data of the first matching event, past or future. An error event that comes first is raised."""
         expects_errors = kind in (SessionErrorData, SessionIdleData)
         async with patience():
             while len(found := [data for data in self.all(kind) if fits(data)]) < times:
@@ -484,12 +484,12 @@ class Heard:
         return found[times - 1]
 
     async def news(self) -> None:
-        """The next event, whatever it is."""
+        """The next event of any type."""
         self._news.clear()
         await self._news.wait()
 
     async def until_so(self, is_so: Callable[[], Awaitable[D | None]]) -> D:
-        """Ask again after each event until the answer is not None, whether it became so before or after we came."""
+        """Repeat a check after each event until it returns something other than None."""
         async with patience():
             while True:
                 self._news.clear()
@@ -503,17 +503,17 @@ class Heard:
 
 
 def approving(**options: Any) -> dict[str, Any]:
-    """How most sessions are made: everything is approved."""
+    """Session options that approve every permission request."""
     return {"on_permission_request": PermissionHandler.approve_all, **options}
 
 
 async def history(session: CopilotSession, kind: type[D]) -> list[D]:
-    """What the session's history has of one kind."""
+    """The data of all events of one type in the session's history."""
     return [event.data for event in await session.get_events() if isinstance(event.data, kind)]
 
 
 async def reply_to(session: CopilotSession, prompt: str, **options: Any) -> str:
-    """What the assistant said in the end."""
+    """The assistant's final answer to a message."""
     answer = await session.send_and_wait(prompt, timeout=PATIENCE_SECONDS, **options)
     return content_of(answer)
 
@@ -525,7 +525,7 @@ def content_of(event: SessionEvent | None) -> str:
 
 
 async def get_final_assistant_message(session: CopilotSession) -> SessionEvent:
-    """The last thing that the assistant says in the present turn, whether that ended before we came or not."""
+    """The assistant's last message of the current turn, which may have ended already."""
     heard = Heard()
     unsubscribe = session.on(heard)
     try:
@@ -535,12 +535,12 @@ async def get_final_assistant_message(session: CopilotSession) -> SessionEvent:
 
 
 async def final_answer(session: CopilotSession) -> str:
-    """The text of it."""
+    """The text of the final message."""
     return content_of(await get_final_assistant_message(session))
 
 
 async def _final_message(session: CopilotSession) -> SessionEvent | None:
-    """The last message of the last turn, once nothing is going on any more."""
+    """The last message of the last turn, once the session is idle."""
     if (await ask(session, "session.metadata.isProcessing"))["processing"]:
         return None
     events = await session.get_events()
@@ -575,7 +575,7 @@ def client_tool(name: str, handler: Callable[[dict[str, Any]], Any], **more: Any
 
 
 class Waiting:
-    """A tool handler that starts and then waits, for as long as the test likes."""
+    """A tool handler that starts and then waits until the test releases it."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
@@ -593,11 +593,11 @@ class Waiting:
         return self.values[-1]
 
 
-# Frames, for what no proper client sends
+# Raw frames, for bytes that no proper client sends
 
 
 class RawClient:
-    """A connection that writes the very bytes it is given."""
+    """A connection that writes exactly the given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -607,7 +607,7 @@ class RawClient:
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, port: int, *, token: str | None = TOKEN) -> AsyncIterator["RawClient"]:
-        """Connected and, unless it has no token, admitted."""
+        """Connect and, with a token, authenticate."""
         reader, writer = await asyncio.open_connection("localhost", port, limit=1 << 27)
         raw = cls(reader, writer)
         try:
@@ -628,7 +628,7 @@ class RawClient:
         await self._writer.drain()
 
     def stop_reading(self) -> None:
-        """Also what comes by itself is left where it is."""
+        """Stop reading from the socket altogether, notifications included."""
         self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     def read_on(self) -> None:
@@ -643,14 +643,14 @@ class RawClient:
         return self._number
 
     async def request(self, method: str, **params: Any) -> dict[str, Any]:
-        """The whole response, be it a result or an error."""
+        """The whole response: a result or an error."""
         return await self.response(self.begin(method, **params))
 
     async def response(self, number: int) -> dict[str, Any]:
         return await self.until(lambda message: message.get("id") == number and "method" not in message)
 
     async def until(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The next message like this; those before it are dropped."""
+        """The next message that matches; earlier ones are dropped."""
         while True:
             message = await self.read()
             assert message is not None, "the runtime hung up"
@@ -658,7 +658,7 @@ class RawClient:
                 return message
 
     async def read(self) -> dict[str, Any] | None:
-        """The next message; None if the runtime hung up."""
+        """The next message; None if the runtime closed the connection."""
         try:
             async with patience():
                 head = await self._reader.readuntil(b"\r\n\r\n")
@@ -669,7 +669,7 @@ class RawClient:
             return None
 
     async def outcome(self) -> dict[str, Any] | None:
-        """What came of something bad: the error that was answered, or None if the runtime hung up."""
+        """The error response, or None if the runtime closed the connection."""
         while True:
             message = await self.read()
             if message is None or "error" in message:

@@ -1,4 +1,4 @@
-"""A surface that says back what it is told: all that a transport needs to be tested with."""
+"""A surface that echoes its requests: enough to test a transport with."""
 
 import argparse
 import asyncio
@@ -12,14 +12,14 @@ import msgspec
 
 from holdfast.app import Runtime
 from holdfast.server.copilot.gate import Terms
-from holdfast.server.copilot.listener import Listener
-from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Answer, Peer, RpcError
+from holdfast.server.copilot.listener import CopilotListener
+from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Peer, RpcError, RpcResult
 from holdfast.server.errors import NotFound
 from holdfast.store.errors import StoreUnavailable
 
 
 class Parrot:
-    """The service: one handler for each connection, and what became of them."""
+    """The surface: one handler for each connection, and a count of the closed ones."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
         self.runtime = runtime
@@ -87,9 +87,9 @@ class ParrotHandler:
             case "unencodable":
                 return object()
             case "answer":
-                return Answer({"is": "answered"}, then=lambda: self.peer.notify("then", {"n": 1}))
+                return RpcResult({"is": "answered"}, then=lambda: self.peer.notify("then", {"n": 1}))
             case "badly-followed":
-                return Answer(None, then=lambda: self._fail())
+                return RpcResult(None, then=lambda: self._fail())
             case "tell":
                 for n in range(params["times"]):
                     self.peer.notify("told", {"n": n, "text": "x" * params.get("size", 0)})
@@ -140,26 +140,26 @@ def parrot(runtime: Runtime, options: argparse.Namespace, environ: Mapping[str, 
 
 class Served(NamedTuple):
     parrot: Parrot
-    listener: Listener
+    listener: CopilotListener
     port: int
     shut_down: asyncio.Event
 
     def handler(self) -> ParrotHandler:
-        """Of the one client that is connected."""
+        """The handler of the one connected client."""
         (handler,) = self.parrot.open
         return handler
 
 
 @asynccontextmanager
 async def serving(*, token: str | None = None, host: str = "127.0.0.1") -> AsyncIterator[Served]:
-    """A port in this process, with a parrot behind it."""
+    """A port in this process that a parrot serves."""
     shut_down = asyncio.Event()
 
     async def end() -> None:
         shut_down.set()
 
     parrot = Parrot()
-    listener = Listener(Terms(behind=parrot.connected, version="1.2.3", shut_down=end))
+    listener = CopilotListener(Terms(connected=parrot.connected, version="1.2.3", shut_down=end))
     try:
         yield Served(parrot, listener, await listener.listen(host, 0, token=token), shut_down)
     finally:

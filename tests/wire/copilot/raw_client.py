@@ -1,4 +1,4 @@
-"""A client that speaks the protocol's bytes, and may speak them badly."""
+"""A client that writes the protocol's bytes itself, and may write bad ones."""
 
 import asyncio
 import itertools
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 SECONDS = 30.0
-"""Nothing that a test waits for takes longer, or it does not come."""
+"""Timeout for everything that a test waits for."""
 
 
 def framed(message: Any) -> bytes:
@@ -36,7 +36,7 @@ class RawClient:
         self.reader = reader
         self.writer = writer
         self.set_aside: list[dict[str, Any]] = []
-        """What came while an answer was waited for."""
+        """Messages that arrived while the client waited for an answer."""
         self._ids: Iterator[int] = itertools.count(1000)
 
     @classmethod
@@ -53,7 +53,7 @@ class RawClient:
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def next(self) -> dict[str, Any]:
-        """The next message. Exactly one header line is allowed before it: real clients skip no others."""
+        """The next message. It must have exactly one header line: real clients accept no others."""
         async with asyncio.timeout(SECONDS):
             header = await self.reader.readuntil(b"\r\n\r\n")
             name, _, length = header.removesuffix(b"\r\n\r\n").partition(b": ")
@@ -64,7 +64,7 @@ class RawClient:
         return message
 
     async def answer_to(self, request_id: Any) -> Any:
-        """The result; what else comes before it is set aside."""
+        """The result; other messages that arrive before it are kept in a list."""
         while (message := await self.next()).get("id", "none") != request_id or "method" in message:
             self.set_aside.append(message)
         if "error" in message:
@@ -77,12 +77,12 @@ class RawClient:
         return await self.answer_to(request_id)
 
     async def until_end(self) -> bytes:
-        """Whatever comes until the server closes the connection."""
+        """All messages until the server closes the connection."""
         async with asyncio.timeout(SECONDS):
             return await self.reader.read()
 
     async def is_ended(self) -> bool:
-        """Whether the server has dropped us, with a reset or without."""
+        """Whether the server has closed the connection, with or without a reset."""
         try:
             return await self.until_end() == b""
         except ConnectionError:
@@ -96,7 +96,7 @@ class RawClient:
             pass  # the server closed it first
 
     def drop(self) -> None:
-        """Without a goodbye, as when a process is killed."""
+        """Drop the connection abruptly, as when a process is killed."""
         self.writer.transport.abort()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""`holdfast-copilot` as a process of its own, with a parrot behind it."""
+"""`holdfast-copilot` as a separate process, with the parrot as its surface."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ class Place:
         self.environ = {**os.environ, "PYTHONPATH": path, "COPILOT_HOME": str(self.home)}
 
     def executable(self) -> str:
-        """One file, as clients want to be given it."""
+        """The runtime as one executable file, which clients require."""
         path = self.work / "runtime"
         path.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
         path.chmod(0o755)
@@ -58,7 +58,7 @@ class Place:
         )
 
     async def run(self, *words: str, typed: bytes = b"", environ: dict[str, str] | None = None) -> Ended:
-        """From its start to its end."""
+        """Run the process to its end."""
         child = await self.start(*words, stdin=PIPE, environ=environ)
         async with asyncio.timeout(SECONDS):
             out, err = await child.communicate(typed)

@@ -1,4 +1,4 @@
-"""Aborting: what runs is interrupted, what was said stays, and the session goes on at once."""
+"""Aborting interrupts the running turn, keeps the history, and leaves the session usable at once."""
 
 import asyncio
 from collections.abc import Callable
@@ -129,7 +129,7 @@ async def test_aborting_an_idle_session_is_no_error_and_changes_nothing(client: 
     assert await reply_to(session, "Idle before and after") == "Yes."
 
 
-async def test_a_message_that_was_sent_right_after_an_abort_has_its_turn(client: CopilotClient, model: Model) -> None:
+async def test_message_sent_right_after_an_abort_gets_its_turn(client: CopilotClient, model: Model) -> None:
     model.on("Be aborted at once", says("Never said."))
     model.on("Come right after", says("Here I am."))
     hold = model.hold("Be aborted at once")
@@ -142,7 +142,7 @@ async def test_a_message_that_was_sent_right_after_an_abort_has_its_turn(client:
     assert said == ["Be aborted at once", "Come right after"]
 
 
-async def test_send_and_wait_says_that_its_turn_was_aborted(client: CopilotClient, model: Model) -> None:
+async def test_send_and_wait_reports_an_aborted_turn(client: CopilotClient, model: Model) -> None:
     model.on("Wait and be aborted", says("Never said."))
     hold = model.hold("Wait and be aborted")
     session = await client.create_session(**approving())

@@ -1,6 +1,6 @@
-"""What this runtime does not have (hooks, elicitation, commands, agents, skills, MCP, compaction) it says, at once.
+"""Features that this runtime lacks (hooks, elicitation, commands, agents, skills, MCP, compaction) are refused at once.
 
-A session that asks for them is made all the same, and works.
+A session that requests them is created all the same, and works.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ OF_THE_SERVER: list[tuple[str, dict[str, Any]]] = [
 
 
 async def answered(asker: Any, method: str, params: dict[str, Any]) -> None:
-    """A result, or an error of one of the two kinds that clients know."""
+    """Check for a result, or for one of the two errors that clients know."""
     known = {-32601: f"Unhandled method {method}", -32603: f"Request {method} failed with message: "}
     try:
         await ask(asker, method, **params)
@@ -66,13 +66,13 @@ async def answered(asker: Any, method: str, params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("method", "params"), METHODS, ids=[method for method, _ in METHODS])
-async def test_a_method_of_a_session_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
+async def test_absent_session_method_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
     session = await client.create_session(**approving())
     await answered(session, method, params)
 
 
 @pytest.mark.parametrize(("method", "params"), OF_THE_SERVER, ids=[method for method, _ in OF_THE_SERVER])
-async def test_a_method_of_the_server_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
+async def test_absent_server_method_is_answered(client: CopilotClient, method: str, params: dict[str, Any]) -> None:
     await answered(client, method, params)
 
 
@@ -94,7 +94,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("options", [options for _, options in OPTIONS], ids=[name for name, _ in OPTIONS])
-async def test_a_session_that_asks_for_it_is_made_and_works_or_is_refused_in_words(
+async def test_session_that_requests_an_absent_feature_works_or_is_refused_with_a_sentence(
     client: CopilotClient, model: Model, options: dict[str, Any]
 ) -> None:
     model.on("Work without it", says("Working."))
@@ -108,7 +108,7 @@ async def test_a_session_that_asks_for_it_is_made_and_works_or_is_refused_in_wor
         assert await reply_to(session, "Work without it") == "Working."
 
 
-async def test_what_a_session_can_do_is_told_when_it_is_made(client: CopilotClient) -> None:
+async def test_session_capabilities_are_returned_on_creation(client: CopilotClient) -> None:
     session = await client.create_session(**approving(on_elicitation_request=_never))
     assert session.capabilities.get("ui", {}).get("elicitation", False) is False
     with pytest.raises(RuntimeError, match=r"(?i)elicitation"):

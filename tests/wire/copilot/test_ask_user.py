@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Answering:
-    """Answers with the first choice, or with words of its own."""
+    """A handler that answers with the first choice, or with a text of its own."""
 
     def __init__(self, answer: str | None = None) -> None:
         self.asked: list[UserInputRequest] = []
@@ -65,7 +65,7 @@ async def test_should_handle_freeform_user_input_response(client: CopilotClient,
     assert await reply_to(session, "Let me speak") == f"User responded: {own}"
 
 
-async def test_the_tool_is_offered_only_to_who_can_ask(client: CopilotClient, model: Model) -> None:
+async def test_ask_user_is_offered_only_if_a_client_can_ask(client: CopilotClient, model: Model) -> None:
     model.on("Can you ask?", says("That depends."))
     for handler, offered in ((None, False), (Answering(), True)):
         session = await client.create_session(**approving(on_user_input_request=handler))

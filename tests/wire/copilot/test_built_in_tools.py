@@ -1,4 +1,4 @@
-"""The tools that come with the runtime, with the words that clients and recorded conversations rely on."""
+"""The built-in tools, with the texts that clients and recorded conversations rely on."""
 
 import base64
 from pathlib import Path
@@ -26,7 +26,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 
 class Using:
-    """A session in a directory of its own, in which the model calls one tool after another."""
+    """A session in its own directory, in which the model calls one tool after another."""
 
     def __init__(self, session: CopilotSession, model: Model, work: Path) -> None:
         self.session = session
@@ -35,7 +35,7 @@ class Using:
         self._number = 0
 
     async def tool(self, name: str, /, **arguments: Any) -> str:
-        """What the model is told that the tool gave back."""
+        """Call a tool and return its result as the model reads it."""
         self._number += 1
         prompt = f"Use number {self._number} of {self.session.session_id}"
         self._model.on(prompt, calls(name, **arguments), says("Used."))
@@ -115,7 +115,7 @@ async def test_should_edit_a_file_successfully(using: Using) -> None:
     assert file.read_text(encoding="utf-8") == "Hi Universe\nGoodbye World\n"
 
 
-async def test_an_edit_that_does_not_fit_changes_nothing(using: Using) -> None:
+async def test_edit_without_a_unique_match_changes_nothing(using: Using) -> None:
     file = using.work / "twice.txt"
     file.write_text("same\nsame\n", encoding="utf-8")
     for old in ("same", "absent"):
@@ -144,13 +144,13 @@ async def test_a_long_output_is_cut_for_the_model(using: Using) -> None:
     assert "<exited with exit code 0>" in said
 
 
-async def test_what_is_no_text_does_not_break_the_turn(using: Using) -> None:
+async def test_binary_file_does_not_break_the_turn(using: Using) -> None:
     said = await using.tool("bash", command=r"printf '\xff\xfe\x00\x1b[31mred'")
     assert "red" in said
 
 
 async def test_several_commands_can_run_at_once(client: CopilotClient, model: Model, tmp_path: Path) -> None:
-    """Two commands that wait for each other: one after the other they would never end."""
+    """Two commands wait for each other, so they would never end if they ran one after the other."""
     one = "mkfifo meet 2>/dev/null; echo one > meet"
     two = "until [ -p meet ]; do :; done; cat meet"
     model.on("Let them meet", calls_all(("bash", {"command": one}), ("bash", {"command": two})), says("Met."))

@@ -1,4 +1,4 @@
-"""Starting, asking and stopping: the client and the process that it starts."""
+"""Starting, using and stopping the process that a client starts."""
 
 import asyncio
 import os
@@ -112,7 +112,7 @@ async def test_should_report_error_with_stderr_when_cli_fails_to_start(own_home:
     await client.force_stop()
 
 
-async def test_a_home_that_can_not_be_used_is_said_and_not_hung_on(own_home: Home) -> None:
+async def test_unusable_home_is_reported_and_does_not_hang(own_home: Home) -> None:
     taken = own_home.folder / "home-is-a-file"
     taken.write_text("", encoding="utf-8")
     client = own_home.stdio(base_directory=str(taken))
@@ -157,7 +157,7 @@ async def test_nothing_but_frames_comes_out_of_stdout(own_home: Home, model: Mod
         assert (await client.ping("still here")).message == "pong: still here"
 
 
-async def test_a_hundred_clients_can_come_and_go(own_home: Home) -> None:
+async def test_hundred_clients_can_connect_and_leave(own_home: Home) -> None:
     async with own_home.serve() as server, connected(server.client()) as stays:
         before = _open_files(server.pid)
         for _ in range(100):

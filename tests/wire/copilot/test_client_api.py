@@ -1,4 +1,4 @@
-"""What a client asks about all of its sessions: lists, filters, metadata, the last one, deletion."""
+"""Calls about all sessions: lists, filters, metadata, the last session, deletion."""
 
 import os
 
@@ -44,7 +44,7 @@ async def test_sessions_can_be_listed_by_their_working_directory(
     assert [one.session_id for one in found] == [session.session_id]
 
 
-async def test_the_last_session_is_the_one_that_was_used_last(client: CopilotClient, model: Model) -> None:
+async def test_last_session_is_the_most_recently_used(client: CopilotClient, model: Model) -> None:
     model.on("Use me", says("Used."))
     first = await client.create_session(**approving())
     second = await client.create_session(**approving())
@@ -70,7 +70,7 @@ async def test_a_ping_without_a_message_is_answered(client: CopilotClient) -> No
     assert (await client.ping()).protocol_version == 3
 
 
-async def test_a_list_of_sessions_has_all_of_them(own_home: Home, model: Model) -> None:
+async def test_session_list_is_complete(own_home: Home, model: Model) -> None:
     model.on("One of many", says("Yes."))
     async with running(own_home.stdio()) as client:
         made = []

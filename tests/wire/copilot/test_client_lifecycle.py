@@ -1,4 +1,4 @@
-"""Notices about sessions, for every connection of their owner."""
+"""Lifecycle notifications reach every connection of a session's owner."""
 
 import asyncio
 
@@ -51,14 +51,14 @@ async def test_should_receive_session_updated_and_deleted_lifecycle_events(clien
     unsubscribe()
 
 
-async def test_notices_come_to_connections_that_are_not_attached(client: CopilotClient, another: CopilotClient) -> None:
+async def test_lifecycle_events_reach_unattached_connections(client: CopilotClient, another: CopilotClient) -> None:
     noticed = Noticed()
     another.on_lifecycle("session.created", noticed)
     session = await client.create_session(**approving())
     await noticed.until("session.created", session.session_id)
 
 
-async def test_an_unsubscribed_handler_is_not_told(client: CopilotClient) -> None:
+async def test_unsubscribed_handler_is_not_called(client: CopilotClient) -> None:
     stays, goes = Noticed(), Noticed()
     unsubscribe = [client.on_lifecycle(stays), client.on_lifecycle(goes)]
     unsubscribe[1]()

@@ -23,7 +23,7 @@ from tests.wire.copilot.harness import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_clients_token_goes_to_the_model_and_nowhere_else(own_home: Home, model: Model) -> None:
+async def test_clients_token_is_sent_to_the_model_and_nowhere_else(own_home: Home, model: Model) -> None:
     model.on("Show your token", says("Shown."))
     async with running(own_home.stdio(github_token="fake-token-for-tests")) as client:
         session = await client.create_session(**approving())
@@ -35,7 +35,7 @@ async def test_the_clients_token_goes_to_the_model_and_nowhere_else(own_home: Ho
         assert not file.is_file() or b"fake-token-for-tests" not in file.read_bytes(), file
 
 
-async def test_a_base_directory_is_where_sessions_are_kept(own_home: Home, model: Model) -> None:
+async def test_sessions_are_stored_in_the_base_directory(own_home: Home, model: Model) -> None:
     model.on("Keep me there", says("Kept."))
     there = own_home.folder / "there"
     async with running(own_home.stdio(base_directory=str(there))) as client:
@@ -47,7 +47,7 @@ async def test_a_base_directory_is_where_sessions_are_kept(own_home: Home, model
     assert list(own_home.data.iterdir()) == []
 
 
-async def test_the_clients_working_directory_is_where_sessions_work(own_home: Home) -> None:
+async def test_sessions_work_in_the_clients_working_directory(own_home: Home) -> None:
     other = own_home.folder / "other"
     other.mkdir()
     async with running(own_home.stdio(working_directory=str(other))) as client:
@@ -71,7 +71,7 @@ async def test_every_option_that_the_client_knows_is_accepted(own_home: Home, mo
         assert await reply_to(session, "With all options") == "Accepted."
 
 
-async def test_an_empty_client_has_only_the_tools_that_it_asks_for(own_home: Home, model: Model) -> None:
+async def test_empty_client_gets_only_the_tools_that_it_requests(own_home: Home, model: Model) -> None:
     model.on("With an empty client", says("Accepted."))
     client = own_home.stdio(mode="empty", base_directory=str(own_home.data))
     async with running(client):
@@ -98,7 +98,7 @@ async def test_the_executable_is_found_by_its_name_on_the_path(own_home: Home) -
             assert (await client.ping("by name")).message == "pong: by name"
 
 
-async def test_a_fixed_port_is_listened_on_and_one_that_is_taken_is_an_error(own_home: Home) -> None:
+async def test_fixed_port_is_used_and_a_taken_port_is_an_error(own_home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         connection = RuntimeConnection.for_tcp(path=EXECUTABLE, port=port, connection_token="t")

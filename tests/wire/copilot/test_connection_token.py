@@ -1,4 +1,4 @@
-"""Who may connect: whoever shows the token, and nobody else."""
+"""Only clients that send the token can use a connection."""
 
 import socket
 
@@ -48,7 +48,7 @@ async def test_missing_token_is_rejected(server: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["ping", "session.create", "session.list", "runtime.shutdown", "no.such.method"])
-async def test_nothing_is_answered_before_the_token_was_shown(server: Server, method: str) -> None:
+async def test_no_method_is_answered_before_the_token(server: Server, method: str) -> None:
     async with RawClient.to(server.port, token=None) as raw:
         refused = await raw.request(method)
         assert refused["error"]["code"] == -32001
@@ -56,20 +56,20 @@ async def test_nothing_is_answered_before_the_token_was_shown(server: Server, me
 
 
 @pytest.mark.parametrize("token", [None, 5, {"a": 1}, ["x"], True])
-async def test_a_token_that_is_no_string_is_rejected(server: Server, token: object) -> None:
+async def test_token_that_is_not_a_string_is_rejected(server: Server, token: object) -> None:
     async with RawClient.to(server.port, token=None) as raw:
         refused = await raw.request("connect", token=token)
         assert refused["error"]["code"] == -32002
 
 
-async def test_after_a_wrong_token_the_right_one_still_opens(server: Server) -> None:
+async def test_right_token_is_accepted_after_a_wrong_one(server: Server) -> None:
     async with RawClient.to(server.port, token=None) as raw:
         assert "error" in await raw.request("connect", token="wrong")
         second = await raw.request("connect", token=TOKEN)
         assert second["result"]["protocolVersion"] == 3
 
 
-async def test_the_token_is_not_handed_to_commands(own_home: Home) -> None:
+async def test_token_is_not_passed_to_commands(own_home: Home) -> None:
     model = own_home.model
     model.on("Print your environment", calls("bash", command="env"), says("Printed."))
     async with own_home.serve(COPILOT_SDK_AUTH_TOKEN="sdk-secret") as server, connected(server.client()) as client:

@@ -1,4 +1,4 @@
-"""The runtime is killed with SIGKILL at every kind of bad moment: nothing is lost, and nothing is done twice."""
+"""The runtime is killed with SIGKILL at many bad moments: nothing is lost, and nothing is done twice."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ MakePipe = Callable[[str], Pipe]
 
 
 class Counted:
-    """A command that counts how often it runs, says when it has begun, and ends when it may."""
+    """A command that counts its runs, reports its start, and ends when the test allows it."""
 
     def __init__(self, home: Home, pipe: MakePipe) -> None:
         self._begun, self._end = pipe("begun"), pipe("end")
@@ -82,7 +82,9 @@ async def killed_in(server: Server, client: CopilotClient) -> None:
 
 
 @pytest.mark.parametrize("ends_first", [True, False], ids=["it ends before the restart", "it still runs"])
-async def test_a_command_that_was_running_ran_exactly_once(own_home: Home, pipe: MakePipe, ends_first: bool) -> None:
+async def test_running_command_runs_exactly_once_across_a_crash(
+    own_home: Home, pipe: MakePipe, ends_first: bool
+) -> None:
     model, counted = own_home.model, Counted(own_home, pipe)
     model.on("Run it once", calls("bash", command=counted.command), says("{last_tool_result}"))
     async with own_home.serve() as server:
@@ -103,7 +105,7 @@ async def test_a_command_that_was_running_ran_exactly_once(own_home: Home, pipe:
     assert "ended" in told or "interrupted" in told
 
 
-async def test_a_command_that_was_running_is_not_run_again_by_a_plain_resume(own_home: Home, pipe: MakePipe) -> None:
+async def test_running_command_is_not_repeated_by_a_plain_resume(own_home: Home, pipe: MakePipe) -> None:
     model, counted = own_home.model, Counted(own_home, pipe)
     model.on("Run it, then leave", calls("bash", command=counted.command), says("Over."))
     model.on("And now, in peace?", says("In peace."))
@@ -124,9 +126,7 @@ async def test_a_command_that_was_running_is_not_run_again_by_a_plain_resume(own
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 @pytest.mark.parametrize("asked", [True, False], ids=["continue", "plain"])
-async def test_a_model_call_that_was_cut_is_made_again_and_the_turn_completes(
-    own_home: Home, streaming: bool, asked: bool
-) -> None:
+async def test_cut_model_call_is_repeated_and_the_turn_completes(own_home: Home, streaming: bool, asked: bool) -> None:
     model = own_home.model
     prompt = f"Think, {streaming}, {asked}"
     model.on(prompt, says("Thought through."))
@@ -144,7 +144,7 @@ async def test_a_model_call_that_was_cut_is_made_again_and_the_turn_completes(
         assert len(await history(again, UserMessageData)) == 1
 
 
-async def test_text_that_a_client_was_shown_is_in_the_history(own_home: Home) -> None:
+async def test_text_shown_to_a_client_is_in_the_history(own_home: Home) -> None:
     model = own_home.model
     model.on("Speak and be cut", says("one two three four five six"))
     hold = model.hold("Speak and be cut", piece=4)
@@ -168,7 +168,7 @@ async def test_text_that_a_client_was_shown_is_in_the_history(own_home: Home) ->
 # Messages
 
 
-async def test_messages_that_were_accepted_while_busy_are_worked_off(own_home: Home) -> None:
+async def test_messages_accepted_while_busy_run_after_a_crash(own_home: Home) -> None:
     model = own_home.model
     model.on("Busy when it dies", says("Was busy."))
     for number in (1, 2, 3):
@@ -191,7 +191,7 @@ async def test_messages_that_were_accepted_while_busy_are_worked_off(own_home: H
     assert answers == ["Was busy.", "Done 1", "Done 2", "Done 3"]
 
 
-async def test_what_send_acknowledged_is_there_although_nothing_had_begun(own_home: Home) -> None:
+async def test_acknowledged_message_survives_a_crash_before_its_turn(own_home: Home) -> None:
     own_home.model.on("Acknowledged", says("Answered."))
     async with own_home.serve() as server:
         client = server.client()
@@ -218,7 +218,7 @@ async def test_a_turn_over_stdio_goes_on_when_the_next_client_opens_the_same_hom
         assert await final_answer(again) == "Ended elsewhere."
 
 
-async def test_what_the_dead_server_held_fails_clearly_in_its_client(own_home: Home) -> None:
+async def test_calls_to_a_dead_server_fail_clearly_in_the_client(own_home: Home) -> None:
     own_home.model.on("Wait for the end", says("Never said."))
     hold = own_home.model.hold("Wait for the end")
     async with own_home.serve() as server:
@@ -237,7 +237,7 @@ async def test_what_the_dead_server_held_fails_clearly_in_its_client(own_home: H
 
 
 def chain_of(events: list[SessionEvent]) -> list[str]:
-    """The ids of a history, which must hang together as one chain."""
+    """The ids of a history, after checking that they form one chain."""
     assert events[0].parent_id is None
     assert [event.parent_id for event in events[1:]] == [event.id for event in events[:-1]]
     return [str(event.id) for event in events]
@@ -294,7 +294,7 @@ KILLS = 15
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20261115])
-async def test_a_turn_that_is_killed_again_and_again_ends_and_does_everything_once(own_home: Home, seed: int) -> None:
+async def test_repeatedly_killed_turn_ends_and_does_everything_once(own_home: Home, seed: int) -> None:
     chance = random.Random(seed)
     model = own_home.model
     kills = turns = 0
@@ -323,7 +323,7 @@ async def _an_empty_session(home: Home) -> str:
 
 
 async def _play_to_the_end(home: Home, session_id: str, prompt: str, chance: random.Random, most: int) -> int:
-    """One turn, killed at random moments until it is over; how often it was killed."""
+    """Run one turn, killed at random moments until it ends, and return the number of kills."""
     kills = 0
     is_sent = False
     while True:
@@ -344,14 +344,14 @@ async def _play_to_the_end(home: Home, session_id: str, prompt: str, chance: ran
 
 
 async def _approve_what_is_pending(session: CopilotSession) -> None:
-    """What was asked before the crash is not asked again by itself."""
+    """Approve requests from before the crash, which the runtime does not send again."""
     for pending in (await session.rpc.permissions.pending_requests()).items:
         given = PermissionDecisionRequest(request_id=pending.request_id, result=PermissionDecisionApproveOnce())
         await session.rpc.permissions.handle_pending_permission_request(given)
 
 
 async def _is_over_before(session: CopilotSession, prompt: str, heard: Heard, chance: random.Random) -> bool:
-    """Wait for some more events; whether the turn was over before they came."""
+    """Wait for some more events, and return whether the turn ended before them."""
     wanted = len(heard.events) + chance.randint(1, 8)
 
     async def found() -> bool | None:
@@ -363,7 +363,7 @@ async def _is_over_before(session: CopilotSession, prompt: str, heard: Heard, ch
 
 
 async def _is_over(session: CopilotSession, prompt: str) -> bool | None:
-    """True, or None if it is not."""
+    """True if the turn is over, otherwise None."""
     events = await session.get_events()
     asked = [at for at, event in enumerate(events) if getattr(event.data, "content", None) == prompt]
     after = [event.data for event in events[asked[-1] :]] if asked else []
@@ -372,15 +372,15 @@ async def _is_over(session: CopilotSession, prompt: str) -> bool | None:
 
 
 def _effects_in(events: list[SessionEvent]) -> dict[str, bool]:
-    """The effects of all calls that were made, and whether the history knows that they happened: of a command that was
-    killed with its runtime it says that nobody knows."""
+    """The effects of all calls, and whether the history reports their success: the outcome of a command that was killed
+    with its runtime is unknown."""
     completed = [event.data for event in events if isinstance(event.data, ToolExecutionCompleteData)]
     succeeded = {data.tool_call_id for data in completed if data.success}
     made = [event.data for event in events if isinstance(event.data, ToolExecutionStartData)]
     return {str(data.arguments["command"]).split()[1]: data.tool_call_id in succeeded for data in made}
 
 
-async def test_the_model_is_told_each_result_exactly_once_after_a_crash(own_home: Home) -> None:
+async def test_model_gets_each_result_exactly_once_after_a_crash(own_home: Home) -> None:
     model = own_home.model
     model.on("Two results", calls("bash", command="echo first"), calls("bash", command="echo second"), says("Two."))
     hold = model.hold("Two results", round=1)

@@ -1,4 +1,4 @@
-"""When the model fails, when a client errs: a clear error, at once, and the session goes on."""
+"""A failing model or a wrong request gives a clear error at once, and the session goes on."""
 
 import pytest
 from copilot import CopilotClient
@@ -72,7 +72,7 @@ async def test_a_model_that_fails_ends_the_turn_with_an_error_that_stays(
     assert await reply_to(session, f"And after {status}?") == "It works."
 
 
-async def test_a_model_that_fails_for_a_while_is_tried_again(client: CopilotClient, model: Model) -> None:
+async def test_temporarily_failing_model_is_retried(client: CopilotClient, model: Model) -> None:
     model.on("Fail twice", Reply(text="The third time.", fail=Failure(kind="unavailable", times=2)))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
@@ -82,7 +82,7 @@ async def test_a_model_that_fails_for_a_while_is_tried_again(client: CopilotClie
     assert heard.all(SessionErrorData) == []
 
 
-async def test_a_stream_that_is_cut_is_made_again_and_what_was_shown_stays(client: CopilotClient, model: Model) -> None:
+async def test_cut_stream_is_repeated_and_shown_text_stays(client: CopilotClient, model: Model) -> None:
     model.on("Be cut", Reply(text="one two three", fail=Failure(kind="cut", times=1, after=2)))
     heard = Heard()
     session = await client.create_session(**approving(streaming=True, on_event=heard))
@@ -92,7 +92,7 @@ async def test_a_stream_that_is_cut_is_made_again_and_what_was_shown_stays(clien
     assert texts[0].startswith("one")
 
 
-async def test_an_empty_answer_is_not_silence(client: CopilotClient, model: Model) -> None:
+async def test_empty_model_answer_is_reported(client: CopilotClient, model: Model) -> None:
     model.on("Say nothing at all", says(""))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
@@ -109,7 +109,7 @@ async def test_an_empty_prompt_is_refused_or_answered_and_never_lost(client: Cop
     assert await history(session, UserMessageData) == []
 
 
-async def test_a_prompt_that_is_too_long_is_refused_and_leaves_no_trace(client: CopilotClient) -> None:
+async def test_too_long_prompt_is_refused_and_leaves_no_trace(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     with pytest.raises(Exception, match=r"JSON-RPC Error -326\d\d"):
         await session.send("x" * 10_000_000)
@@ -146,18 +146,18 @@ async def test_an_unknown_method_is_named_in_the_error(client: CopilotClient) ->
         pytest.param({"sessionId": None, "prompt": "hi"}, id="no id"),
     ],
 )
-async def test_params_that_make_no_sense_get_a_clear_error(client: CopilotClient, params: dict[str, object]) -> None:
+async def test_nonsensical_params_get_a_clear_error(client: CopilotClient, params: dict[str, object]) -> None:
     with pytest.raises(Exception, match=r"JSON-RPC Error -326\d\d"):
         await ask(client, "session.send", **params)
 
 
-async def test_a_model_endpoint_that_is_not_there_is_an_error_and_not_a_hang(own_home: Home) -> None:
+async def test_unreachable_model_endpoint_is_an_error_and_not_a_hang(own_home: Home) -> None:
     async with own_home.serve(COPILOT_API_URL="http://127.0.0.1:9/v1") as server, connected(server.client()) as client:
         with pytest.raises(JsonRpcError, match=r"127\.0\.0\.1:9"):
             await reply_to(await client.create_session(**approving()), "Is anybody there?")
 
 
-async def test_a_session_whose_id_is_hostile_stays_inside_the_home(client: CopilotClient, home: Home) -> None:
+async def test_session_with_a_hostile_id_stays_inside_the_home(client: CopilotClient, home: Home) -> None:
     for hostile in ("../../outside", "a/b", "..", "x" * 5000, "nul\u0000byte"):
         try:
             session = await client.create_session(**approving(session_id=hostile))

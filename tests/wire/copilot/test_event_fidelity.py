@@ -1,4 +1,4 @@
-"""The events of a turn: which, in what order, with what in them, and how they hang together."""
+"""The events of a turn: their types, their order, their fields and their parents."""
 
 from datetime import datetime
 from uuid import UUID
@@ -59,7 +59,7 @@ def types(events: list[SessionEvent]) -> list[str]:
 
 
 def in_order(found: list[str], *expected: str) -> None:
-    """These types come in this order, with whatever else between them."""
+    """Check that these types occur in this order; others may come between them."""
     rest = iter(found)
     for name in expected:
         assert name in rest, f"{name} is missing or too early in {found}"
@@ -126,7 +126,7 @@ async def test_should_emit_events_in_correct_order_for_tool_using_conversation(
     assert heard.types[-1] == "session.idle"
 
 
-async def test_all_calls_of_a_message_start_before_any_is_asked_about(client: CopilotClient, model: Model) -> None:
+async def test_all_calls_of_a_message_start_before_any_permission_is_asked(client: CopilotClient, model: Model) -> None:
     model.on("Two at once", calls_all(("two", {"value": "1"}), ("two", {"value": "2"})), says("Done."))
     session = await client.create_session(**approving(tools=[client_tool("two", lambda arguments: "ok")]))
     await reply_to(session, "Two at once")
@@ -149,7 +149,9 @@ async def test_should_include_valid_fields_on_all_events(client: CopilotClient, 
     assert len(ids) == len(set(ids))
 
 
-async def test_persisted_events_are_a_chain_and_passing_ones_hang_on_it(client: CopilotClient, model: Model) -> None:
+async def test_persisted_events_form_a_chain_and_ephemeral_ones_point_into_it(
+    client: CopilotClient, model: Model
+) -> None:
     model.on("A chain of events", calls("bash", command="echo chain"), says("Chained."))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard, streaming=True))
@@ -164,7 +166,7 @@ async def test_persisted_events_are_a_chain_and_passing_ones_hang_on_it(client: 
         assert event.parent_id is None or event.parent_id in known
 
 
-async def test_what_was_heard_is_what_is_kept(client: CopilotClient, model: Model) -> None:
+async def test_received_events_equal_the_persisted_ones(client: CopilotClient, model: Model) -> None:
     model.on("Heard and kept", calls("bash", command="echo same"), says("The same."))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
@@ -175,7 +177,7 @@ async def test_what_was_heard_is_what_is_kept(client: CopilotClient, model: Mode
     assert live == kept
 
 
-async def test_a_user_message_says_what_was_typed_what_was_sent_and_how_it_came(
+async def test_user_message_has_its_typed_text_its_model_text_and_its_delivery(
     client: CopilotClient, model: Model
 ) -> None:
     model.on("Typed by a person", says("Read."))
@@ -267,7 +269,7 @@ async def test_the_first_turn_names_the_session_and_its_model(client: CopilotCli
     assert len(heard.all(SystemMessageData)) == 1
 
 
-async def test_a_session_start_says_whose_it_is_and_where(client: CopilotClient, home: Home) -> None:
+async def test_session_start_names_the_session_and_its_directory(client: CopilotClient, home: Home) -> None:
     session = await client.create_session(**approving())
     (started,) = await history(session, SessionStartData)
     assert started.session_id == session.session_id
@@ -290,7 +292,7 @@ async def test_requests_name_the_call_that_they_belong_to(client: CopilotClient,
     assert called.session_id == session.session_id
 
 
-async def test_reasoning_is_kept_for_people(client: CopilotClient, model: Model) -> None:
+async def test_reasoning_is_persisted_for_people(client: CopilotClient, model: Model) -> None:
     model.on("Think about it", says("Thought.", reasoning="Because of this."))
     session = await client.create_session(**approving())
     await reply_to(session, "Think about it")
@@ -298,7 +300,7 @@ async def test_reasoning_is_kept_for_people(client: CopilotClient, model: Model)
     assert said.reasoning_text == "Because of this."
 
 
-async def test_idle_comes_once_for_each_time_that_the_session_rests(client: CopilotClient, model: Model) -> None:
+async def test_idle_is_sent_once_each_time_the_session_becomes_idle(client: CopilotClient, model: Model) -> None:
     model.on("Rest after this", says("Resting."))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))

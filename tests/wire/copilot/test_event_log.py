@@ -40,7 +40,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client: Copilot
     assert found == [event.id for event in await session.get_events()]
 
 
-async def test_after_the_tail_only_what_is_new_is_read(client: CopilotClient) -> None:
+async def test_read_after_the_tail_returns_only_new_events(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     tail = (await session.rpc.event_log.tail()).cursor
     nothing = await session.rpc.event_log.read(EventLogReadRequest(cursor=tail, max=100))
@@ -58,7 +58,7 @@ async def test_events_can_be_read_by_type(client: CopilotClient, model: Model) -
     assert [event["type"] for event in read["events"]] == ["user.message", "assistant.message"]
 
 
-async def test_a_reader_that_waits_is_woken_by_news(client: CopilotClient) -> None:
+async def test_waiting_read_returns_on_a_new_event(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     tail = (await session.rpc.event_log.tail()).cursor
     waiting = asyncio.create_task(ask(session, "session.eventLog.read", cursor=tail, max=100, waitMs=30_000))
@@ -68,14 +68,14 @@ async def test_a_reader_that_waits_is_woken_by_news(client: CopilotClient) -> No
     assert [event["data"]["message"] for event in read["events"]] == ["Wake up"]
 
 
-async def test_a_reader_that_waits_in_vain_is_answered_with_nothing(client: CopilotClient) -> None:
+async def test_wait_without_events_returns_none(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     tail = (await session.rpc.event_log.tail()).cursor
     read = await ask(session, "session.eventLog.read", cursor=tail, max=100, waitMs=50)
     assert read["events"] == []
 
 
-async def test_interest_is_registered_and_released_as_often_as_one_likes(client: CopilotClient) -> None:
+async def test_interest_can_be_registered_and_released_repeatedly(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     log = session.rpc.event_log
     registered = await log.register_interest(RegisterEventInterestParams(event_type="session.title_changed"))
@@ -85,9 +85,7 @@ async def test_interest_is_registered_and_released_as_often_as_one_likes(client:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "|", "00000000-0000-0000-0000-000000000000|999999999", "a|b|c"])
-async def test_a_cursor_that_nobody_gave_is_refused_or_reads_from_a_known_place(
-    client: CopilotClient, cursor: str
-) -> None:
+async def test_foreign_cursor_is_refused_or_reads_from_a_known_position(client: CopilotClient, cursor: str) -> None:
     session = await client.create_session(**approving())
     try:
         read: dict[str, Any] = await ask(session, "session.eventLog.read", cursor=cursor, max=10, waitMs=0)

@@ -1,4 +1,4 @@
-"""Calls that change a session say so in events."""
+"""Calls that change a session cause events."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ async def test_a_plan_is_announced_when_it_is_made_changed_and_deleted(client: C
     assert [data.operation.value for data in heard.all(SessionPlanChangedData)] == ["create", "update", "delete"]
 
 
-async def test_what_one_client_changes_the_other_hears(client: CopilotClient, another: CopilotClient) -> None:
+async def test_changes_of_one_client_are_announced_to_the_other(client: CopilotClient, another: CopilotClient) -> None:
     heard = Heard()
     session = await client.create_session(**approving())
     await another.resume_session(session.session_id, **approving(on_event=heard))

@@ -1,4 +1,5 @@
-"""Clients that never answer, answer nonsense, vanish or flood get an error or are dropped; nobody else notices."""
+"""Clients that never answer, answer nonsense, vanish or flood get an error or are dropped; other clients are
+unaffected."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from copilot import CopilotClient
 from copilot.session import PermissionNoResult
 from copilot.session_events import PermissionCompletedData, PermissionRequestedData, UserInputRequestedData
 
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from tests.wire.copilot.harness import (
     TOKEN,
     Heard,
@@ -36,7 +37,7 @@ MEGABYTE = 1 << 20
 
 @asynccontextmanager
 async def undisturbed(client: CopilotClient, model: Model) -> AsyncIterator[None]:
-    """Another client of the same server works before, while and after."""
+    """Check that another client of the server works before, during and after."""
     model.on("Are you disturbed?", says("Not at all."))
     session = await client.create_session(**approving())
     assert await reply_to(session, "Are you disturbed?") == "Not at all."
@@ -95,7 +96,7 @@ async def _write(raw: RawClient, data: bytes) -> None:
         return  # dropped, as it may be
 
 
-async def test_a_stranger_can_not_make_the_server_wait_for_a_large_frame(
+async def test_unauthenticated_client_can_not_send_a_large_frame(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     async with undisturbed(client, model), RawClient.to(server.port, token=None) as raw:
@@ -126,7 +127,7 @@ async def test_a_client_that_vanishes_in_mid_request_is_forgotten(
         raw.hang_up()
 
 
-async def test_a_client_that_vanishes_before_its_answer_does_not_hurt(
+async def test_client_that_vanishes_before_its_answer_harms_nothing(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     async with undisturbed(client, model):
@@ -170,7 +171,7 @@ async def attached(raw: RawClient, session_id: str, **more: Any) -> None:
     assert "result" in answer, answer
 
 
-async def test_a_client_that_never_answers_does_not_keep_others_from_answering(
+async def test_silent_client_does_not_keep_others_from_answering(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     model.on("Who answers, then?", calls("bash", command="echo answered"), says("Somebody."))
@@ -235,7 +236,7 @@ async def test_a_question_that_is_answered_with_nonsense_ends_or_stays_answerabl
     [{"kind": "approve-everything"}, {"kind": 5}, {}, None, "approve-once", ["approve-once"]],
     ids=["unknown", "a number", "nothing", "null", "a string", "a list"],
 )
-async def test_a_decision_that_makes_no_sense_decides_nothing(
+async def test_nonsensical_decision_decides_nothing(
     client: CopilotClient, server: Server, model: Model, result: Any
 ) -> None:
     model.on("Decide madly", calls("bash", command="echo decided"), says("Decided."))
@@ -270,7 +271,7 @@ async def test_responses_to_requests_that_were_never_made_are_ignored(
 
 
 @pytest.mark.parametrize("method", ["session.send", "session.abort", "session.getMessages", "session.suspend"])
-async def test_a_session_that_a_connection_did_not_resume_can_not_be_touched_by_it(
+async def test_connection_can_not_use_a_session_that_it_did_not_resume(
     client: CopilotClient, server: Server, method: str
 ) -> None:
     session = await client.create_session(**approving())
@@ -279,7 +280,7 @@ async def test_a_session_that_a_connection_did_not_resume_can_not_be_touched_by_
         assert refused["error"]["code"] == -32603
 
 
-async def test_two_hundred_sessions_at_once_do_not_keep_another_waiting(
+async def test_two_hundred_concurrent_sessions_do_not_block_another(
     client: CopilotClient, server: Server, model: Model
 ) -> None:
     async with undisturbed(client, model), RawClient.to(server.port) as raw:

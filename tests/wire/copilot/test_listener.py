@@ -1,4 +1,4 @@
-"""Where clients connect: the token, hostile clients beside honest ones, two addresses, pipes of every kind."""
+"""The listener: the token, hostile clients beside honest ones, both loopback addresses, and pipes of every kind."""
 
 import asyncio
 import errno
@@ -18,9 +18,9 @@ import pytest
 from holdfast.server.copilot import gate as gate_module
 from holdfast.server.copilot import listener as listener_module
 from holdfast.server.copilot import peer as peer_module
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.copilot.gate import Terms
-from holdfast.server.copilot.listener import Listener
+from holdfast.server.copilot.listener import CopilotListener
 from tests.wire.copilot.parrot import Parrot, Served, serving
 from tests.wire.copilot.raw_client import SECONDS, RawClient, Refused, framed, request
 from tests.wire.copilot.runtime_process import Listening, Place
@@ -30,7 +30,7 @@ TOKEN = "a-token-of-the-tests"
 
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Whoever embeds us brings a loop of their own; our processes run uvloop."""
+    """Run on both loops: embedding programs bring their own, and the runtime's processes use uvloop."""
     return "asyncio", {"use_uvloop": request.param}
 
 
@@ -57,7 +57,7 @@ async def test_the_handshake_names_protocol_and_version() -> None:
         assert await raw.call("status.get") == {"version": "1.2.3", "protocolVersion": 3}
 
 
-async def test_a_ping_says_back_what_it_was_told_and_when() -> None:
+async def test_ping_returns_its_message_and_the_time() -> None:
     async with serving() as served, await RawClient.tcp(served.port) as raw:
         pong = await raw.call("ping", {"message": "hi"})
         assert pong.pop("timestamp").endswith("Z")
@@ -69,7 +69,7 @@ async def test_a_ping_says_back_what_it_was_told_and_when() -> None:
         assert refused.value.code == -32602
 
 
-async def test_a_shutdown_is_answered_when_all_is_put_away() -> None:
+async def test_shutdown_is_answered_after_everything_is_closed() -> None:
     async with serving() as served, await RawClient.tcp(served.port) as raw:
         assert await raw.call("runtime.shutdown") is None
         assert served.shut_down.is_set()
@@ -78,7 +78,7 @@ async def test_a_shutdown_is_answered_when_all_is_put_away() -> None:
 # The token
 
 
-async def test_nothing_happens_before_the_token_was_shown() -> None:
+async def test_no_handler_exists_before_the_token() -> None:
     async with serving(token=TOKEN) as served, await RawClient.tcp(served.port) as raw:
         for method in ("ping", "status.get", "runtime.shutdown", "echo", "nothing"):
             with pytest.raises(Refused) as refused:
@@ -104,7 +104,7 @@ async def test_a_wrong_token_is_refused_and_opens_nothing(shown: dict[str, objec
         assert (await raw.call("connect", {"token": TOKEN}))["ok"] is True
 
 
-async def test_a_connection_that_guesses_tokens_is_ended() -> None:
+async def test_connection_that_guesses_tokens_is_closed() -> None:
     async with serving(token=TOKEN) as served, await RawClient.tcp(served.port) as raw:
         for _ in range(5):
             with pytest.raises(Refused, match="AUTHENTICATION_FAILED"):
@@ -112,7 +112,7 @@ async def test_a_connection_that_guesses_tokens_is_ended() -> None:
         assert await raw.is_ended()
 
 
-async def test_a_connection_that_never_shows_the_token_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_without_a_token_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_module, "UNPROVEN_SECONDS", 0.2)
     async with serving(token=TOKEN) as served:
         silent, honest = await RawClient.tcp(served.port), await RawClient.tcp(served.port)
@@ -123,7 +123,7 @@ async def test_a_connection_that_never_shows_the_token_is_ended(monkeypatch: pyt
         await honest.close()
 
 
-async def test_a_connection_is_not_trusted_with_much_memory_before_it_showed_the_token() -> None:
+async def test_frame_limit_is_small_before_the_token() -> None:
     async with serving(token=TOKEN) as served:
         async with await RawClient.tcp(served.port) as raw:
             raw.send_bytes(b"Content-Length: 65537\r\n\r\n")
@@ -156,7 +156,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lis
     ],
     ids=["too large", "negative", "TLS", "many headers", "long header", "HTTP", "no length"],
 )
-async def test_a_bad_stream_is_told_what_is_wrong_and_dropped(running: Listening, stream: bytes, why: str) -> None:
+async def test_bad_stream_gets_an_error_and_is_closed(running: Listening, stream: bytes, why: str) -> None:
     async with await running.client() as honest, await running.client() as hostile:
         assert await honest.call("echo", {"n": 1}) == {"n": 1}
         hostile.send_bytes(stream)
@@ -185,7 +185,7 @@ async def test_the_body_of_a_frame_that_is_too_large_is_not_read(running: Listen
 @pytest.mark.parametrize(
     "piece", [b"", b"Con", b"Content-Length: 5", b"Content-Length: 500\r\n\r\n", b"Content-Length: 500\r\n\r\n{"]
 )
-async def test_a_client_that_leaves_in_the_middle_of_a_message_leaves_nothing(running: Listening, piece: bytes) -> None:
+async def test_client_that_leaves_in_mid_message_leaves_nothing_behind(running: Listening, piece: bytes) -> None:
     async with await running.client() as honest, await running.client() as leaving:
         before = await honest.call("connections")
         assert await leaving.call("echo") == {}
@@ -220,14 +220,16 @@ async def test_a_client_that_never_reads_is_dropped_by_a_real_process_too(runnin
 # Connections
 
 
-async def test_there_is_an_end_to_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 2)
     async with serving() as served:
         first, second = await RawClient.tcp(served.port), await RawClient.tcp(served.port)
         await first.call("echo")
         await second.call("echo")
         async with await RawClient.tcp(served.port) as third:
-            assert (await third.next())["error"]["message"] == "There are 2 connections already."
+            assert (await third.next())["error"][
+                "message"
+            ] == "There are 2 connections already. Close one and connect again."
             assert await third.is_ended()
         await first.close()
         await served.parrot.until_closed(1)
@@ -243,7 +245,7 @@ async def until_room(served: Served) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_stop_ends_every_connection_and_what_it_left_is_put_away() -> None:
+async def test_stop_closes_every_connection_and_its_handler() -> None:
     async with serving() as served:
         clients = [await RawClient.tcp(served.port) for _ in range(5)]
         for client in clients:
@@ -257,7 +259,7 @@ async def test_a_stop_ends_every_connection_and_what_it_left_is_put_away() -> No
             await RawClient.tcp(served.port)
 
 
-async def test_a_client_that_reads_nothing_does_not_hold_up_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_reads_nothing_does_not_delay_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_module, "GIVING_UP_SECONDS", 0.1)
     async with serving() as served, await RawClient.tcp(served.port) as raw:
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -269,7 +271,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_a_stop(monkeypatch: 
 
 
 @needs_ipv6
-async def test_localhost_is_both_loopback_addresses_under_one_port() -> None:
+async def test_localhost_means_both_loopback_addresses_on_one_port() -> None:
     async with serving(host="localhost") as served:
         for host in ("127.0.0.1", "::1"):
             async with await RawClient.tcp(served.port, host) as raw:
@@ -277,8 +279,8 @@ async def test_localhost_is_both_loopback_addresses_under_one_port() -> None:
 
 
 @needs_ipv6
-async def test_a_port_that_somebody_else_has_on_either_address_is_not_taken() -> None:
-    """A client that resolves the name to that address would talk to them."""
+async def test_port_in_use_on_either_loopback_address_is_not_taken() -> None:
+    """A client that resolves the name to that address would reach the other program."""
     async with serving(host="localhost") as served:
         for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
             with closing(socket.socket(family)) as taken:
@@ -291,7 +293,7 @@ async def test_a_port_that_somebody_else_has_on_either_address_is_not_taken() ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux delays acknowledgements and lets us ask for them")
 async def test_every_piece_of_a_message_is_acknowledged_at_once() -> None:
-    """Clients send a header and hold back the body until the header is acknowledged."""
+    """The clients' kernels hold the body back until the header is acknowledged."""
     async with serving() as served:
         client = socket.create_connection(("127.0.0.1", served.port))
         with closing(client), client.makefile("rb") as reading, closing(await server_side_of(client)) as accepted:
@@ -309,7 +311,7 @@ async def test_every_piece_of_a_message_is_acknowledged_at_once() -> None:
 
 
 async def until_read(accepted: socket.socket) -> None:
-    """Until nothing that came is left in the kernel."""
+    """Wait until the kernel's receive buffer is empty."""
     waiting = bytearray(4)
     async with asyncio.timeout(SECONDS):
         while fcntl.ioctl(accepted, termios.FIONREAD, waiting) or any(waiting):  # noqa: ASYNC110
@@ -317,13 +319,13 @@ async def until_read(accepted: socket.socket) -> None:
 
 
 def unacknowledged(sending: socket.socket) -> int:
-    """How many packets of this side the other has not acknowledged yet."""
+    """Packets sent by this side that the other has not acknowledged yet."""
     unacked: int = struct.unpack_from("=I", sending.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 24)[0]
     return unacked
 
 
 async def server_side_of(client: socket.socket) -> socket.socket:
-    """The socket that the listener, in this process, accepted from this client."""
+    """The listener's accepted socket for this client."""
     async with asyncio.timeout(SECONDS):
         while True:
             for name in os.listdir("/proc/self/fd"):
@@ -361,7 +363,7 @@ def terms(parrot: Parrot) -> Terms:
     async def nothing() -> None:
         pass
 
-    return Terms(behind=parrot.connected, version="1.2.3", shut_down=nothing)
+    return Terms(connected=parrot.connected, version="1.2.3", shut_down=nothing)
 
 
 async def piped(reading: int, writing: int) -> RawClient:
@@ -376,10 +378,10 @@ async def piped(reading: int, writing: int) -> RawClient:
     return RawClient(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-async def test_a_client_at_the_other_end_of_two_pipes_is_served_without_a_token() -> None:
+async def test_client_over_two_pipes_is_served_without_a_token() -> None:
     parrot = Parrot()
     (their_reading, our_writing), (our_reading, their_writing) = os.pipe(), os.pipe()
-    peer = await Listener(terms(parrot)).attach(our_reading, our_writing)
+    peer = await CopilotListener(terms(parrot)).attach(our_reading, our_writing)
     client = await piped(their_reading, their_writing)
     assert (await client.call("connect"))["ok"] is True
     assert await client.call("echo", {"x": 1}) == {"x": 1}
@@ -389,11 +391,11 @@ async def test_a_client_at_the_other_end_of_two_pipes_is_served_without_a_token(
     assert parrot.closed == 1
 
 
-async def test_a_client_at_the_other_end_of_two_sockets_is_served() -> None:
-    """Some languages start their children so."""
+async def test_client_over_two_sockets_is_served() -> None:
+    """Some languages start their child processes with sockets."""
     parrot = Parrot()
     (ours, theirs), (our_output, their_input) = socket.socketpair(), socket.socketpair()
-    peer = await Listener(terms(parrot)).attach(ours.detach(), our_output.detach())
+    peer = await CopilotListener(terms(parrot)).attach(ours.detach(), our_output.detach())
     client = await piped(their_input.detach(), theirs.detach())
     assert await client.call("echo", {"x": 1}) == {"x": 1}
     client.writer.close()
@@ -401,10 +403,10 @@ async def test_a_client_at_the_other_end_of_two_sockets_is_served() -> None:
     await peer.finished()
 
 
-async def test_a_client_that_stops_reading_has_left() -> None:
+async def test_client_that_closes_its_reading_end_has_left() -> None:
     parrot = Parrot()
     (their_reading, our_writing), (our_reading, their_writing) = os.pipe(), os.pipe()
-    peer = await Listener(terms(parrot)).attach(our_reading, our_writing)
+    peer = await CopilotListener(terms(parrot)).attach(our_reading, our_writing)
     os.close(their_reading)
     async with asyncio.timeout(SECONDS):
         while peer.is_open:
@@ -415,12 +417,12 @@ async def test_a_client_that_stops_reading_has_left() -> None:
     assert parrot.closed == 1
 
 
-async def test_plain_files_do_instead_of_pipes(tmp_path: Path) -> None:
+async def test_plain_files_work_in_place_of_pipes(tmp_path: Path) -> None:
     asked, answered = tmp_path / "asked", tmp_path / "answered"
     asked.write_bytes(framed(request(1, "echo", {"x": 1})) + framed(request(2, "ping")))
     reading = os.open(asked, os.O_RDONLY)
     writing = os.open(answered, os.O_WRONLY | os.O_CREAT)
-    peer = await Listener(terms(Parrot())).attach(reading, writing)
+    peer = await CopilotListener(terms(Parrot())).attach(reading, writing)
     async with asyncio.timeout(SECONDS):
         await peer.finished()
         while b"pong" not in answered.read_bytes():  # noqa: ASYNC110

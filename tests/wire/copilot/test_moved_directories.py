@@ -1,12 +1,12 @@
-"""A session that a client of Copilot moves works in the folder that it was moved to, and in nothing that takes its
-place: neither its tools nor its shell, and not after it was resumed."""
+"""A moved session works in its new folder, and never in another folder that takes its place: neither its tools nor its
+shell, not even after a resume."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.wire.copilot.harness import Home, calls, says
-from tests.wire.copilot.test_comings_and_goings import Client, Refused, clients_of
+from tests.wire.copilot.test_attachment_lifecycle import Client, Refused, clients_of
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def swapped(folder: Path, private: Path) -> None:
 
 
 async def is_refused(client: Client, session: str, private: Path) -> None:
-    """Whatever is tried in the session's folder, by the model and by its client."""
+    """Check that the model's tools and the client's commands are refused in the session's folder."""
     for prompt in ("Read it", "Write it", "Run it"):
         await client.run(session, prompt)
     for where in ({}, {"cwd": "."}, {"cwd": "below"}):
@@ -44,9 +44,7 @@ async def is_refused(client: Client, session: str, private: Path) -> None:
     assert found_in(private) == ["below", "secret.txt"]
 
 
-async def test_a_moved_session_does_not_follow_what_takes_the_place_of_its_folder(
-    own_home: Home, private: Path
-) -> None:
+async def test_moved_session_does_not_follow_a_folder_that_replaces_its_own(own_home: Home, private: Path) -> None:
     own_home.model.on("Read it", calls("view", path="secret.txt"), says("{last_tool_result}"))
     own_home.model.on("Write it", calls("create", path="planted.txt", file_text="x"), says("{last_tool_result}"))
     command = "cat secret.txt; touch planted.txt"

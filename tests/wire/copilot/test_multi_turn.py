@@ -1,4 +1,4 @@
-"""Several turns, with tools in them: what one turn did, the next one knows."""
+"""Several turns with tools: each turn knows what the earlier ones did."""
 
 import itertools
 
@@ -53,7 +53,7 @@ async def test_several_rounds_of_tools_are_one_turn(client: CopilotClient, model
     assert tool_results(model.last_call_about("Count five times")) == [f"N{number}" for number in range(5)]
 
 
-async def test_what_was_sent_before_is_the_beginning_of_what_is_sent_next(client: CopilotClient, model: Model) -> None:
+async def test_each_model_call_extends_the_previous_context(client: CopilotClient, model: Model) -> None:
     both = calls_all(("prefix", {"value": "a"}), ("prefix", {"value": "b"}), text="I look.")
     model.on("Prefix one", both, says("Found."))
     model.on("Prefix two", says("Again."))

@@ -34,7 +34,7 @@ NO_REGISTRY = (
     "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
     "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
 )
-"""What npm says when it can't reach the place that packages come from."""
+"""Errors of npm when it can't reach the package registry."""
 
 
 async def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str]:
@@ -52,7 +52,7 @@ async def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tu
 
 @pytest.fixture(scope="module")
 async def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client with what it needs, installed once for each lock file and kept for later runs."""
+    """The client with its dependencies, installed once for each lock file and kept for later runs."""
     kept = getattr(request.config, "cache", None)  # pytest may be told to keep none
     cache: Path = kept.mkdir("copilot-node-client") if kept else tmp_path_factory.mktemp("copilot-node-client")
     lock = (PROJECT / "package-lock.json").read_bytes()
@@ -63,7 +63,7 @@ async def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 async def install(cache: Path, folder: Path) -> None:
-    """All of it or none of it: another process may be at the same."""
+    """Install atomically: another process may install at the same time."""
     aside = Path(tempfile.mkdtemp(dir=cache))
     for name in ("package.json", "package-lock.json"):
         shutil.copy(PROJECT / name, aside)

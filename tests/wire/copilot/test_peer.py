@@ -1,4 +1,4 @@
-"""One connection: who is answered what, in which order, and what its end leaves behind. Over real sockets."""
+"""One connection over real sockets: its answers, their order, and its end."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from tests.wire.copilot.raw_client import SECONDS, RawClient, Refused, framed, r
 
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Whoever embeds us brings a loop of their own; our processes run uvloop."""
+    """Run on both loops: embedding programs bring their own, and the runtime's processes use uvloop."""
     return "asyncio", {"use_uvloop": request.param}
 
 
@@ -32,7 +32,7 @@ async def raw(served: Served) -> AsyncIterator[RawClient]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """For what happens in this process within a few turns of the loop."""
+    """Wait for a condition that holds within a few iterations of the loop."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -47,11 +47,11 @@ async def test_a_request_is_answered_under_its_id(raw: RawClient) -> None:
         assert await raw.next() == {"jsonrpc": "2.0", "id": request_id, "result": {"x": "ü"}}
 
 
-async def test_what_is_encoded_already_is_sent_as_it_is(raw: RawClient) -> None:
+async def test_encoded_result_is_sent_unchanged(raw: RawClient) -> None:
     assert await raw.call("raw") == {"encoded": "already"}
 
 
-async def test_params_may_be_left_out(raw: RawClient) -> None:
+async def test_params_are_optional(raw: RawClient) -> None:
     raw.send(
         {"jsonrpc": "2.0", "id": 1, "method": "echo"}, {"jsonrpc": "2.0", "id": 2, "method": "echo", "params": None}
     )
@@ -63,24 +63,24 @@ async def test_a_quick_request_overtakes_a_slow_one(raw: RawClient) -> None:
     assert [(await raw.next())["id"] for _ in range(3)] == [2, 3, 1]
 
 
-async def test_requests_begin_in_the_order_they_came(raw: RawClient, served: Served) -> None:
+async def test_requests_start_in_order_of_arrival(raw: RawClient, served: Served) -> None:
     raw.send(*(request(n, "echo" if n % 2 else "raw") for n in range(100)), request("last", "echo"))
     await raw.answer_to("last")
     assert served.handler().seen == [*(["raw", "echo"] * 50), "echo"]
 
 
-async def test_what_follows_an_answer_comes_right_after_it(raw: RawClient) -> None:
+async def test_follow_up_of_an_answer_comes_right_after_it(raw: RawClient) -> None:
     raw.send(request(1, "answer"), request(2, "tell", {"times": 2}))
     kinds = [(message.get("id"), message.get("method")) for message in [await raw.next() for _ in range(5)]]
     assert kinds == [(1, None), (None, "then"), (None, "told"), (None, "told"), (2, None)]
 
 
-async def test_a_failure_in_what_follows_an_answer_does_not_touch_the_answer(raw: RawClient) -> None:
+async def test_failing_follow_up_does_not_affect_the_answer(raw: RawClient) -> None:
     assert await raw.call("badly-followed") is None
     assert await raw.call("echo") == {}
 
 
-async def test_a_notification_is_heard_and_not_answered(raw: RawClient, served: Served) -> None:
+async def test_notification_is_handled_and_not_answered(raw: RawClient, served: Served) -> None:
     raw.notify("echo", {})
     raw.notify("nobody-knows-this", {})
     raw.notify("bug", {})
@@ -112,7 +112,7 @@ async def test_a_notification_is_heard_and_not_answered(raw: RawClient, served: 
         ),
     ],
 )
-async def test_an_error_says_what_the_caller_can_use(
+async def test_error_has_a_code_and_a_message_for_the_caller(
     raw: RawClient, method: str, code: int, message: str, data: Any
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -121,7 +121,7 @@ async def test_an_error_says_what_the_caller_can_use(
 
 
 @pytest.mark.parametrize("method", ["bug", "unencodable"])
-async def test_of_our_own_bugs_only_the_log_tells(
+async def test_details_of_an_internal_error_go_only_to_the_log(
     raw: RawClient, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -170,7 +170,7 @@ async def test_a_message_that_is_wrong_is_refused_and_the_next_is_served(
 # Asking the client
 
 
-async def test_the_client_is_asked_under_whole_numbers_and_its_answer_is_used(raw: RawClient) -> None:
+async def test_requests_to_the_client_have_integer_ids_and_return_its_answer(raw: RawClient) -> None:
     raw.send(request("a", "ask", {"n": 1}), request("b", "ask", {"n": 2}))
     first, second = await raw.next(), await raw.next()
     assert (first["id"], first["method"], first["params"]) == (1, "question", {"n": 1})
@@ -180,7 +180,7 @@ async def test_the_client_is_asked_under_whole_numbers_and_its_answer_is_used(ra
     assert await raw.answer_to("a") == {"said": None}
 
 
-async def test_an_error_of_the_client_reaches_whoever_asked(raw: RawClient) -> None:
+async def test_error_of_the_client_reaches_the_caller(raw: RawClient) -> None:
     raw.send(request("a", "ask"))
     question = await raw.next()
     raw.send({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -5, "message": "No", "data": {"d": 1}}})
@@ -190,14 +190,14 @@ async def test_an_error_of_the_client_reaches_whoever_asked(raw: RawClient) -> N
 
 
 @pytest.mark.parametrize("garbled", [{}, {"error": "no"}, {"error": {"code": "x", "message": "y"}}, {"error": {}}])
-async def test_a_garbled_answer_is_an_error_for_whoever_asked(raw: RawClient, garbled: dict[str, Any]) -> None:
+async def test_malformed_answer_is_an_error_for_the_caller(raw: RawClient, garbled: dict[str, Any]) -> None:
     raw.send(request("a", "ask"))
     raw.send({"jsonrpc": "2.0", "id": (await raw.next())["id"], **garbled})
     with pytest.raises(Refused, match="neither a result nor an error"):
         await raw.answer_to("a")
 
 
-async def test_answers_to_what_was_not_asked_change_nothing(raw: RawClient) -> None:
+async def test_answers_to_unknown_requests_change_nothing(raw: RawClient) -> None:
     raw.send(request("a", "ask"))
     question = await raw.next()
     for request_id in (99, "1", True, None, 1.0, [1]):
@@ -208,7 +208,7 @@ async def test_answers_to_what_was_not_asked_change_nothing(raw: RawClient) -> N
     assert await raw.call("echo", {"still": "here"}) == {"still": "here"}
 
 
-async def test_who_asked_a_client_that_goes_is_told_so(raw: RawClient, served: Served) -> None:
+async def test_caller_gets_peer_gone_when_the_client_leaves(raw: RawClient, served: Served) -> None:
     await raw.call("echo")
     peer = served.handler().peer
     asking = asyncio.create_task(peer.request("question", {}))
@@ -222,7 +222,7 @@ async def test_who_asked_a_client_that_goes_is_told_so(raw: RawClient, served: S
     peer.notify("nobody-hears", {})
 
 
-async def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(raw: RawClient, served: Served) -> None:
+async def test_cancelled_request_is_withdrawn_from_the_client(raw: RawClient, served: Served) -> None:
     await raw.call("echo")
     asking = asyncio.create_task(served.handler().peer.request("question", {}))
     question = await raw.next()
@@ -237,7 +237,7 @@ async def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(raw: RawCl
 
 
 @pytest.mark.parametrize("method", ["hold", "wait", "ask"])
-async def test_a_client_may_cancel_what_it_asked(raw: RawClient, served: Served, method: str) -> None:
+async def test_client_can_cancel_its_request(raw: RawClient, served: Served, method: str) -> None:
     raw.send(request("a", method))
     raw.notify("$/cancelRequest", {"id": "a"})
     with pytest.raises(Refused) as refused:
@@ -246,7 +246,7 @@ async def test_a_client_may_cancel_what_it_asked(raw: RawClient, served: Served,
     assert served.handler().cancelled == [method]
 
 
-async def test_cancelling_what_is_not_there_changes_nothing(raw: RawClient) -> None:
+async def test_cancelling_an_unknown_request_changes_nothing(raw: RawClient) -> None:
     for params in ({"id": "a"}, {"id": [1]}, {}, None):
         raw.notify("$/cancelRequest", params)
     assert await raw.call("echo") == {}
@@ -256,7 +256,7 @@ async def test_cancelling_what_is_not_there_changes_nothing(raw: RawClient) -> N
 # Bounds
 
 
-async def test_more_requests_than_are_worked_on_at_a_time_wait_unread(
+async def test_requests_beyond_the_concurrency_limit_wait_unread(
     raw: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "STALLED_SECONDS", 1000.0)
@@ -273,7 +273,7 @@ async def test_more_requests_than_are_worked_on_at_a_time_wait_unread(
     assert handler.most_at_work == MAX_AT_WORK + 1  # the last one is the "go" of this test
 
 
-async def test_requests_that_only_wait_do_not_keep_others_out(
+async def test_waiting_requests_do_not_block_others(
     raw: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "STALLED_SECONDS", 1000.0)
@@ -281,7 +281,7 @@ async def test_requests_that_only_wait_do_not_keep_others_out(
     assert {(await raw.next())["id"] for _ in range(1001)} == {"go", *range(1000)}
 
 
-async def test_requests_that_wait_for_one_that_is_still_unread_are_not_waited_for(
+async def test_stalled_requests_do_not_block_the_unread_message_they_wait_for(
     raw: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "STALLED_SECONDS", 0.02)
@@ -289,7 +289,7 @@ async def test_requests_that_wait_for_one_that_is_still_unread_are_not_waited_fo
     assert {(await raw.next())["id"] for _ in range(1001)} == {"go", *range(1000)}
 
 
-async def test_there_is_an_end_to_requests_that_wait(
+async def test_number_of_waiting_requests_is_bounded(
     raw: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MAX_WAITING", 10)
@@ -329,7 +329,7 @@ async def test_a_large_answer_reaches_a_client_that_reads(raw: RawClient) -> Non
 
 
 class Recorded:
-    """A wire that keeps what is written."""
+    """A transport that records what is written."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -354,7 +354,7 @@ class Recorded:
         self.is_closed = True
 
 
-async def test_what_is_said_within_one_turn_of_the_loop_is_one_write() -> None:
+async def test_messages_of_one_loop_iteration_are_one_write() -> None:
     wire = Recorded()
     peer = Peer(wire, Parrot().connected)
     for n in range(100):
@@ -377,9 +377,7 @@ def framed_tightly(message: Any) -> bytes:
 # The end
 
 
-async def test_requests_that_were_read_are_finished_before_a_connection_is_closed(
-    raw: RawClient, served: Served
-) -> None:
+async def test_running_requests_finish_before_a_connection_closes(raw: RawClient, served: Served) -> None:
     raw.send(request(1, "hold"))
     await until(lambda: bool(served.parrot.open) and served.handler().at_work == 1)
     handler = served.handler()
@@ -391,7 +389,7 @@ async def test_requests_that_were_read_are_finished_before_a_connection_is_close
     assert (handler.cancelled, handler.times_closed, handler.at_work) == ([], 1, 0)
 
 
-async def test_requests_that_only_wait_end_with_the_connection(raw: RawClient, served: Served) -> None:
+async def test_waiting_requests_are_cancelled_with_the_connection(raw: RawClient, served: Served) -> None:
     raw.send(request(1, "wait"))
     await until(lambda: bool(served.parrot.open) and served.handler().at_work == 1)
     handler = served.handler()
@@ -400,7 +398,7 @@ async def test_requests_that_only_wait_end_with_the_connection(raw: RawClient, s
     assert (handler.cancelled, handler.times_closed, handler.at_work) == (["wait"], 1, 0)
 
 
-async def test_requests_that_do_not_finish_are_cancelled_after_a_while(
+async def test_unfinished_requests_are_cancelled_after_the_timeout(
     raw: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "FINISHING_SECONDS", 0.02)
@@ -420,7 +418,7 @@ async def test_a_client_that_stops_writing_still_gets_its_answers(raw: RawClient
     assert await raw.until_end() == b""
 
 
-async def test_a_connection_that_we_close_gets_what_was_said_before(raw: RawClient, served: Served) -> None:
+async def test_closed_connection_still_gets_its_queued_messages(raw: RawClient, served: Served) -> None:
     await raw.call("echo")
     handler = served.handler()
     handler.peer.notify("told", {"n": 1})
@@ -432,7 +430,7 @@ async def test_a_connection_that_we_close_gets_what_was_said_before(raw: RawClie
     assert handler.times_closed == 1
 
 
-async def test_a_handler_that_fails_to_put_itself_away_does_not_keep_the_connection(
+async def test_handler_that_fails_to_close_does_not_keep_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(ParrotHandler):

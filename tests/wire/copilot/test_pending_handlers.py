@@ -1,4 +1,4 @@
-"""Answers to requests that do not exist, and tasks that do not exist: told so, never an error."""
+"""Missing requests and missing tasks are reported as missing, never as an error."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ TASKS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "expected"), MISSING, ids=[f"{m} {list(p)[1]}" for m, p, _ in MISSING])
-async def test_an_answer_to_a_request_that_is_not_there(
+async def test_answer_to_a_missing_request_is_unsuccessful(
     client: CopilotClient, method: str, params: dict[str, Any], expected: Any
 ) -> None:
     session = await client.create_session(**approving())
@@ -58,14 +58,14 @@ async def test_an_answer_to_a_request_that_is_not_there(
 
 
 @pytest.mark.parametrize(("method", "params", "expected"), TASKS, ids=[method for method, _, _ in TASKS])
-async def test_a_task_that_is_not_there(
+async def test_missing_task_is_reported_as_missing(
     client: CopilotClient, method: str, params: dict[str, Any], expected: Any
 ) -> None:
     session = await client.create_session(**approving())
     assert await ask(session, method, **params) == expected
 
 
-async def test_a_message_to_a_task_that_is_not_there(client: CopilotClient) -> None:
+async def test_message_to_a_missing_task_reports_that(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     result = await ask(session, "session.tasks.sendMessage", id="missing", message="hello")
     assert result["sent"] is False

@@ -1,4 +1,4 @@
-"""A client leaves in the middle of a turn; another comes back and finishes what was pending.
+"""A client leaves in mid-turn, and another resumes and finishes the pending work.
 
 The first six are GitHub's own end-to-end tests of its Python client, under their own names.
 """
@@ -71,7 +71,7 @@ def _script(model: Model) -> None:
 
 @asynccontextmanager
 async def tcp_server(home: Home) -> AsyncIterator[str]:
-    """A runtime that a client started, and where it is."""
+    """A runtime that a client started, and its address."""
     async with running(home.tcp()) as server:
         yield f"localhost:{server.runtime_port}"
 
@@ -325,7 +325,7 @@ class TestPendingWorkResume:
 
 
 class Left:
-    """A session that was left in the middle of its turn, and what is pending in it."""
+    """A session that its client left in mid-turn, and its pending requests."""
 
     def __init__(self, session_id: str, requests: dict[str, str]) -> None:
         self.session_id = session_id
@@ -334,7 +334,7 @@ class Left:
 
 
 async def leave_tools_pending(home: Home, prompt: str, *names: str, **more: Any) -> Left:
-    """A turn waits for client tools when its client is stopped by force, and then its server is killed."""
+    """Leave a turn waiting for client tools: its client is stopped by force, then its server is killed."""
     handlers = [Waiting() for _ in names]
     async with home.serve() as server:
         client = server.client()
@@ -413,7 +413,7 @@ async def test_parallel_pending_client_tools_outlive_the_client_and_the_server(o
         assert tool_results(own_home.model.last_call_about("Call pending_lookup_a"))[-2:] == ["COLD_A", "COLD_B"]
 
 
-async def test_a_client_that_brings_the_tool_is_given_the_pending_call_again(own_home: Home) -> None:
+async def test_client_that_resumes_with_the_tool_gets_the_pending_call_again(own_home: Home) -> None:
     left = await leave_tools_pending(own_home, *ONE)
     heard = Heard()
     async with own_home.serve() as server, connected(server.client()) as client:
@@ -427,7 +427,7 @@ async def test_a_client_that_brings_the_tool_is_given_the_pending_call_again(own
         assert done.success is True
 
 
-async def test_a_tool_that_is_delivered_once_is_not_given_again_and_stays_answerable(own_home: Home) -> None:
+async def test_deliver_once_tool_is_not_delivered_again_and_stays_answerable(own_home: Home) -> None:
     once = {"holdfast": {"deliver": "once"}}
     left = await leave_tools_pending(own_home, *ONE, metadata=once)
     invoked: list[dict[str, Any]] = []
@@ -448,7 +448,7 @@ async def _leave_one_tool(home: Home) -> Left:
 
 @pytest.mark.parametrize("asked", [False, None], ids=["false", "absent"])
 @pytest.mark.parametrize("leave_pending", [_leave_one_tool, leave_permission_pending], ids=["tool", "permission"])
-async def test_a_cold_resume_that_does_not_continue_interrupts_what_was_pending(
+async def test_cold_resume_without_continue_interrupts_pending_requests(
     own_home: Home, leave_pending: Leave, asked: bool | None
 ) -> None:
     left = await leave_pending(own_home)
@@ -494,7 +494,7 @@ async def test_the_second_answer_is_refused(server: Server) -> None:
     await leave(client)
 
 
-async def test_a_message_that_waits_behind_what_is_interrupted_has_its_turn(own_home: Home) -> None:
+async def test_message_queued_behind_an_interrupted_turn_gets_its_turn(own_home: Home) -> None:
     waiting = Waiting()
     async with own_home.serve() as server:
         client = server.client()
@@ -510,7 +510,7 @@ async def test_a_message_that_waits_behind_what_is_interrupted_has_its_turn(own_
         assert tool_results(own_home.model.last_call_about("And now?")) == [INTERRUPTED]
 
 
-async def test_a_plain_resume_interrupts_nothing_that_another_client_may_still_answer(own_home: Home) -> None:
+async def test_plain_resume_keeps_requests_that_another_client_can_answer(own_home: Home) -> None:
     waiting = Waiting()
     async with own_home.serve() as second, connected(second.client()) as stays:
         async with own_home.serve() as first:
@@ -530,7 +530,7 @@ async def test_a_plain_resume_interrupts_nothing_that_another_client_may_still_a
             assert "STILL_OPEN" in content_of(await get_final_assistant_message(beside))
 
 
-async def test_closing_with_the_last_client_is_a_choice_and_what_was_pending_can_be_continued(
+async def test_on_last_disconnect_close_shuts_down_and_pending_work_can_be_continued(
     own_home: Home,
 ) -> None:
     """`--on-last-disconnect close` ends the session when its last client leaves, as newer runtimes of GitHub do."""

@@ -1,4 +1,4 @@
-"""Who may decide about a tool call, what is asked, and what becomes of the call."""
+"""Permission requests for tool calls: their content, the decision, and its effect on the call."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ NOBODY = "denied-no-approval-rule-and-could-not-request-from-user"
 
 
 class Deciding:
-    """A handler that remembers what it was asked."""
+    """A permission handler that records its requests."""
 
     def __init__(self, decision: PermissionRequestResult) -> None:
         self.asked: list[PermissionRequest] = []
@@ -106,7 +106,7 @@ async def test_a_client_tool_asks_by_its_name_and_arguments(client: CopilotClien
     assert asked.tool_call_id == started.tool_call_id
 
 
-async def test_a_tool_that_skips_permission_is_not_asked_about(client: CopilotClient, model: Model) -> None:
+async def test_tool_with_skip_permission_asks_for_none(client: CopilotClient, model: Model) -> None:
     model.on("Use the trusted tool", calls("trusted_tool", value="v"), says("{last_tool_result}"))
     handler = Deciding(PermissionDecisionReject())
     tool = client_tool("trusted_tool", lambda arguments: "trusted", skip_permission=True)
@@ -144,7 +144,7 @@ async def test_feedback_with_a_rejection_reaches_the_model(client: CopilotClient
     assert "Use the other folder." in told
 
 
-async def test_a_user_who_is_not_available_is_a_denial_when_nobody_else_can_decide(
+async def test_unavailable_user_means_denial_when_no_other_client_can_decide(
     client: CopilotClient, model: Model
 ) -> None:
     model.on("Nobody is there", calls("bash", command="touch never"), says("A pity."))
@@ -213,7 +213,7 @@ async def test_should_resume_session_with_permission_handler(
     assert len(handler.asked) == 1
 
 
-async def test_a_handler_that_gives_no_result_leaves_the_request_to_be_answered_by_id(
+async def test_handler_without_a_result_leaves_the_request_open_for_an_answer_by_id(
     client: CopilotClient, model: Model
 ) -> None:
     model.on("Wait for the id", calls("bash", command="echo by id"), says("{last_tool_result}"))
@@ -232,7 +232,7 @@ async def test_a_handler_that_gives_no_result_leaves_the_request_to_be_answered_
     assert (await session.rpc.permissions.pending_requests()).items == []
 
 
-async def test_approving_for_the_session_is_not_asked_again(client: CopilotClient, model: Model) -> None:
+async def test_approval_for_the_session_is_not_asked_again(client: CopilotClient, model: Model) -> None:
     model.on("Twice, please", calls("often", value="1"), calls("often", value="2"), says("Done."))
     heard = Heard()
     tool = client_tool("often", lambda arguments: "ok")
@@ -267,7 +267,7 @@ async def test_approve_all_can_be_switched_on_and_the_sessions_approvals_reset(
     assert len(handler.asked) == 1
 
 
-async def test_calls_of_one_message_are_asked_about_and_decided_one_by_one(client: CopilotClient, model: Model) -> None:
+async def test_calls_of_one_message_are_decided_one_by_one(client: CopilotClient, model: Model) -> None:
     both = calls_all(("pair", {"value": "yes"}), ("pair", {"value": "no"}))
     model.on("Use it both ways", both, says("Half."))
 
@@ -282,7 +282,7 @@ async def test_calls_of_one_message_are_asked_about_and_decided_one_by_one(clien
     assert tool_results(model.last_call_about("Use it both ways")) == ["yes", REJECTED]
 
 
-async def test_what_was_decided_stays_in_the_history_under_its_call(client: CopilotClient, model: Model) -> None:
+async def test_decision_stays_in_the_history_under_its_call(client: CopilotClient, model: Model) -> None:
     model.on("Run echo kept", calls("bash", command="echo kept"), says("Kept."))
     session = await client.create_session(on_permission_request=PermissionHandler.approve_all)
     await reply_to(session, "Run echo kept")
@@ -294,7 +294,7 @@ async def test_what_was_decided_stays_in_the_history_under_its_call(client: Copi
     assert completed.result.kind == "approved"
 
 
-async def test_reading_is_asked_about_as_well(client: CopilotClient, home: Home, model: Model) -> None:
+async def test_reading_asks_for_permission_too(client: CopilotClient, home: Home, model: Model) -> None:
     file = home.work / "read.txt"
     file.write_text("words", encoding="utf-8")
     model.on("Look at read.txt", calls("view", path="read.txt"), says("{last_tool_result}"))
@@ -307,7 +307,7 @@ async def test_reading_is_asked_about_as_well(client: CopilotClient, home: Home,
 
 
 @pytest.mark.parametrize("path", ["../outside.txt", "link/outside.txt"])
-async def test_a_path_outside_is_asked_about_by_where_it_really_leads(
+async def test_permission_for_an_outside_path_names_its_real_target(
     client: CopilotClient, model: Model, tmp_path: Path, path: str
 ) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside.txt"

@@ -1,4 +1,4 @@
-"""`holdfast-copilot` as a process: how it is started, what it prints, how it ends. At the end by the real client."""
+"""`holdfast-copilot` as a process: its start, its output, its end; the last tests use the real client."""
 
 import asyncio
 import os
@@ -77,14 +77,14 @@ async def test_the_end_of_input_is_a_clean_end(place: Place) -> None:
         assert await child.stderr.read() == b""
 
 
-async def test_what_was_asked_before_the_end_of_input_is_answered(place: Place) -> None:
+async def test_requests_before_the_end_of_input_are_answered(place: Place) -> None:
     ended = await place.run("--stdio", typed=PING)
     assert (ended.code, ended.err) == (0, "")
     assert b'"pong: hi"' in ended.out
 
 
 @pytest.mark.parametrize("typed", [b"", b"Content-Le", b"Content-Length: 100\r\n\r\n{"])
-async def test_a_client_that_says_nothing_whole_is_no_reason_to_fail(place: Place, typed: bytes) -> None:
+async def test_incomplete_message_before_the_end_of_input_is_no_failure(place: Place, typed: bytes) -> None:
     assert await place.run("--stdio", typed=typed) == (0, b"", "")
 
 
@@ -97,14 +97,14 @@ async def test_input_and_output_may_be_files(place: Place, tmp_path: Path) -> No
 
 
 async def test_nothing_but_frames_ever_reaches_a_client_over_stdio(place: Place) -> None:
-    """The parrot prints, and so does a program that it starts; which also reads what it can get."""
+    """The parrot prints, and so does a program that it starts, which also tries to read the input."""
     async with place.over_stdio() as (_, client):
         assert await client.call("print") == 0
         assert await client.call("echo", {"x": 1}) == {"x": 1}
         assert client.set_aside == []
 
 
-async def test_a_bad_stream_over_stdio_is_told_what_is_wrong_and_ends_the_process(place: Place) -> None:
+async def test_bad_stream_over_stdio_gets_an_error_and_ends_the_process(place: Place) -> None:
     ended = await place.run("--stdio", typed=b"garbage\r\n" + PING)
     assert ended.code == 0
     assert b"not of the form 'Name: value'" in ended.out
@@ -128,7 +128,7 @@ async def test_the_port_is_announced_in_one_line(place: Place) -> None:
     assert await child.stdout.read() == b""
 
 
-async def test_the_port_that_was_asked_for_is_taken_or_refused(place: Place) -> None:
+async def test_requested_port_is_used_or_refused(place: Place) -> None:
     async with place.listening() as first:
         refused = await place.run("--port", str(first.port))
     assert (refused.code, refused.out) == (1, b"")
@@ -139,8 +139,8 @@ async def test_the_port_that_was_asked_for_is_taken_or_refused(place: Place) -> 
         assert second.port == first.port
 
 
-async def test_nobody_needs_to_read_what_a_listening_runtime_prints(place: Place) -> None:
-    """Clients don't, and a pipe holds only so much."""
+async def test_listening_runtime_never_blocks_on_its_output(place: Place) -> None:
+    """Clients stop reading, and a pipe has a bounded buffer."""
     async with place.listening() as listening, await listening.client() as client:
         assert await client.call("print", {"size": 1_000_000}) == 0
         assert await client.call("echo") == {}
@@ -148,7 +148,7 @@ async def test_nobody_needs_to_read_what_a_listening_runtime_prints(place: Place
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("mode", ["stdio", "tcp"])
-async def test_a_signal_is_a_clean_end(place: Place, number: signal.Signals, mode: str) -> None:
+async def test_signal_ends_the_process_cleanly(place: Place, number: signal.Signals, mode: str) -> None:
     if mode == "stdio":
         async with place.over_stdio() as (child, client):
             await client.call("echo")
@@ -166,11 +166,11 @@ async def test_a_signal_is_a_clean_end(place: Place, number: signal.Signals, mod
 
 
 def live_files(place: Place) -> list[str]:
-    """What a process that holds the database keeps beside it, and takes away when it ends cleanly."""
+    """The files that a process keeps beside its database, and removes when it ends cleanly."""
     return sorted(path.name for path in (place.home / "holdfast.db.live").iterdir())
 
 
-async def test_a_shutdown_puts_all_away_then_is_answered_then_ends_the_process(place: Place) -> None:
+async def test_shutdown_closes_everything_then_answers_then_ends_the_process(place: Place) -> None:
     async with place.listening() as (child, port), await RawClient.tcp(port) as other:
         await other.call("echo")
         assert live_files(place)
@@ -182,8 +182,8 @@ async def test_a_shutdown_puts_all_away_then_is_answered_then_ends_the_process(p
         assert await exit_code(child) == 0
 
 
-async def test_signals_after_the_shutdown_was_answered_change_nothing(place: Place) -> None:
-    """The real client sends one to whatever has not ended by itself, however late in its end that is."""
+async def test_signals_after_the_shutdown_answer_change_nothing(place: Place) -> None:
+    """The real client sends a signal to a process that has not exited yet, however late in its shutdown."""
     async with place.listening() as (child, port), await RawClient.tcp(port) as client:
         await client.call("runtime.shutdown")
         ended = asyncio.create_task(exit_code(child))
@@ -194,7 +194,7 @@ async def test_signals_after_the_shutdown_was_answered_change_nothing(place: Pla
         assert await ended == 0
 
 
-async def test_two_clients_may_ask_for_the_shutdown(place: Place) -> None:
+async def test_two_clients_can_request_the_shutdown(place: Place) -> None:
     async with place.listening() as (child, port), await RawClient.tcp(port) as one, await RawClient.tcp(port) as two:
         await asyncio.gather(one.call("echo"), two.call("echo"))
         answers = await asyncio.gather(one.call("runtime.shutdown"), two.call("runtime.shutdown"))
@@ -218,7 +218,7 @@ async def test_a_shutdown_over_stdio_ends_the_process_with_its_input_still_open(
         (("--port", "seventy"), {}, "'seventy' is not a port"),
         (("--port", "65536"), {}, "'65536' is not a port"),
         (("--port",), {}, "expected one argument"),
-        (("serve",), {}, "'serve' means nothing here"),
+        (("serve",), {}, "'serve' is not an argument of this command"),
         (("--log-level", "loud"), {}, "invalid choice: 'loud'"),
         (("--on-last-disconnect", "die"), {}, "invalid choice: 'die'"),
         ((), {"HOLDFAST_ON_LAST_DISCONNECT": "die"}, "HOLDFAST_ON_LAST_DISCONNECT must be one of keep, close"),
@@ -232,7 +232,7 @@ async def test_a_shutdown_over_stdio_ends_the_process_with_its_input_still_open(
     ],
 )
 @pytest.mark.parametrize("mode", [(), ("--stdio",)], ids=["tcp", "stdio"])
-async def test_a_wrong_setting_is_one_line_and_exit_2(
+async def test_wrong_setting_prints_one_line_and_exits_with_2(
     place: Place, words: tuple[str, ...], environ: dict[str, str], said: str, mode: tuple[str, ...]
 ) -> None:
     ended = await place.run(*mode, *words, typed=PING, environ=environ)
@@ -249,16 +249,14 @@ async def test_a_wrong_setting_is_one_line_and_exit_2(
         ("192.0.2.1", "x", "Can't listen on 192.0.2.1, port 0"),
     ],
 )
-async def test_an_address_that_can_not_or_must_not_be_used_is_refused(
-    place: Place, host: str, token: str, said: str
-) -> None:
+async def test_unusable_or_forbidden_address_is_refused(place: Place, host: str, token: str, said: str) -> None:
     ended = await place.run("--host", host, environ={"COPILOT_CONNECTION_TOKEN": token})
     assert (ended.code, ended.out) == (2, b"")
     assert ended.err.count("\n") == 1
     assert said in ended.err
 
 
-async def test_a_client_that_is_newer_than_we_are_is_served(place: Place) -> None:
+async def test_newer_client_with_unknown_flags_is_served(place: Place) -> None:
     ended = await place.run("--from-the-future", "value", "--key=secret", "--stdio", typed=PING)
     assert ended.code == 0
     assert b"pong" in ended.out
@@ -270,20 +268,20 @@ async def test_a_client_that_is_newer_than_we_are_is_served(place: Place) -> Non
 @pytest.mark.parametrize(
     ("option", "said"), [("--help", "CopilotClient("), ("--version", f"holdfast-copilot {__version__}")]
 )
-async def test_it_says_what_it_is(place: Place, option: str, said: str) -> None:
+async def test_version_and_help_are_printed(place: Place, option: str, said: str) -> None:
     ended = await place.run(option)
     assert (ended.code, ended.err) == (0, "")
     assert said in ended.out.decode()
     assert not place.home.exists()
 
 
-async def test_sessions_are_kept_in_the_home_that_the_client_names(place: Place) -> None:
+async def test_sessions_are_stored_in_the_clients_home(place: Place) -> None:
     await place.run("--stdio")
     assert (place.home / "holdfast.db").exists()
     assert stat.S_IMODE(place.home.stat().st_mode) == 0o700
 
 
-async def test_without_a_home_named_it_is_in_the_users(place: Place, tmp_path: Path) -> None:
+async def test_default_home_is_in_the_users_home(place: Place, tmp_path: Path) -> None:
     await place.run("--stdio", environ={"HOME": str(tmp_path), "COPILOT_HOME": ""})
     assert (tmp_path / ".copilot" / "holdfast.db").exists()
 
@@ -297,7 +295,7 @@ async def test_without_a_home_named_it_is_in_the_users(place: Place, tmp_path: P
         ((), {"HOLDFAST_DATA_DIR": "elsewhere"}),
     ],
 )
-async def test_a_database_that_is_named_is_used_instead(
+async def test_named_database_is_used_instead_of_the_default(
     place: Place, words: tuple[str, ...], environ: dict[str, str]
 ) -> None:
     ended = await place.run("--stdio", *words, typed=PING, environ=environ)
@@ -308,7 +306,7 @@ async def test_a_database_that_is_named_is_used_instead(
     assert place.log.exists()
 
 
-async def test_the_log_is_a_private_file_and_says_as_much_as_was_asked(place: Place) -> None:
+async def test_log_is_a_private_file_with_the_requested_level(place: Place) -> None:
     await place.run("--stdio", "--log-level", "error", typed=PING)
     assert place.log.read_text() == ""
     await place.run("--stdio", typed=PING)
@@ -316,13 +314,13 @@ async def test_the_log_is_a_private_file_and_says_as_much_as_was_asked(place: Pl
     assert stat.S_IMODE(place.log.stat().st_mode) == 0o600
 
 
-async def test_without_a_log_there_is_no_log_anywhere(place: Place) -> None:
+async def test_log_level_none_writes_no_log(place: Place) -> None:
     ended = await place.run("--stdio", "--log-level", "none", typed=framed(request(1, "bug")))
     assert (ended.code, ended.err) == (0, "")
     assert not place.log.exists()
 
 
-async def test_a_log_that_can_not_be_written_is_no_reason_not_to_serve(place: Place) -> None:
+async def test_unwritable_log_does_not_prevent_serving(place: Place) -> None:
     place.home.mkdir()
     (place.home / "logs").write_text("not a folder")
     ended = await place.run("--stdio", typed=PING)
@@ -330,13 +328,13 @@ async def test_a_log_that_can_not_be_written_is_no_reason_not_to_serve(place: Pl
     assert b"pong" in ended.out
 
 
-async def test_a_bug_is_told_to_the_log_with_its_place_and_to_the_client_without(place: Place) -> None:
+async def test_internal_error_has_its_traceback_in_the_log_and_not_at_the_client(place: Place) -> None:
     ended = await place.run("--stdio", typed=framed(request(1, "bug")))
     assert b"a secret detail" not in ended.out
     assert "LookupError: a secret detail" in place.log.read_text()
 
 
-async def test_tokens_are_neither_logged_nor_handed_to_programs(place: Place) -> None:
+async def test_tokens_are_neither_logged_nor_passed_to_programs(place: Place) -> None:
     environ = {"COPILOT_CONNECTION_TOKEN": "the-connection-token", "MY_TOKEN": "the-client-token"}
     child = await place.start("--auth-token-env", "MY_TOKEN", "--log-level", "all", environ=environ)
     assert child.stdout is not None
@@ -354,7 +352,7 @@ async def test_tokens_are_neither_logged_nor_handed_to_programs(place: Place) ->
     assert "token" not in log.replace("it never showed the token", "")
 
 
-async def test_a_start_brings_in_nothing_that_it_can_do_without(place: Place) -> None:
+async def test_start_imports_only_what_it_needs(place: Place) -> None:
     heavy = ["aiohttp", "typer", "rich", "prompt_toolkit", "pydantic"]
     async with place.over_stdio() as (_, client):
         seen = await client.call("process", {"variables": [], "modules": [*heavy, "sqlite3"]})
@@ -362,8 +360,8 @@ async def test_a_start_brings_in_nothing_that_it_can_do_without(place: Place) ->
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_a_stream_that_is_closed_from_the_start_harms_nothing(place: Place, closed: tuple[int, ...]) -> None:
-    """Else the database would be opened under its number, and printed into."""
+def test_closed_standard_stream_at_start_harms_nothing(place: Place, closed: tuple[int, ...]) -> None:
+    """Otherwise the database could get the number of the closed stream, and prints would go into it."""
     ends = " ".join(f"{number}>&-" for number in closed)
     command = f"{' '.join(COMMAND)} --stdio {ends}"
     done = subprocess.run(
@@ -446,7 +444,7 @@ async def test_the_real_client_stops_it_by_force(place: Place, way: Way) -> None
     close_pipes(process)
 
 
-async def test_more_real_clients_share_a_port_with_its_token_only(place: Place) -> None:
+async def test_real_clients_share_a_port_only_with_its_token(place: Place) -> None:
     async with place.listening(token="shared") as listening:
         url = f"localhost:{listening.port}"
         one, two, stranger = (
@@ -466,7 +464,7 @@ async def test_more_real_clients_share_a_port_with_its_token_only(place: Place) 
             assert (await raw.call("connections"))["open"] == 1
 
 
-async def test_the_real_client_is_told_why_a_start_failed(place: Place) -> None:
+async def test_real_client_gets_the_reason_of_a_failed_start(place: Place) -> None:
     client = CopilotClient(
         connection=RuntimeConnection.for_stdio(path=place.executable(), args=["--database", "nonsense"]),
         env=place.environ,
@@ -481,7 +479,7 @@ async def test_the_real_client_is_told_why_a_start_failed(place: Place) -> None:
 
 
 def close_pipes(process: "subprocess.Popen[bytes]") -> None:
-    """The client leaves them to the garbage collector, which warns."""
+    """Close the pipes that the client leaves to the garbage collector, which would warn."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

@@ -1,4 +1,4 @@
-"""What a log becomes for Copilot clients, event by event. Pure."""
+"""The projection of a log for Copilot clients, event by event. Pure."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.events.event import Event
 from holdfast.events.session import SessionError
-from holdfast.server.copilot.projection import Projection, WireEvent
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent
 from holdfast.session.fold import fold
 from holdfast.session.state import State
 from holdfast.session.tool_results import UNKNOWN_OUTCOME
@@ -42,9 +42,9 @@ def ended_calls(wires: list[WireEvent]) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("read_before", [0, 3, len(RAN)])
-def test_calls_whose_turn_was_ended_without_its_log_are_closed_before_their_step_is(read_before: int) -> None:
-    """Also for a client that comes in the midst of the turn."""
-    projection = Projection("s")
+def test_calls_of_a_turn_ended_without_its_log_complete_before_their_step_ends(read_before: int) -> None:
+    """The same holds for a client that attaches in mid-turn."""
+    projection = CopilotProjection("s")
     if read_before:
         state = State()
         fold(RAN[:read_before], state)

@@ -1,4 +1,4 @@
-"""Messages that are sent while a turn runs: queued, steered, listed, taken back."""
+"""Messages sent while a turn runs: queueing, steering, listing and removing them."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def busy(client: CopilotClient, model: Model, prompt: str) -> tuple[CopilotSession, Heard, Hold]:
-    """A session whose first turn stands still in its model call."""
+    """A session whose first turn is held in its model call."""
     model.on(prompt, says(f"Answer to {prompt}"))
     hold = model.hold(prompt)
     heard = Heard()
@@ -46,7 +46,7 @@ async def said(session: CopilotSession) -> list[tuple[str, str]]:
     return [(data.content, data.delivery.value if data.delivery else "") for data in messages]
 
 
-async def test_a_session_at_rest_has_nothing_pending(client: CopilotClient) -> None:
+async def test_idle_session_has_nothing_pending(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     pending = await session.rpc.queue.pending_items()
     assert (pending.items, pending.steering_messages) == ([], [])
@@ -54,7 +54,7 @@ async def test_a_session_at_rest_has_nothing_pending(client: CopilotClient) -> N
     assert await ask(session, "session.queue.clear") is None
 
 
-async def test_messages_that_wait_are_listed_in_the_order_of_their_arrival(client: CopilotClient, model: Model) -> None:
+async def test_queued_messages_are_listed_in_order_of_arrival(client: CopilotClient, model: Model) -> None:
     session, _, hold = await busy(client, model, "Busy while listing")
     await session.send("Wait one")
     await session.send("Wait two", mode="enqueue")
@@ -87,9 +87,7 @@ async def test_queued_messages_run_as_turns_of_their_own_and_there_is_one_idle_a
     assert (await session.rpc.queue.pending_items()).items == []
 
 
-async def test_an_immediate_message_is_put_before_the_next_model_call_of_the_turn(
-    client: CopilotClient, model: Model
-) -> None:
+async def test_immediate_message_reaches_the_next_model_call_of_the_turn(client: CopilotClient, model: Model) -> None:
     model.on("Busy with a tool", calls("steered", value="x"), says("Steered."))
     waiting = Waiting()
     heard = Heard()
@@ -109,14 +107,14 @@ async def test_an_immediate_message_is_put_before_the_next_model_call_of_the_tur
     assert len(heard.all(SessionIdleData)) == 1
 
 
-async def test_an_immediate_message_to_a_session_at_rest_is_a_turn(client: CopilotClient, model: Model) -> None:
+async def test_immediate_message_to_an_idle_session_starts_a_turn(client: CopilotClient, model: Model) -> None:
     model.on("Immediately", says("At once."))
     session = await client.create_session(**approving())
     assert await reply_to(session, "Immediately", mode="immediate") == "At once."
     assert await said(session) == [("Immediately", "idle")]
 
 
-async def test_the_most_recent_message_can_be_taken_back(client: CopilotClient, model: Model) -> None:
+async def test_most_recent_queued_message_can_be_removed(client: CopilotClient, model: Model) -> None:
     model.on("Stays queued", says("Stayed."))
     session, heard, hold = await busy(client, model, "Busy while taking back")
     await session.send("Stays queued")
@@ -140,7 +138,7 @@ async def test_the_queue_can_be_cleared(client: CopilotClient, model: Model) -> 
     assert [content for content, _ in await said(session)] == ["Busy while clearing"]
 
 
-async def test_a_change_of_the_queue_is_announced(client: CopilotClient, model: Model) -> None:
+async def test_queue_changes_are_announced(client: CopilotClient, model: Model) -> None:
     session, heard, hold = await busy(client, model, "Busy while announcing")
     before = len(heard.all(PendingMessagesModifiedData))
     await session.send("Announced")
@@ -163,7 +161,9 @@ async def test_every_client_sees_the_same_queue(client: CopilotClient, another: 
     hold.release()
 
 
-async def test_more_messages_than_may_wait_are_refused_and_leave_no_trace(client: CopilotClient, model: Model) -> None:
+async def test_messages_beyond_the_queue_limit_are_refused_and_leave_no_trace(
+    client: CopilotClient, model: Model
+) -> None:
     session, _, hold = await busy(client, model, "Busy and full")
 
     async def send_many() -> None:

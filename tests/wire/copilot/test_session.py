@@ -1,4 +1,4 @@
-"""A session's life as a client knows it: made, talked to, listed, resumed, configured, deleted."""
+"""The life of a session: creating, sending, listing, resuming, configuring and deleting."""
 
 import asyncio
 import os
@@ -107,7 +107,7 @@ async def test_should_handle_multiple_concurrent_sessions(client: CopilotClient)
         await session.disconnect()
 
 
-async def test_concurrent_sessions_do_not_hear_each_other(client: CopilotClient, model: Model) -> None:
+async def test_concurrent_sessions_get_only_their_own_events(client: CopilotClient, model: Model) -> None:
     heard = [Heard() for _ in range(3)]
     for number in range(3):
         model.on(f"You are number {number}", says(f"I am number {number}"))
@@ -156,7 +156,7 @@ async def test_an_empty_session_can_be_resumed_and_is_not_listed(client: Copilot
     assert again.session_id == empty.session_id
 
 
-async def test_creating_with_ones_own_id_again_returns_that_session_with_its_history(
+async def test_creating_with_an_existing_id_returns_that_session_with_its_history(
     client: CopilotClient, model: Model
 ) -> None:
     model.on("Keep this.", says("Kept."))
@@ -236,7 +236,7 @@ async def test_should_receive_session_events(client: CopilotClient, model: Model
     assert content_of(await get_final_assistant_message(session)) == "300"
 
 
-async def test_an_unsubscribed_handler_hears_nothing_more(client: CopilotClient, model: Model) -> None:
+async def test_unsubscribed_handler_gets_no_events(client: CopilotClient, model: Model) -> None:
     model.on("Are you heard?", says("By one."))
     session = await client.create_session(**approving())
     stays, goes = Heard(session), Heard()
@@ -282,7 +282,7 @@ async def test_should_set_model_with_reasoning_effort(client: CopilotClient) -> 
     assert (current.model_id, current.reasoning_effort) == ("gpt-4.1", "high")
 
 
-async def test_the_model_named_at_creation_is_the_one_that_is_called(client: CopilotClient, model: Model) -> None:
+async def test_model_named_at_creation_is_called(client: CopilotClient, model: Model) -> None:
     model.on("Which model, named?", says("That one."))
     session = await client.create_session(**approving(model="claude-sonnet-4.5"))
     await reply_to(session, "Which model, named?")
@@ -325,7 +325,7 @@ async def test_should_send_with_file_attachment(client: CopilotClient, home: Hom
     assert "Attached words." in str(user["content"])
 
 
-async def test_what_is_attached_in_any_way_can_be_read_again(client: CopilotClient, home: Home, model: Model) -> None:
+async def test_every_kind_of_attachment_can_be_read_again(client: CopilotClient, home: Home, model: Model) -> None:
     model.on("What is all this?", says("Many things."))
     file = home.work / "any.txt"
     file.write_text("one\ntwo\n", encoding="utf-8")
@@ -379,7 +379,7 @@ async def test_destroying_or_detaching_an_unknown_session_is_no_error(client: Co
     assert (await ask(client, "session.destroy", sessionId="nope"))["success"] is False
 
 
-async def test_a_session_that_its_last_client_destroys_is_shut_down_and_can_be_resumed(
+async def test_session_destroyed_by_its_last_client_is_shut_down_and_resumable(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     model.on("Before the end", says("Yes."))
@@ -391,7 +391,7 @@ async def test_a_session_that_its_last_client_destroys_is_shut_down_and_can_be_r
     assert shutdown.shutdown_type.value == "routine"
 
 
-async def test_sessions_outlive_a_runtime_that_was_stopped(own_home: Home, model: Model) -> None:
+async def test_sessions_outlive_a_stopped_runtime(own_home: Home, model: Model) -> None:
     model.on("Stay", says("I stay."))
     model.on("Still there?", says("Still."))
     async with running(own_home.stdio()) as first:
@@ -405,18 +405,14 @@ async def test_sessions_outlive_a_runtime_that_was_stopped(own_home: Home, model
         assert texts == ["I stay.", "Still."]
 
 
-async def test_the_log_is_not_written_where_the_agent_works(
-    client: CopilotClient, model: Model, tmp_path: Path
-) -> None:
+async def test_log_is_not_written_in_the_working_directory(client: CopilotClient, model: Model, tmp_path: Path) -> None:
     model.on("Leave no trace", says("None."))
     session = await client.create_session(**approving(working_directory=str(tmp_path)))
     await reply_to(session, "Leave no trace")
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_tool_that_the_session_does_not_have_is_an_error_that_the_model_sees(
-    client: CopilotClient, model: Model
-) -> None:
+async def test_unknown_tool_is_an_error_that_the_model_sees(client: CopilotClient, model: Model) -> None:
     model.on("Use a tool of another", calls("not_a_tool"), says("I see."))
     tool = client_tool("is_a_tool", lambda arguments: "")
     session = await client.create_session(**approving(tools=[tool], available_tools=["view", "is_a_tool"]))

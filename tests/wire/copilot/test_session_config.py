@@ -1,4 +1,4 @@
-"""What a session can be made with, and that it holds: directory, provider, headers, instructions, names."""
+"""Options at a session's creation and their effect: directory, provider, headers, instructions, names."""
 
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ async def test_should_apply_available_tools_on_session_resume(
     assert tool_names(model.last_call_about("Which tools after resuming?")) == ["view"]
 
 
-async def test_a_session_can_bring_its_own_provider(client: CopilotClient, home: Home) -> None:
+async def test_session_can_have_its_own_provider(client: CopilotClient, home: Home) -> None:
     async with Model() as own:
         own.on("Who answers?", says("My own provider."))
         provider: Any = {
@@ -93,7 +93,7 @@ async def test_a_session_can_bring_its_own_provider(client: CopilotClient, home:
     assert home.model.calls_about("Who answers?") == []
 
 
-async def test_a_providers_key_is_not_written_down(own_home: Home) -> None:
+async def test_providers_key_is_not_stored(own_home: Home) -> None:
     async with Model() as own, own_home.serve() as server, connected(server.client()) as client:
         own.on("Keep my secret", says("Kept."))
         provider: Any = {
@@ -106,7 +106,7 @@ async def test_a_providers_key_is_not_written_down(own_home: Home) -> None:
         assert not file.is_file() or b"byok-secret-key" not in file.read_bytes(), file
 
 
-async def test_headers_of_one_message_go_with_its_model_calls_only(client: CopilotClient, model: Model) -> None:
+async def test_message_headers_are_sent_only_with_its_model_calls(client: CopilotClient, model: Model) -> None:
     model.on("With a header", says("Seen."))
     model.on("Without a header", says("Not seen."))
     session = await client.create_session(**approving())
@@ -127,7 +127,7 @@ async def test_the_name_of_the_client_is_kept(client: CopilotClient, model: Mode
     assert found["clientName"] == "a-test-of-names"
 
 
-async def test_a_session_can_be_named_when_it_is_made(client: CopilotClient) -> None:
+async def test_session_can_be_named_at_creation(client: CopilotClient) -> None:
     session = await client.create_session(**approving(name="Named from the start"))
     assert (await session.rpc.name.get()).name == "Named from the start"
 
@@ -139,9 +139,7 @@ async def test_the_reasoning_effort_given_at_the_start_is_used(client: CopilotCl
     assert model.last_call_about("How hard do you think?")["reasoning_effort"] == "high"
 
 
-async def test_a_display_prompt_is_what_people_see_and_the_prompt_what_the_model_gets(
-    client: CopilotClient, model: Model
-) -> None:
+async def test_people_see_the_display_prompt_and_the_model_gets_the_prompt(client: CopilotClient, model: Model) -> None:
     model.on("The long prompt", says("Got it."))
     session = await client.create_session(**approving())
     await reply_to(session, "The long prompt", display_prompt="Short")

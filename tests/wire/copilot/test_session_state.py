@@ -32,7 +32,7 @@ from tests.wire.copilot.harness import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_model_is_known_and_can_be_switched(client: CopilotClient) -> None:
+async def test_model_can_be_read_and_switched(client: CopilotClient) -> None:
     session = await client.create_session(**approving(model="claude-sonnet-4.5"))
     assert (await session.rpc.model.get_current()).model_id == "claude-sonnet-4.5"
     result = await ask(session, "session.model.switchTo", modelId="gpt-5.4", reasoningEffort="high")
@@ -42,7 +42,7 @@ async def test_the_model_is_known_and_can_be_switched(client: CopilotClient) -> 
     assert (current.model_id, current.reasoning_effort) == ("gpt-5.4", "high")
 
 
-async def test_the_mode_is_a_plain_word(client: CopilotClient) -> None:
+async def test_mode_is_a_plain_string(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     assert await ask(session, "session.mode.get") == "interactive"
     for mode in (SessionMode.PLAN, SessionMode.AUTOPILOT, SessionMode.INTERACTIVE):
@@ -96,7 +96,7 @@ async def test_a_path_that_leaves_the_workspace_is_refused(client: CopilotClient
         await files.read_file(WorkspacesReadFileRequest(path=path))
 
 
-async def test_a_snapshot_of_the_metadata_says_where_and_since_when(client: CopilotClient, home: Home) -> None:
+async def test_metadata_snapshot_has_directory_and_start_time(client: CopilotClient, home: Home) -> None:
     session = await client.create_session(**approving())
     snapshot = await session.rpc.metadata.snapshot()
     assert snapshot.session_id == session.session_id
@@ -104,7 +104,7 @@ async def test_a_snapshot_of_the_metadata_says_where_and_since_when(client: Copi
     assert snapshot.start_time <= snapshot.modified_time
 
 
-async def test_whether_a_session_is_processing_is_known(client: CopilotClient, model: Model) -> None:
+async def test_processing_state_is_reported(client: CopilotClient, model: Model) -> None:
     model.on("Keep processing", says("Done."))
     hold = model.hold("Keep processing")
     session = await client.create_session(**approving())
@@ -132,7 +132,7 @@ async def test_a_working_directory_that_does_not_exist_is_refused(client: Copilo
         await ask(session, "session.metadata.setWorkingDirectory", workingDirectory=str(home.work / "nowhere"))
 
 
-async def test_usage_adds_up(client: CopilotClient, model: Model) -> None:
+async def test_usage_is_summed(client: CopilotClient, model: Model) -> None:
     model.on("Spend a little", says("Spent.", usage=TokenUsage(input_tokens=100, output_tokens=10)))
     session = await client.create_session(**approving())
     before = await session.rpc.usage.get_metrics()
@@ -166,7 +166,7 @@ async def test_a_session_can_be_forked(client: CopilotClient, model: Model) -> N
     assert len(await history(session, UserMessageData)) == 1
 
 
-async def test_what_was_set_outlives_the_runtime(own_home: Home) -> None:
+async def test_settings_outlive_the_runtime(own_home: Home) -> None:
     async with own_home.serve() as server, connected(server.client()) as client:
         session = await client.create_session(**approving(model="gpt-4.1"))
         await session.rpc.model.switch_to(ModelSwitchToRequest(model_id="gpt-5.4"))

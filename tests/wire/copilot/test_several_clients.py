@@ -1,4 +1,4 @@
-"""Several clients on one session: all hear the same, and what one decides holds for all."""
+"""Several clients on one session: all get the same events, and one client's decision holds for all."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ async def test_both_clients_see_tool_request_and_completion_events(
         assert len(each.all(ExternalToolCompletedData)) == 1
 
 
-async def test_all_clients_are_told_the_same_events_with_the_same_ids(
+async def test_all_clients_get_the_same_events_with_the_same_ids(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     model.on("Tell us both", calls("both", value="x"), says("Told."))
@@ -108,7 +108,7 @@ async def test_one_client_rejects_permission_and_both_see_the_result(
         assert (await each.until(PermissionCompletedData)).result.kind == "denied-interactively-by-user"
 
 
-async def test_a_client_that_is_not_available_does_not_decide_for_the_others(
+async def test_unavailable_client_does_not_decide_for_the_others(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     model.on("Run echo for who is there", calls("bash", command="echo there"), says("{last_tool_result}"))
@@ -148,9 +148,7 @@ async def test_disconnecting_client_removes_its_tools(client: CopilotClient, ser
     assert "fleeting_tool" not in offered
 
 
-async def test_a_tool_name_belongs_to_one_connection_and_is_free_when_that_is_gone(
-    client: CopilotClient, server: Server
-) -> None:
+async def test_tool_name_belongs_to_one_connection_until_it_closes(client: CopilotClient, server: Server) -> None:
     one = await client.create_session(**approving())
     async with connected(server.client()) as owner:
         await owner.resume_session(one.session_id, **approving(tools=[client_tool("ta", lambda a: "")]))
@@ -196,7 +194,7 @@ async def test_the_first_answer_wins_across_clients(
     assert len(await history(one, PermissionCompletedData)) == 1
 
 
-async def test_resuming_beside_a_client_that_is_idle_is_told_to_both_and_was_not_active(
+async def test_resume_beside_an_idle_client_is_announced_to_both_as_not_active(
     client: CopilotClient, another: CopilotClient
 ) -> None:
     heard = Heard()
@@ -205,7 +203,7 @@ async def test_resuming_beside_a_client_that_is_idle_is_told_to_both_and_was_not
     assert (await heard.until(SessionResumeData)).session_was_active is False
 
 
-async def test_resuming_beside_a_client_in_mid_turn_was_active_and_cancels_nothing(
+async def test_resume_beside_a_client_in_mid_turn_reports_active_and_cancels_nothing(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     model.on("Be in the middle", says("The end."))
@@ -235,7 +233,7 @@ async def test_a_session_is_not_shut_down_while_another_client_is_attached(
     assert await reply_to(one, "Stay with one") == "Stays."
 
 
-async def test_messages_of_two_clients_are_one_conversation_in_the_order_of_arrival(
+async def test_messages_of_two_clients_form_one_conversation_in_order_of_arrival(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     for number in range(4):

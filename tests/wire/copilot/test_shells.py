@@ -1,4 +1,4 @@
-"""Commands that a client runs by itself: told of as they write, ended when asked, and left alone by a crash."""
+"""Commands of a client: their output notifications, killing them, and their survival of a crash."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ LONG_MS = 600_000
 
 
 class Shells:
-    """What a client is told of the commands that it runs."""
+    """The notifications that a client gets about its commands."""
 
     def __init__(self, client: CopilotClient) -> None:
         self._told: list[tuple[str, dict[str, Any]]] = []
@@ -74,7 +74,7 @@ class Shells:
                 await self._next()
 
     async def exit_code(self, process_id: str) -> int | None:
-        """Once it has ended. It is told of that once, after all else."""
+        """Wait for the exit notification, which comes once and last."""
         async with patience():
             while not (
                 told := [each for each in self._told if each[1]["processId"] == process_id and each[0] == "exit"]
@@ -103,7 +103,7 @@ async def kill(session: CopilotSession, process_id: str, signal: ShellKillSignal
 
 
 def waits(pipe: Pipe) -> str:
-    """A command that says its pid and then waits until it is ended: for a word that nobody says."""
+    """A command that reports its pid and then waits for input that never comes."""
     return f"echo $$ > {pipe.path}; read word < {pipe.path}.never"
 
 
@@ -116,7 +116,7 @@ def begun(tmp_path: Path, pipe: MakePipe) -> Pipe:
 # Running
 
 
-async def test_a_command_is_told_of_as_it_writes_and_then_of_its_end(
+async def test_output_is_sent_as_it_is_written_and_then_the_exit(
     server: Server, home: Home, client: CopilotClient, pipe: MakePipe
 ) -> None:
     go_on = pipe("go-on")
@@ -131,7 +131,7 @@ async def test_a_command_is_told_of_as_it_writes_and_then_of_its_end(
     assert shells.output(process_id, "stderr") == "oh\n"
 
 
-async def test_only_the_client_that_asked_is_told(client: CopilotClient, another: CopilotClient, model: Model) -> None:
+async def test_only_the_calling_client_is_notified(client: CopilotClient, another: CopilotClient, model: Model) -> None:
     mine, theirs = Shells(client), Shells(another)
     session = await client.create_session(**approving())
     same = await another.resume_session(session.session_id, **approving())
@@ -141,7 +141,7 @@ async def test_only_the_client_that_asked_is_told(client: CopilotClient, another
     assert (mine.output(one), theirs.output(other)) == ("mine\n", "theirs\n")
 
 
-async def test_it_runs_where_it_is_told_to_and_only_in_a_place_that_exists(home: Home, client: CopilotClient) -> None:
+async def test_command_runs_in_the_named_directory_which_must_exist(home: Home, client: CopilotClient) -> None:
     (home.work / "below").mkdir()
     shells = Shells(client)
     session = await client.create_session(**approving())
@@ -153,7 +153,7 @@ async def test_it_runs_where_it_is_told_to_and_only_in_a_place_that_exists(home:
 
 
 @pytest.mark.parametrize("command", ["", "   ", "a\0b", "x" * 30_001], ids=["empty", "blank", "NUL", "long"])
-async def test_what_is_no_command_is_refused(client: CopilotClient, command: str) -> None:
+async def test_invalid_command_is_refused(client: CopilotClient, command: str) -> None:
     session = await client.create_session(**approving())
     with pytest.raises(JsonRpcError, match=r"(?i)command"):
         await run(session, command)
@@ -161,7 +161,7 @@ async def test_what_is_no_command_is_refused(client: CopilotClient, command: str
         await run(session, "true", timeout=0)
 
 
-async def test_it_finds_no_secret_in_its_environment(own_home: Home) -> None:
+async def test_command_has_no_secret_in_its_environment(own_home: Home) -> None:
     secrets = {"HOLDFAST_MODEL_API_KEY": "sesame-open-4711", "GH_TOKEN": "ghp_4711471147114711"}
     async with own_home.serve(**secrets) as server, connected(server.client()) as client:
         shells = Shells(client)
@@ -175,7 +175,7 @@ async def test_it_finds_no_secret_in_its_environment(own_home: Home) -> None:
         assert hidden not in told
 
 
-async def test_a_secret_in_two_pieces_is_not_told(own_home: Home, pipe: MakePipe) -> None:
+async def test_secret_split_over_two_pieces_is_redacted(own_home: Home, pipe: MakePipe) -> None:
     go_on = pipe("go-on")
     async with own_home.serve(GH_TOKEN="ghp_4711471147114711") as server, connected(server.client()) as client:
         shells = Shells(client)
@@ -189,14 +189,14 @@ async def test_a_secret_in_two_pieces_is_not_told(own_home: Home, pipe: MakePipe
         assert shells.output(process_id, "stderr") == "ghp_", "which is all that came"
 
 
-async def test_it_is_ended_when_its_time_is_over(client: CopilotClient, begun: Pipe) -> None:
+async def test_command_is_killed_at_its_timeout(client: CopilotClient, begun: Pipe) -> None:
     shells = Shells(client)
     session = await client.create_session(**approving())
     process_id = await run(session, waits(begun), timeout=50)
     assert await shells.exit_code(process_id) == 128 + 15
 
 
-async def test_a_character_in_two_pieces_is_told_whole(client: CopilotClient, pipe: MakePipe) -> None:
+async def test_character_split_over_two_pieces_is_sent_whole(client: CopilotClient, pipe: MakePipe) -> None:
     go_on = pipe("go-on")
     shells = Shells(client)
     session = await client.create_session(**approving())
@@ -207,7 +207,7 @@ async def test_a_character_in_two_pieces_is_told_whole(client: CopilotClient, pi
     assert shells.output(process_id) == "a€"
 
 
-async def test_two_outputs_that_take_turns_all_the_time_are_told_whole(client: CopilotClient) -> None:
+async def test_constantly_alternating_outputs_are_sent_whole(client: CopilotClient) -> None:
     shells = Shells(client)
     session = await client.create_session(**approving())
     process_id = await run(session, "for i in $(seq 8000); do echo o; echo e >&2; done", timeout=LONG_MS)
@@ -216,7 +216,7 @@ async def test_two_outputs_that_take_turns_all_the_time_are_told_whole(client: C
     assert (told.count("o\n"), told.count("e\n"), len(told)) == (8000, 8000, 32_000)
 
 
-async def test_no_more_than_so_many_run_at_once(client: CopilotClient, begun: Pipe) -> None:
+async def test_number_of_running_commands_is_bounded(client: CopilotClient, begun: Pipe) -> None:
     session = await client.create_session(**approving())
     started = await asyncio.gather(
         *(run(session, f"read word < {begun.path}.never", timeout=LONG_MS) for _ in range(25)), return_exceptions=True
@@ -233,10 +233,8 @@ async def test_no_more_than_so_many_run_at_once(client: CopilotClient, begun: Pi
     assert all(await asyncio.gather(*(kill(session, one) for one in running[1:])))
 
 
-async def test_a_client_that_does_not_read_keeps_nobody_waiting_and_misses_nothing(
-    server: Server, pipe: MakePipe
-) -> None:
-    """It is told only as fast as it reads, of more than is ever kept for a client that does not."""
+async def test_client_that_does_not_read_blocks_no_one_and_misses_nothing(server: Server, pipe: MakePipe) -> None:
+    """Output is sent only as fast as the client reads, and exceeds what is ever buffered for one that does not."""
     async with RawClient.to(server.port) as slow, RawClient.to(server.port) as quick:
         number = await floods(slow, pipe("slow"))
         await told_all(quick, await floods(quick, pipe("quick")))
@@ -247,7 +245,7 @@ FLOOD_BYTES = 80_000_000
 
 
 async def floods(raw: RawClient, done: Pipe) -> int:
-    """Run what writes very much, and wait until it has, while nobody reads."""
+    """Run a command with very much output, and wait for its end without reading."""
     made = await raw.request("session.create", requestPermission=False)
     command = f"head -c {FLOOD_BYTES} /dev/zero | tr '\\0' x; echo done > {done.path}"
     asked = {"sessionId": made["result"]["sessionId"], "command": command, "timeout": LONG_MS}
@@ -275,7 +273,7 @@ async def told_all(raw: RawClient, number: int) -> None:
 
 
 @pytest.mark.parametrize("signal", [None, ShellKillSignal.SIGINT, ShellKillSignal.SIGTERM, ShellKillSignal.SIGKILL])
-async def test_it_is_ended_when_asked(
+async def test_command_can_be_killed(
     client: CopilotClient, another: CopilotClient, begun: Pipe, signal: ShellKillSignal | None
 ) -> None:
     shells = Shells(client)
@@ -289,7 +287,7 @@ async def test_it_is_ended_when_asked(
     assert not await kill(session, process_id, signal)
 
 
-async def test_what_is_not_there_is_not_ended(client: CopilotClient, begun: Pipe) -> None:
+async def test_missing_command_is_not_killed(client: CopilotClient, begun: Pipe) -> None:
     session, other = [await client.create_session(**approving()) for _ in range(2)]
     process_id = await run(other, waits(begun), timeout=LONG_MS)
     assert not await kill(session, "missing-process")
@@ -299,7 +297,7 @@ async def test_what_is_not_there_is_not_ended(client: CopilotClient, begun: Pipe
     assert await kill(other, process_id)
 
 
-async def test_it_ends_with_its_session(client: CopilotClient, begun: Pipe) -> None:
+async def test_command_is_killed_when_its_session_is_deleted(client: CopilotClient, begun: Pipe) -> None:
     session = await client.create_session(**approving())
     await run(session, waits(begun), timeout=LONG_MS)
     pid = int(await begun.line())
@@ -307,7 +305,7 @@ async def test_it_ends_with_its_session(client: CopilotClient, begun: Pipe) -> N
     assert await asyncio.to_thread(is_gone, pid)
 
 
-async def test_it_goes_on_when_the_runtime_is_killed_and_can_be_ended_by_the_next(own_home: Home, begun: Pipe) -> None:
+async def test_command_survives_a_killed_runtime_and_the_next_one_can_kill_it(own_home: Home, begun: Pipe) -> None:
     async with own_home.serve() as server:
         client = server.client()
         session = await client.create_session(**approving())
@@ -322,7 +320,7 @@ async def test_it_goes_on_when_the_runtime_is_killed_and_can_be_ended_by_the_nex
         assert not await kill(again, process_id)
 
 
-async def test_it_goes_on_when_its_client_leaves(server: Server, client: CopilotClient, pipe: MakePipe) -> None:
+async def test_command_goes_on_when_its_client_leaves(server: Server, client: CopilotClient, pipe: MakePipe) -> None:
     begun, go_on = pipe("begun"), pipe("go-on")
     session = await client.create_session(**approving())
     async with connected(server.client()) as leaving:
@@ -340,7 +338,7 @@ def asked(command: str, request_id: str = "one") -> ShellExecuteUserRequestedReq
     return ShellExecuteUserRequestedRequest(command=command, request_id=request_id)
 
 
-async def test_what_a_person_asks_for_is_answered_when_it_has_ended(
+async def test_user_requested_command_is_answered_at_its_end(
     client: CopilotClient, another: CopilotClient, model: Model
 ) -> None:
     model.on("What did I run?", says("I was not told."))
@@ -360,7 +358,7 @@ async def test_what_a_person_asks_for_is_answered_when_it_has_ended(
     assert "three" not in str(model.last_call_about("What did I run?"))
 
 
-async def test_what_fails_says_how(client: CopilotClient) -> None:
+async def test_failed_command_reports_its_reason(client: CopilotClient) -> None:
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
     result = await session.rpc.shell.execute_user_requested(asked("echo so far; echo oh no >&2; exit 3"))
@@ -372,7 +370,7 @@ async def test_what_fails_says_how(client: CopilotClient) -> None:
     assert (silent.success, silent.exit_code, silent.error) == (False, 5, "It ended with exit code 5.")
 
 
-async def test_of_a_long_output_the_beginning_and_the_end_are_answered(client: CopilotClient) -> None:
+async def test_long_output_is_answered_with_its_beginning_and_its_end(client: CopilotClient) -> None:
     session = await client.create_session(**approving())
     output = (await session.rpc.shell.execute_user_requested(asked("seq 1 100000"))).output
     assert output.startswith("1\n2\n")
@@ -381,7 +379,9 @@ async def test_of_a_long_output_the_beginning_and_the_end_are_answered(client: C
     assert len(output) < 64 * 1024
 
 
-async def test_what_a_person_asked_for_is_cancelled(client: CopilotClient, another: CopilotClient, begun: Pipe) -> None:
+async def test_user_requested_command_can_be_cancelled(
+    client: CopilotClient, another: CopilotClient, begun: Pipe
+) -> None:
     session = await client.create_session(**approving())
     same = await another.resume_session(session.session_id, **approving())
     running = asyncio.create_task(session.rpc.shell.execute_user_requested(asked(waits(begun), "mine"), timeout=60))

@@ -1,4 +1,4 @@
-"""Deltas: only for who wants them, in order, and together the very text that is kept."""
+"""Deltas are sent only to clients that asked for streaming, in order, and add up to the persisted text."""
 
 import pytest
 from copilot import CopilotClient
@@ -59,7 +59,7 @@ async def test_should_not_produce_deltas_when_streaming_is_disabled(client: Copi
     assert not model.last_call_about("Do not count").get("stream")
 
 
-async def test_streaming_is_off_unless_it_is_asked_for(client: CopilotClient, model: Model) -> None:
+async def test_streaming_is_off_by_default(client: CopilotClient, model: Model) -> None:
     model.on("Nothing was asked", says("Nothing streams"))
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
@@ -83,7 +83,7 @@ async def test_should_produce_deltas_after_session_resume(
     assert shown(heard) == "After the resume it streams"
 
 
-async def test_a_delta_is_shown_while_the_model_still_speaks(client: CopilotClient, model: Model) -> None:
+async def test_delta_is_sent_while_the_model_is_still_streaming(client: CopilotClient, model: Model) -> None:
     model.on("Speak slowly", says("first second third"))
     hold = model.hold("Speak slowly", piece=1)
     heard = Heard()
@@ -121,7 +121,7 @@ async def test_each_step_streams_as_a_message_of_its_own(client: CopilotClient, 
     assert shown(heard, second.message_id) == second.content == "I have acted."
 
 
-async def test_a_step_without_words_streams_none(client: CopilotClient, model: Model) -> None:
+async def test_step_without_text_streams_nothing(client: CopilotClient, model: Model) -> None:
     model.on("Act without words", calls("quiet", value="x"), says("Done."))
     heard = Heard()
     tool = client_tool("quiet", lambda arguments: "ok")
@@ -131,7 +131,7 @@ async def test_a_step_without_words_streams_none(client: CopilotClient, model: M
     assert shown(heard) == "Done."
 
 
-async def test_reasoning_streams_apart_from_the_text(client: CopilotClient, model: Model) -> None:
+async def test_reasoning_streams_separately_from_the_text(client: CopilotClient, model: Model) -> None:
     model.on("Reason aloud", says("So be it.", reasoning="It might be so."))
     heard = Heard()
     session = await client.create_session(**approving(streaming=True, on_event=heard))
@@ -141,7 +141,7 @@ async def test_reasoning_streams_apart_from_the_text(client: CopilotClient, mode
     assert "".join(data.delta_content for data in heard.all(AssistantReasoningDeltaData)) == "It might be so."
 
 
-async def test_all_clients_are_shown_the_same_text(client: CopilotClient, another: CopilotClient, model: Model) -> None:
+async def test_all_clients_get_the_same_text(client: CopilotClient, another: CopilotClient, model: Model) -> None:
     words = " ".join(f"word{number}" for number in range(200))
     model.on("Show it to both", says(words))
     heard = [Heard(), Heard()]
@@ -153,7 +153,7 @@ async def test_all_clients_are_shown_the_same_text(client: CopilotClient, anothe
         assert shown(each) == words
 
 
-async def test_what_was_streamed_is_what_the_history_has(client: CopilotClient, model: Model) -> None:
+async def test_streamed_text_equals_the_history(client: CopilotClient, model: Model) -> None:
     text = "Line one\n\n\tTabbed \u2028 and \U0001f389 at the end "
     model.on("Odd characters", says(text, chunk_size=3))
     heard = Heard()

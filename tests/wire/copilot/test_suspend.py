@@ -1,4 +1,4 @@
-"""Suspending: the turn ends as if it had been aborted, and the session can go on."""
+"""Suspending ends the turn like an abort, and the session can go on."""
 
 import asyncio
 from typing import Any
@@ -96,7 +96,7 @@ async def test_should_reject_pending_external_tool_when_suspending(client: Copil
     waiting.release.set_result("ORIGINAL_SHOULD_NOT_WIN")
 
 
-async def test_suspending_closes_a_model_call(client: CopilotClient, model: Model) -> None:
+async def test_suspending_ends_a_running_model_call(client: CopilotClient, model: Model) -> None:
     model.on("Think and be suspended", says("Never said."))
     hold = model.hold("Think and be suspended")
     heard = Heard()
@@ -114,7 +114,7 @@ async def test_suspending_an_unknown_session_is_an_error(client: CopilotClient) 
         await ask(client, "session.suspend", sessionId="nope")
 
 
-async def test_two_suspensions_at_once_are_one(client: CopilotClient, model: Model) -> None:
+async def test_concurrent_suspensions_count_as_one(client: CopilotClient, model: Model) -> None:
     model.on("Suspend me twice", says("Never said."))
     model.on("Go on after two", says("Gone on."))
     hold = model.hold("Suspend me twice")

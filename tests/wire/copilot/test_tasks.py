@@ -1,4 +1,4 @@
-"""Commands in the background, as clients see them: listed, read, promoted, cancelled, and told of when they end."""
+"""Background commands: listing, reading, promoting and cancelling them, and the news of their end."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ from copilot.session_events import (
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position, TaskId
 from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified
-from holdfast.server.copilot.projection import Projection
+from holdfast.server.copilot.projection import CopilotProjection
 from tests.wire.copilot.harness import (
     Heard,
     Home,
@@ -64,11 +64,11 @@ MakePipe = Callable[[str], Pipe]
 WAIT_MS = 30_000
 
 SYNC = {"initial_wait": 300}
-"""A sync command that nobody stops waiting for by himself while a test runs."""
+"""Arguments of a sync command that a turn waits for as long as any test runs."""
 
 
 class Work:
-    """A command that counts how often it ran, says when it has begun, and goes on when it may."""
+    """A command that counts its runs, reports its start, and goes on when the test allows it."""
 
     def __init__(
         self, folder: Path, pipe: MakePipe, name: str = "work", *, says: str = "echo begun", then: str = "echo ended"
@@ -97,7 +97,7 @@ class Work:
 
 @pytest.fixture
 def work(tmp_path: Path, pipe: MakePipe) -> Work:
-    """Once it has begun it does not outlive its test: it goes on at the latest when its pipes are closed."""
+    """A command that does not outlive its test: it goes on when its pipes are closed at the latest."""
     return Work(tmp_path, pipe)
 
 
@@ -113,7 +113,7 @@ async def the_task(session: CopilotSession) -> TaskShellInfo:
 
 
 async def until_status(session: CopilotSession, heard: Heard, status: TaskStatus) -> TaskShellInfo:
-    """The one task of a session, once it is so. Whatever changes about it is told to clients."""
+    """Wait until the only task of a session has this status. Every change of it is announced to clients."""
 
     async def is_so() -> TaskShellInfo | None:
         found = await the_task(session)
@@ -130,7 +130,7 @@ async def read(session: CopilotSession, task: TaskShellInfo, cursor: str | None 
 async def read_until(
     session: CopilotSession, task: TaskShellInfo, is_enough: Callable[[str, TasksReadOutputResult], bool]
 ) -> tuple[str, TasksReadOutputResult]:
-    """All of the output from its beginning on, in as many reads as that takes."""
+    """The output from its beginning, in as many reads as it takes."""
     text, cursor = "", None
     async with patience():
         while True:
@@ -145,7 +145,7 @@ def of_task(task_id: str) -> Callable[[SystemNotificationData], bool]:
 
 
 async def started(session: CopilotSession, model: Model, work: Work, words: str, **arguments: str) -> TaskShellInfo:
-    """A command in the background, begun, in a session that is idle again."""
+    """Start a command in the background, in a session that is idle again."""
     model.on(words, calls("bash", command=work.command, mode="async", **arguments), says("It runs."))
     assert await reply_to(session, words) == "It runs."
     await work.begun()
@@ -155,7 +155,7 @@ async def started(session: CopilotSession, model: Model, work: Work, words: str,
 # Looking
 
 
-async def test_a_command_in_the_background_is_listed_with_all_that_is_known_of_it(
+async def test_background_command_is_listed_with_all_its_fields(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     heard = Heard()
@@ -197,7 +197,7 @@ async def test_a_session_with_a_task_has_active_work_and_is_idle(
     assert await ask(session, "session.metadata.activity") == {"hasActiveWork": False, "abortable": False}
 
 
-async def test_what_is_not_there_is_answered_as_such(client: CopilotClient, model: Model, work: Work) -> None:
+async def test_missing_task_is_answered_as_missing(client: CopilotClient, model: Model, work: Work) -> None:
     other = await client.create_session(**approving())
     theirs = await started(other, model, work, "Start it in another session")
     session = await client.create_session(**approving())
@@ -222,7 +222,7 @@ async def test_what_is_not_there_is_answered_as_such(client: CopilotClient, mode
 # What it wrote
 
 
-async def test_output_is_read_piece_by_piece_until_the_exit(
+async def test_output_is_read_in_pieces_until_the_exit(
     client: CopilotClient, model: Model, tmp_path: Path, pipe: MakePipe
 ) -> None:
     work = Work(tmp_path, pipe, then="echo oh no >&2; exit 3")
@@ -262,7 +262,7 @@ async def test_a_long_output_is_read_in_pages_of_whole_lines(client: CopilotClie
     assert all(len(page.encode()) <= 64 * 1024 and page.endswith("\n") for page in pages)
 
 
-async def test_characters_are_never_cut_and_what_is_none_is_replaced(client: CopilotClient, model: Model) -> None:
+async def test_characters_are_never_split_and_invalid_bytes_are_replaced(client: CopilotClient, model: Model) -> None:
     session = await client.create_session(**approving())
     command = "printf 'xy'; for i in $(seq 30000); do printf '€€'; done; printf '\\377'"
     model.on("Start what writes one long line", calls("bash", command=command, mode="async"), says("It runs."))
@@ -273,9 +273,7 @@ async def test_characters_are_never_cut_and_what_is_none_is_replaced(client: Cop
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "another:5", "{id}:-1", "{id}:999999999", "{id}:" + "9" * 30])
-async def test_a_cursor_of_something_else_is_refused(
-    client: CopilotClient, model: Model, work: Work, cursor: str
-) -> None:
+async def test_cursor_of_another_task_is_refused(client: CopilotClient, model: Model, work: Work, cursor: str) -> None:
     session = await client.create_session(**approving())
     task = await started(session, model, work, "Start it for a bad cursor")
     with pytest.raises(JsonRpcError, match="cursor"):
@@ -283,7 +281,7 @@ async def test_a_cursor_of_something_else_is_refused(
     work.go_on()
 
 
-async def test_a_known_secret_is_not_in_the_output(own_home: Home, work: Work) -> None:
+async def test_known_secret_is_redacted_in_the_output(own_home: Home, work: Work) -> None:
     own_home.model.on(
         "Print it", calls("bash", command="printf 'it is %s\\n' sesame-open-4711", mode="async"), says("It runs.")
     )
@@ -299,7 +297,7 @@ async def test_a_known_secret_is_not_in_the_output(own_home: Home, work: Work) -
         assert "sesame" not in task.command
 
 
-# Its end is told
+# News of its end
 
 
 async def test_the_end_of_a_command_wakes_an_idle_session_and_every_client_sees_it(
@@ -329,7 +327,7 @@ async def test_the_end_of_a_command_wakes_an_idle_session_and_every_client_sees_
 
 
 def check_woken_turn(told: list[SessionEvent], task_id: str) -> None:
-    """From the news to idle, in this order, and without anybody's message."""
+    """Check the events from the news to idle, in order and without a user message."""
     types = [event.raw_type or event.type.value for event in told]
     order = [
         "session.background_tasks_changed",
@@ -358,7 +356,7 @@ def check_woken_turn(told: list[SessionEvent], task_id: str) -> None:
     assert answered.originating_message_id is None
 
 
-async def test_a_message_that_is_sent_while_a_woken_turn_runs_gets_its_own_answer(
+async def test_message_sent_during_a_woken_turn_gets_its_own_answer(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     model.on("runs-beside", says("That is over."))
@@ -381,9 +379,7 @@ async def test_a_message_that_is_sent_while_a_woken_turn_runs_gets_its_own_answe
     assert said == ["", "It runs.", "That is over.", "Nothing else."]
 
 
-async def test_news_that_comes_in_a_turn_is_told_before_its_next_step(
-    client: CopilotClient, model: Model, work: Work
-) -> None:
+async def test_news_during_a_turn_reaches_its_next_step(client: CopilotClient, model: Model, work: Work) -> None:
     heard = Heard()
     session = await client.create_session(**approving(on_event=heard))
     task = await started(session, model, work, "Start it beside the rest", description="ends-meanwhile")
@@ -392,7 +388,9 @@ async def test_news_that_comes_in_a_turn_is_told_before_its_next_step(
     sent = asyncio.create_task(reply_to(session, "Do the rest now"))
     await held.until_reached()
     work.go_on()
-    await heard.until(SessionBackgroundTasksChangedData, times=2)  # Clients know before the model is told.
+    await heard.until(
+        SessionBackgroundTasksChangedData, times=2
+    )  # Clients are notified before the model gets the news.
     assert (await the_task(session)).status is TaskStatus.COMPLETED
     assert await history(session, SystemNotificationData) == []
     held.release()
@@ -404,7 +402,7 @@ async def test_news_that_comes_in_a_turn_is_told_before_its_next_step(
     assert await ask(session, "session.metadata.isProcessing") == {"processing": False}
 
 
-async def test_what_the_model_ended_itself_is_told_to_clients_and_not_to_the_model(
+async def test_task_killed_by_the_model_is_announced_to_clients_and_not_to_the_model(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     heard = Heard()
@@ -419,9 +417,7 @@ async def test_what_the_model_ended_itself_is_told_to_clients_and_not_to_the_mod
     assert await ask(session, "session.metadata.isProcessing") == {"processing": False}
 
 
-async def test_a_command_that_seems_stuck_is_told_of_and_its_end_is_told_as_well(
-    own_home: Home, tmp_path: Path, pipe: MakePipe
-) -> None:
+async def test_stalled_command_is_announced_and_so_is_its_end(own_home: Home, tmp_path: Path, pipe: MakePipe) -> None:
     asks = Work(tmp_path, pipe, says="printf 'Continue? '")
     model, heard = own_home.model, Heard()
     model.on("asks-for-more", says("Noted."))
@@ -457,10 +453,10 @@ ENDS: list[tuple[NoticeKind, int | None]] = [
 
 
 @pytest.mark.parametrize(("kind", "exit_code"), ENDS)
-def test_however_a_command_ended_clients_are_told_that_it_did(kind: NoticeKind, exit_code: int | None) -> None:
+def test_every_kind_of_end_of_a_command_is_announced(kind: NoticeKind, exit_code: int | None) -> None:
     notice = TaskNotice(task_id=TaskId("t1"), kind=kind, command="make <all>", exit_code=exit_code)
     event = Event(Position(1), EventId(str(uuid.uuid4())), 0, TaskNotified(notice=notice))
-    (wire,) = Projection("s").project(event)
+    (wire,) = CopilotProjection("s").project(event)
     found = session_event_from_dict(msgspec.to_builtins(wire)).data
     assert isinstance(found, SystemNotificationData)
     assert isinstance(found.kind, SystemNotificationShellCompleted)
@@ -472,7 +468,7 @@ def test_however_a_command_ended_clients_are_told_that_it_did(kind: NoticeKind, 
 # Into the background
 
 
-async def test_another_client_lets_a_turn_go_on_without_its_command(
+async def test_another_client_can_promote_the_command_that_a_turn_waits_for(
     client: CopilotClient, another: CopilotClient, model: Model, work: Work
 ) -> None:
     model.on("Wait for it", calls("bash", command=work.command, description="promoted-one", **SYNC), says("I go on."))
@@ -503,10 +499,10 @@ async def test_another_client_lets_a_turn_go_on_without_its_command(
     assert work.times == 1
 
 
-async def test_a_promotion_of_a_command_that_ends_meanwhile_says_so(
+async def test_promotion_of_a_command_that_ends_meanwhile_reports_the_end(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
-    """Whoever is first: either it is in the background, and its end is told, or its result tells it."""
+    """Either the command is promoted first, and its end is announced, or it ends first, and its result says so."""
     model.on("Wait for it, or not", calls("bash", command=work.command, description="either-way", **SYNC), says("So."))
     model.on("either-way", says("Good."))
     session = await client.create_session(**approving())
@@ -527,7 +523,7 @@ async def test_a_promotion_of_a_command_that_ends_meanwhile_says_so(
 # Ending it
 
 
-async def test_a_task_that_a_person_cancels_ends_and_the_model_is_told(
+async def test_task_cancelled_by_a_person_ends_and_the_model_gets_news(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     model.on("to-be-cancelled", says("As you like."))
@@ -547,7 +543,7 @@ async def test_a_task_that_a_person_cancels_ends_and_the_model_is_told(
     assert last.exit.status is TaskStatus.CANCELLED
 
 
-async def test_cancelling_what_the_turn_waits_for_ends_the_call_and_not_the_turn(
+async def test_cancelling_a_foreground_command_ends_the_call_and_not_the_turn(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     model.on("Wait for what is cancelled", calls("bash", command=work.command, **SYNC), says("It was ended."))
@@ -564,7 +560,7 @@ async def test_cancelling_what_the_turn_waits_for_ends_the_call_and_not_the_turn
     assert await listed(session) == []
 
 
-async def test_an_abort_ends_what_the_turn_waits_for_and_no_task(
+async def test_abort_kills_the_foreground_command_and_no_background_task(
     client: CopilotClient, model: Model, work: Work, tmp_path: Path, pipe: MakePipe
 ) -> None:
     heard = Heard()
@@ -582,7 +578,7 @@ async def test_an_abort_ends_what_the_turn_waits_for_and_no_task(
     work.go_on()
 
 
-async def test_only_what_has_ended_is_removed_and_once(client: CopilotClient, model: Model, work: Work) -> None:
+async def test_only_ended_tasks_are_removed_and_only_once(client: CopilotClient, model: Model, work: Work) -> None:
     session = await client.create_session(**approving())
     task = await started(session, model, work, "Start it to remove it")
     removing = TasksRemoveRequest(id=task.id)
@@ -595,7 +591,7 @@ async def test_only_what_has_ended_is_removed_and_once(client: CopilotClient, mo
     assert len(await history(session, SystemNotificationData)) == 1
 
 
-async def test_who_waits_for_pending_waits_for_the_task_and_the_answer_to_its_end(
+async def test_wait_for_pending_waits_for_the_task_and_the_answer_to_its_news(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     model.on("is-waited-for", says("The last word."))
@@ -613,7 +609,7 @@ async def test_who_waits_for_pending_waits_for_the_task_and_the_answer_to_its_en
     assert said[-1] == "The last word."
 
 
-async def test_who_waits_for_pending_is_not_misled_by_a_turn_that_ends_before_its_news_is_told(
+async def test_wait_for_pending_is_not_misled_by_a_turn_that_ends_before_the_news(
     client: CopilotClient, model: Model, work: Work
 ) -> None:
     heard = Heard()
@@ -649,7 +645,7 @@ async def killed_in(server: Server, client: CopilotClient) -> None:
 
 
 @pytest.mark.parametrize("ends_first", [True, False], ids=["it ends before the restart", "it still runs"])
-async def test_the_end_of_a_task_is_told_once_although_the_runtime_was_killed(
+async def test_end_of_a_task_is_announced_once_across_a_killed_runtime(
     own_home: Home, work: Work, ends_first: bool
 ) -> None:
     model = own_home.model
@@ -678,7 +674,7 @@ async def test_the_end_of_a_task_is_told_once_although_the_runtime_was_killed(
     assert work.times == 1
 
 
-async def test_a_command_that_a_turn_waits_for_is_promoted_after_a_crash(own_home: Home, work: Work) -> None:
+async def test_promotion_of_a_foreground_command_survives_a_crash(own_home: Home, work: Work) -> None:
     model = own_home.model
     wait = calls("bash", command=work.command, description="promoted-later", **SYNC)
     model.on("Wait for it through a crash", wait, says("I went on."))

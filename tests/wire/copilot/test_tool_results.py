@@ -1,4 +1,4 @@
-"""What a client's tool may give back, and what becomes of it."""
+"""Results of client tools, and their effect."""
 
 from typing import Any
 
@@ -53,9 +53,7 @@ async def test_should_handle_tool_result_with_failure_resulttype(client: Copilot
 
 
 @pytest.mark.parametrize("kind", ["rejected", "denied"])
-async def test_a_result_that_says_it_was_not_allowed_is_no_success(
-    client: CopilotClient, model: Model, kind: Any
-) -> None:
+async def test_denied_or_rejected_result_is_no_success(client: CopilotClient, model: Model, kind: Any) -> None:
     model.on(f"Try it, {kind}", calls("give", value="x"), says("No."))
     result = ToolResult(text_result_for_llm="Not today", result_type=kind)
     session = await client.create_session(**approving(tools=[gives(result)]))
@@ -108,9 +106,7 @@ async def test_a_result_may_be_a_plain_string(client: CopilotClient, model: Mode
     assert tool_results(model.last_call_about("Only a string")) == ["JUST_THIS"]
 
 
-async def test_an_error_is_told_to_the_model_with_the_name_and_the_arguments(
-    client: CopilotClient, model: Model
-) -> None:
+async def test_model_gets_an_error_with_the_tools_name_and_arguments(client: CopilotClient, model: Model) -> None:
     model.on("Fail by id", calls("failing", value="x"), says("I see."))
     heard = Heard()
     session = await client.create_session(**approving(tools=[Tool("failing", "Fails")], on_event=heard))
@@ -124,7 +120,7 @@ async def test_an_error_is_told_to_the_model_with_the_name_and_the_arguments(
     assert told == expected
 
 
-async def test_a_tool_that_returns_nothing_is_a_failure_in_words(client: CopilotClient, model: Model) -> None:
+async def test_tool_without_a_result_is_a_failure_with_a_sentence(client: CopilotClient, model: Model) -> None:
     model.on("Return nothing", calls("nothing", value="x"), says("Nothing came."))
 
     def handler(invocation: ToolInvocation) -> Any:
@@ -154,9 +150,7 @@ async def test_any_text_reaches_the_model_whole(client: CopilotClient, model: Mo
     assert done.result.content == result
 
 
-async def test_a_huge_result_is_kept_whole_in_the_history_and_cut_for_the_model(
-    client: CopilotClient, model: Model
-) -> None:
+async def test_huge_result_is_whole_in_the_history_and_cut_for_the_model(client: CopilotClient, model: Model) -> None:
     model.on("Give back a lot", calls("give", value="x"), says("Much."))
     whole = "0123456789" * 200_000
     session = await client.create_session(**approving(tools=[gives(ToolResult(text_result_for_llm=whole))]))
@@ -177,9 +171,7 @@ async def test_a_huge_result_is_kept_whole_in_the_history_and_cut_for_the_model(
         pytest.param({"requestId": "r", "result": {"resultType": "excellent"}}, id="a kind that there is not"),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_refused_with_a_clear_error(
-    client: CopilotClient, bad: dict[str, Any]
-) -> None:
+async def test_nonsensical_answer_is_refused_with_a_clear_error(client: CopilotClient, bad: dict[str, Any]) -> None:
     session = await client.create_session(**approving())
     with pytest.raises(Exception, match=r"JSON-RPC Error -326\d\d"):
         await ask(session, "session.tools.handlePendingToolCall", **bad)

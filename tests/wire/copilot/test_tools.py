@@ -1,4 +1,4 @@
-"""Tools of a client: how they are offered, called and answered, and what goes wrong."""
+"""Client tools: offering, calling and answering them, and their errors."""
 
 import asyncio
 from typing import Any
@@ -63,7 +63,7 @@ async def test_invokes_custom_tool(client: CopilotClient, model: Model) -> None:
     assert await reply_to(session, "Encrypt Hello") == "HELLO"
 
 
-async def test_the_model_is_given_a_tools_name_description_and_schema(client: CopilotClient, model: Model) -> None:
+async def test_model_gets_a_tools_name_description_and_schema(client: CopilotClient, model: Model) -> None:
     model.on("Which tools, described?", says("That one."))
     session = await client.create_session(**approving(tools=[encrypt_tool()]))
     await reply_to(session, "Which tools, described?")
@@ -74,7 +74,7 @@ async def test_the_model_is_given_a_tools_name_description_and_schema(client: Co
     assert offered[-1]["function"]["name"] == "encrypt_string"
 
 
-async def test_the_handler_is_told_which_call_it_serves(client: CopilotClient, model: Model) -> None:
+async def test_handler_gets_the_id_of_its_call(client: CopilotClient, model: Model) -> None:
     model.on("Which call?", calls("which_call", value="v"), says("Told."))
     told: list[ToolInvocation] = []
 
@@ -147,7 +147,7 @@ async def test_overrides_built_in_tool_with_custom_tool(client: CopilotClient, m
     assert tool_names(model.last_call_about("Use grep to search")).count("grep") == 1
 
 
-async def test_a_client_tool_with_a_built_in_name_must_say_that_it_overrides(client: CopilotClient) -> None:
+async def test_client_tool_with_a_built_in_name_needs_an_explicit_override(client: CopilotClient) -> None:
     with pytest.raises(Exception, match="grep"):
         await client.create_session(**approving(tools=[client_tool("grep", lambda arguments: "")]))
 
@@ -220,7 +220,7 @@ async def test_calls_of_the_same_tool_never_swap_results(client: CopilotClient, 
     assert tool_results(model.last_call_about("Eight of the same")) == [f"RESULT_{number}" for number in range(8)]
 
 
-async def test_arguments_go_back_to_the_model_as_they_came(client: CopilotClient, model: Model) -> None:
+async def test_arguments_return_to_the_model_unchanged(client: CopilotClient, model: Model) -> None:
     raw = '{"zebra": 1,  "apple": {"b": 2, "a": 1}}'
     model.on("Keep the order", calls_raw("ordered", raw), says("Kept."))
     session = await client.create_session(**approving(tools=[client_tool("ordered", lambda arguments: "ok")]))
@@ -229,7 +229,7 @@ async def test_arguments_go_back_to_the_model_as_they_came(client: CopilotClient
     assert sent["tool_calls"][0]["function"]["arguments"] == raw
 
 
-async def test_arguments_that_are_no_json_are_an_error_that_the_model_sees(client: CopilotClient, model: Model) -> None:
+async def test_invalid_json_arguments_are_an_error_that_the_model_sees(client: CopilotClient, model: Model) -> None:
     model.on("Say nonsense", calls_raw("encrypt_string", '{"input": '), says("Sorry."))
     session = await client.create_session(**approving(tools=[encrypt_tool()]))
     assert await reply_to(session, "Say nonsense") == "Sorry."
@@ -260,7 +260,7 @@ async def test_a_terminal_tool_ends_the_turn(client: CopilotClient, model: Model
     assert len(model.calls_about("Finish with it")) == 1
 
 
-async def test_a_tool_call_that_nobody_has_answered_yet_is_listed(client: CopilotClient, model: Model) -> None:
+async def test_unanswered_tool_call_is_listed(client: CopilotClient, model: Model) -> None:
     model.on("List it", calls("listed", value="x"), says("{last_tool_result}"))
     waiting = Waiting()
     heard = Heard()

@@ -1,4 +1,4 @@
-"""A request of a client, and the table of all methods that answer one."""
+"""One client request, and the table of the methods that answer requests."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.events.ids import Key, SessionId
-from holdfast.server.copilot.connection import Attached, Connection
+from holdfast.server.copilot.connection import Attached, ClientConnection
 from holdfast.server.copilot.peer import RpcError
-from holdfast.server.copilot.service import Service
+from holdfast.server.copilot.service import CopilotService
 from holdfast.server.errors import Invalid
 
 T = TypeVar("T")
@@ -16,10 +16,12 @@ T = TypeVar("T")
 FAILED = -32603
 
 
-class Call:
-    """One request, with what it needs to be answered."""
+class RpcCall:
+    """One request, with the service and the connection that its method works on."""
 
-    def __init__(self, service: Service, connection: Connection, method: str, params: dict[str, Any]) -> None:
+    def __init__(
+        self, service: CopilotService, connection: ClientConnection, method: str, params: dict[str, Any]
+    ) -> None:
         self.service = service
         self.connection = connection
         self.method = method
@@ -34,14 +36,14 @@ class Call:
         return Key(self.connection.owner, self.session_id)
 
     def attached(self) -> Attached:
-        """The session, which this connection must be attached to."""
-        found = self.connection.attached.get(self.session_id)
-        if found is None:
+        """The named session. Raises RpcError unless this connection is attached to it."""
+        attached = self.connection.attached.get(self.session_id)
+        if attached is None:
             raise self.failed(f"Session not found: {self.session_id}")
-        return found
+        return attached
 
-    def given(self, name: str, kind: type[T], default: T) -> T:
-        """A parameter that may be left out."""
+    def param(self, name: str, kind: type[T], default: T) -> T:
+        """An optional parameter, or `default` if the request has none. Raises `Invalid` for a wrong type."""
         value = self.params.get(name)
         if value is None:
             return default
@@ -51,40 +53,40 @@ class Call:
             raise Invalid("params_invalid", f"{name} is not valid: {error}") from error
 
     def text(self, name: str) -> str:
-        """A parameter that must be there, and is text."""
+        """A required string parameter. Raises `Invalid` if it is missing."""
         value = self.params.get(name)
         if not isinstance(value, str):
-            raise Invalid("params_invalid", f"{name} is missing, or is not a text.")
+            raise Invalid("params_invalid", f"{name} is missing, or is not a string.")
         return value
 
     def failed(self, text: str, data: Any = None) -> RpcError:
         return RpcError(FAILED, f"Request {self.method} failed with message: {text}", data)
 
 
-Method = Callable[[Call], Awaitable[Any]]
+Method = Callable[[RpcCall], Awaitable[Any]]
 
 METHODS: dict[str, Method] = {}
 
 FAMILIES: dict[str, Method] = {}
-"""What answers every method of that name, or whose name goes on from it with a dot, and has no answer of its own."""
+"""Fallbacks by name prefix: each answers the methods of that name, or under it after a dot, that METHODS lacks."""
 
 
-def answering(name: str) -> Method | None:
-    """The method itself, or what answers the smallest family that it belongs to."""
-    found = METHODS.get(name)
-    while found is None and name:
-        found = FAMILIES.get(name)
+def find_method(name: str) -> Method | None:
+    """The method of this name, or else the fallback with the longest matching prefix."""
+    function = METHODS.get(name)
+    while function is None and name:
+        function = FAMILIES.get(name)
         name = name.rpartition(".")[0]
-    return found
+    return function
 
 
 def method(*names: str) -> Callable[[Method], Method]:
-    """Answers these methods."""
+    """Register the decorated function as the answer to these methods."""
 
-    def add(answers: Method) -> Method:
+    def add(function: Method) -> Method:
         for name in names:
             assert name not in METHODS, f"{name} is answered twice"
-            METHODS[name] = answers
-        return answers
+            METHODS[name] = function
+        return function
 
     return add

@@ -1,7 +1,7 @@
-"""Commands that clients run by themselves, outside a turn: on the engine that tools use, confined and bounded alike.
+"""Commands that clients run outside a turn, on the same engine as tools: with the same sandbox and the same limits.
 
-They have no row, and the model is not told of them. All that counts of one is under its key, which its id names: it can
-be found and ended after a crash as well. Who follows it is only in memory.
+They have no row, and the model does not learn of them. The supervisor keeps each under its key, which is derived from
+the client's id, so that it can be found and killed even after a crash. Followers of its output are only in memory.
 """
 
 import asyncio
@@ -26,28 +26,29 @@ from holdfast.tools.working_directory import DirectoryRefused, WorkingDirectory,
 log = logging.getLogger(__name__)
 
 MAX_RUNNING: Final = 20
-"""Commands of the clients of one session that run at once."""
+"""Commands that the clients of one session may run at once."""
 
-MAX_TURNS_TOLD_APART: Final = 10_000
-"""A command whose two outputs take turns more often is told as if it had one: looking up who wrote what takes time."""
+MAX_STREAM_SWITCHES: Final = 10_000
+"""After this many switches between stdout and stderr all output is sent as stdout: the lookup of each piece costs
+time."""
 
 PROCESS: Final = "client"
 REQUESTED: Final = "user"
-"""Kinds of keys. Those of tool calls begin with the id of a message, and are never like them."""
+"""Kinds of keys. The keys of tool calls begin with a message id, so they never collide with these."""
 
 StreamName = Literal["stdout", "stderr"]
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command wrote, bounded, and how it ended."""
+class ClientCommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounded output of a command, and its outcome."""
 
     output: str
     errors: str
     outcome: CommandOutcome
 
 
-class Shown:
-    """Bytes of one stream, piece by piece as they come, as text that may be shown."""
+class RedactedText:
+    """Decodes the bytes of one stream, piece by piece, into text without known secrets."""
 
     def __init__(self, redaction: Redaction, *, is_cut: bool) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -69,13 +70,13 @@ def requested_key(key: Key, tool_call_id: str, request_id: str) -> CommandKey:
 
 
 def handle_of(key: CommandKey) -> str | None:
-    """The name by which a client may end what it requested; not every command has one."""
+    """The request id by which a client can cancel a command; None for commands started by `session.shell.exec`."""
     kind, _, rest = key.tool_call.partition(":")
     return rest.partition(":")[2] if kind == REQUESTED else None
 
 
 class ClientCommands:
-    """One per process."""
+    """Starts, follows and kills the commands of this process's clients."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -84,7 +85,7 @@ class ClientCommands:
         self._at_work: set[asyncio.Task[Any]] = set()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Beside whatever asked for it, until its end or that of this process."""
+        """Run `work` in the background until it ends or this process closes."""
         task = asyncio.create_task(work)
         self._at_work.add(task)
         task.add_done_callback(self._done)
@@ -97,7 +98,7 @@ class ClientCommands:
             log.error("a client's command could not be followed", exc_info=error)
 
     async def close(self) -> None:
-        """Nobody is told anything any more. The commands go on."""
+        """Stop following all commands. The commands themselves go on."""
         at_work = list(self._at_work)
         for task in at_work:
             task.cancel()
@@ -106,9 +107,9 @@ class ClientCommands:
     async def start(
         self, key: CommandKey, command: str, directory: str, root: WorkingDirectory, seconds: float | None = None
     ) -> None:
-        """It runs when this returns, in a directory that lies in that root. Raises `Conflict`: then it does not, and
-        will not."""
-        async with self._starting:  # Two that come at once must not both find the last free place.
+        """Start a command in a directory inside `root`; it runs on return. After `Conflict` it does not run, and never
+        will."""
+        async with self._starting:  # Two concurrent starts must not both take the last free slot.
             try:
                 self._check_room(key, await self.running(key.owner, key.session))
                 with place_to_start(directory, root, by_root=self._shell.isolation.binds_directory) as place:
@@ -127,7 +128,9 @@ class ClientCommands:
             raise Conflict("too_many_commands", text)
         handle = handle_of(key)
         if handle is not None and any(handle_of(status.key) == handle for status in running):
-            raise Conflict("request_running", f"What was requested as {handle!r} still runs. Use another id.")
+            raise Conflict(
+                "request_running", f"The command requested as {handle!r} still runs. Use another request id."
+            )
 
     def _spec(self, command: str, directory: str, root: WorkingDirectory, place: str, seconds: float | None) -> Spec:
         limits = self._shell.limits
@@ -146,11 +149,12 @@ class ClientCommands:
         try:
             return (await self._commands.start(key, spec)).status
         except SupervisorUnavailable:
-            # It may have heard us all the same. If not, the key is used up now, and nothing can start under it later.
+            # The supervisor may have received the request. If not, adopting uses the key up: nothing starts under it
+            # later.
             return await self._commands.adopt(key)
 
     async def running(self, owner: str, session: str) -> list[CommandStatus]:
-        """Those of a session's clients, whichever process they were started by."""
+        """The running commands of a session's clients, started by any process."""
         return [
             status
             for status in await self._commands.listed()
@@ -160,7 +164,7 @@ class ClientCommands:
         ]
 
     async def kill(self, key: CommandKey, grace_seconds: float = GRACE_SECONDS) -> bool:
-        """Whether it ran. It has ended when this returns, with all that could be found of it."""
+        """Kill a command and the processes it started, and return whether it ran. It has ended on return."""
         try:
             status = await self._commands.status(key)
             if status is None or status.outcome is not None:
@@ -170,59 +174,59 @@ class ClientCommands:
             raise Conflict("command_not_killed", f"The command could not be killed: {error}") from error
         return True
 
-    # What it writes
+    # Output
 
     async def pieces(self, key: CommandKey) -> AsyncGenerator[tuple[StreamName, str], None]:
-        """What it wrote and writes, fit to be shown, until it ends."""
+        """The command's output from its start to its end, redacted, with the stream of each piece."""
         streams = self._streams()
-        end, apart = 0, True
+        end, is_separable = 0, True
         async for chunk in self._commands.follow(key):
             if chunk.offset > end:
                 streams = self._streams(is_cut=True)
                 yield "stdout", f"\n[… {chunk.offset - end:,} bytes are not kept …]\n"
             end = chunk.end
-            told = await self._told_apart(key, chunk) if apart else None
-            apart = told is not None
-            for stream, data in told or [("stdout", chunk.data)]:
+            pieces = await self._by_stream(key, chunk) if is_separable else None
+            is_separable = pieces is not None
+            for stream, data in pieces or [("stdout", chunk.data)]:
                 if text := streams[stream].next(data):
                     yield stream, text
         for stream, rest in streams.items():
             if text := rest.end():
                 yield stream, text
 
-    def _streams(self, *, is_cut: bool = False) -> "dict[StreamName, Shown]":
+    def _streams(self, *, is_cut: bool = False) -> "dict[StreamName, RedactedText]":
         redaction = self._shell.desk.redaction
-        return {"stdout": Shown(redaction, is_cut=is_cut), "stderr": Shown(redaction, is_cut=is_cut)}
+        return {"stdout": RedactedText(redaction, is_cut=is_cut), "stderr": RedactedText(redaction, is_cut=is_cut)}
 
-    async def _told_apart(self, key: CommandKey, chunk: OutputChunk) -> list[tuple[StreamName, bytes]] | None:
-        """By the stream that the bytes came from; None if the streams took turns too often."""
+    async def _by_stream(self, key: CommandKey, chunk: OutputChunk) -> list[tuple[StreamName, bytes]] | None:
+        """The chunk split by the stream of its bytes; None if the streams switch too often."""
         runs = await self._commands.runs(key)
-        if len(runs) > MAX_TURNS_TOLD_APART:
+        if len(runs) > MAX_STREAM_SWITCHES:
             return None
-        found: list[tuple[StreamName, bytes]] = []
+        pieces: list[tuple[StreamName, bytes]] = []
         for run in runs:
             data = chunk.data[max(0, run.start - chunk.offset) : max(0, run.end - chunk.offset)]
             if data:
-                found.append(("stderr" if run.stream == STDERR else "stdout", data))
-        return found
+                pieces.append(("stderr" if run.stream == STDERR else "stdout", data))
+        return pieces
 
     async def exit_code(self, key: CommandKey) -> int | None:
-        """Of one that has ended; None if nobody knows."""
+        """Wait for the end and return the exit code; None if it is unknown."""
         outcome = (await self._commands.wait(key)).outcome
         return outcome.exit_code if outcome is not None else None
 
-    async def finished(self, key: CommandKey) -> Finished:
-        """Once it has ended."""
+    async def finished(self, key: CommandKey) -> ClientCommandResult:
+        """Wait for the end and return the result."""
         status = await self._commands.wait(key)
         assert status.outcome is not None
-        return Finished(
+        return ClientCommandResult(
             output=await self._written(status, "both"),
             errors=await self._written(status, "stderr"),
             outcome=status.outcome,
         )
 
     async def _written(self, status: CommandStatus, stream: Stream) -> str:
-        """Of a long output the beginning and the end."""
+        """The output, or the beginning and the end of a long one."""
         size = await self._commands.size(status.key, stream)
         if size <= STREAM.whole_bytes:
             head = tail = await self._text(status.key, stream, 0, size)
@@ -241,8 +245,8 @@ class ClientCommands:
     # The end of a session
 
     def forget_session(self, key: Key) -> None:
-        """The session was deleted: what its clients run is ended, and what its commands wrote goes, as soon as may be.
-        A crash before that leaves it to the ceilings of time and of retention."""
+        """Kill the commands of a deleted session's clients and delete all output of its commands, in the background.
+        After a crash before that, the limits on time and retention do it."""
         if self._commands.session_folder(key.owner, key.session).exists():
             self.do(self._forget_session(key))
 

@@ -1,4 +1,4 @@
-"""One client's connection, and the sessions that it is attached to."""
+"""One client's connection, and its attachments to sessions."""
 
 import asyncio
 from typing import Any
@@ -13,31 +13,31 @@ from holdfast.server.presence import Arrival
 
 
 class Attached(msgspec.Struct, kw_only=True):
-    """A session that a connection is attached to."""
+    """The attachment of one connection to one session."""
 
     key: Key
     hub: Hub
     member: Member
     params: SessionParams
-    """What the client asked for when it came, and changed since."""
+    """The options of the client's create or resume request, with its later changes."""
     arrival: Arrival
-    """What it brought: the row of its attachment."""
+    """The attachment's row: the client's tools and capabilities."""
     answers_permissions: bool = False
     waits: set[asyncio.Future[Any]] = msgspec.field(default_factory=set)
-    """What the client waits for in this session, until it leaves."""
+    """Futures that the client's requests wait for; cancelled when the client leaves."""
     identity: dict[str, str] | None = None
-    """Whose credentials the client gave to the session: what may be said of them."""
+    """Public identity of the credentials that the client gave to the session; no secrets."""
     handles: int = 0
-    """How many were given out: no two are the same."""
+    """Number of handles issued so far; the next handle is numbered from it."""
     switch_handler: str | None = None
 
 
-class Connection:
-    """Speaks for one owner: whose process this is, or whose token was shown."""
+class ClientConnection:
+    """One client's connection. It acts for one owner: the owner of this process, or the owner of the token."""
 
     def __init__(self, peer: Peer, owner: Owner) -> None:
         self.peer = peer
         self.owner = owner
         self.attached: dict[SessionId, Attached] = {}
         self.attaching = asyncio.Lock()
-        """Creating, resuming and leaving are done one after the other."""
+        """Serialises creating, resuming and leaving sessions."""

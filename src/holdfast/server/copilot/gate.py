@@ -1,6 +1,6 @@
-"""What stands before the surface on every connection: the handshake, the token, and the few calls about the runtime.
+"""The gate in front of the surface on every connection: the handshake, the token check, and calls about the runtime.
 
-On a port with a token nothing behind the gate exists for a connection until it has shown the token.
+On a port with a token, a connection reaches the surface only after it has sent the right token.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES
 from holdfast.server.copilot.peer import INVALID_PARAMS, Handler, Peer, RpcError
 
 PROTOCOL_VERSION: Final = 3
@@ -20,44 +20,44 @@ AUTHENTICATION_REQUIRED: Final = -32001
 AUTHENTICATION_FAILED: Final = -32002
 
 UNPROVEN_SECONDS: Final = 30.0
-"""A connection that has not shown the token by then is ended."""
+"""Timeout for sending the token; the connection is then closed."""
 
 UNPROVEN_FRAME_BYTES: Final = 64 * 1024
-"""A handshake is small; nobody fills our memory before it."""
+"""Frame limit before the handshake, so that unauthenticated clients can't fill the memory. A handshake is small."""
 
 UNPROVEN_ATTEMPTS: Final = 5
-"""Wrong tokens until the connection is ended: tokens that people chose could be guessed."""
+"""Wrong tokens accepted before the connection is closed: a token that a person chose could be guessed."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What every gate of a listener knows."""
+    """The configuration that all gates of a listener share."""
 
-    behind: Callable[[Peer], Handler]
-    """Makes what answers a connection that got through."""
+    connected: Callable[[Peer], Handler]
+    """Makes the handler of a connection that passed the gate."""
     version: str
     shut_down: Callable[[], Awaitable[None]]
-    """Puts away all that this process holds; the process ends by itself once that has been answered."""
+    """Closes everything that this process holds. The process exits by itself after the client has its answer."""
 
 
-class Gate:
-    """The handler of one connection; what it does not know itself is for the one behind it."""
+class ConnectionGate:
+    """The first handler of one connection. It passes every method that it does not answer itself to the surface."""
 
     def __init__(self, peer: Peer, terms: Terms, token: str | None) -> None:
         self._peer = peer
         self._terms = terms
         self._token = None if token is None else token.encode()
         self._attempts = 0
-        self._behind = terms.behind(peer) if token is None else None
-        self._waited = None if self._behind else self._wait()
+        self._inner = terms.connected(peer) if token is None else None
+        self._token_timeout = None if self._inner else self._start_token_timeout()
 
-    def _wait(self) -> asyncio.TimerHandle:
+    def _start_token_timeout(self) -> asyncio.TimerHandle:
         self._peer.allow_frames_of(UNPROVEN_FRAME_BYTES)
         return asyncio.get_running_loop().call_later(UNPROVEN_SECONDS, self._peer.close, "it never showed the token")
 
     async def handle(self, method: str, params: dict[str, Any]) -> Any:
         if method == "connect":
             return self._connect(params)
-        if self._behind is None:
+        if self._inner is None:
             raise RpcError(AUTHENTICATION_REQUIRED, "AUTHENTICATION_REQUIRED")
         match method:
             case "ping":
@@ -67,30 +67,30 @@ class Gate:
             case "runtime.shutdown":
                 return await self._terms.shut_down()
             case _:
-                return await self._behind.handle(method, params)
+                return await self._inner.handle(method, params)
 
     async def closed(self) -> None:
-        if self._waited is not None:
-            self._waited.cancel()
-        if self._behind is not None:
-            await self._behind.closed()
+        if self._token_timeout is not None:
+            self._token_timeout.cancel()
+        if self._inner is not None:
+            await self._inner.closed()
 
     def _connect(self, params: dict[str, Any]) -> dict[str, Any]:
         if self._token is not None:
-            self._prove(params.get("token"), self._token)
+            self._check_token(params.get("token"), self._token)
         return {"ok": True, "protocolVersion": PROTOCOL_VERSION, "version": self._terms.version}
 
-    def _prove(self, shown: object, token: bytes) -> None:
-        if not isinstance(shown, str) or not hmac.compare_digest(shown.encode(), token):
+    def _check_token(self, candidate: object, token: bytes) -> None:
+        if not isinstance(candidate, str) or not hmac.compare_digest(candidate.encode(), token):
             self._attempts += 1
             if self._attempts == UNPROVEN_ATTEMPTS:
                 self._peer.close("it showed a wrong token too often")
             raise RpcError(AUTHENTICATION_FAILED, "AUTHENTICATION_FAILED")
-        if self._behind is None:
-            self._behind = self._terms.behind(self._peer)
+        if self._inner is None:
+            self._inner = self._terms.connected(self._peer)
             self._peer.allow_frames_of(MAX_FRAME_BYTES)
-        if self._waited is not None:
-            self._waited.cancel()
+        if self._token_timeout is not None:
+            self._token_timeout.cancel()
 
     @staticmethod
     def _pong(message: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where clients connect: the pipes of the process that started us, or a TCP port. Every connection becomes a Peer."""
+"""Accepts clients on a TCP port, or on the pipes of the process that started this one. Each connection gets a Peer."""
 
 import asyncio
 import errno
@@ -10,8 +10,8 @@ import threading
 from functools import partial
 from typing import Final, cast
 
-from holdfast.server.copilot.framing import frame
-from holdfast.server.copilot.gate import Gate, Terms
+from holdfast.server.copilot.frames import frame
+from holdfast.server.copilot.gate import ConnectionGate, Terms
 from holdfast.server.copilot.peer import TOO_MANY_REQUESTS, Peer
 
 log = logging.getLogger(__name__)
@@ -20,18 +20,18 @@ MAX_CONNECTIONS: Final = 1_000
 BACKLOG: Final = 128
 
 LOOPBACK: Final = "localhost"
-"""Both loopback addresses under the same port number: clients resolve the name to either."""
+"""Means both loopback addresses on the same port: clients may resolve the name to either."""
 
 BIND_ATTEMPTS: Final = 20
-"""A number that is free on one loopback address may be taken on the other; then another number is tried."""
+"""Attempts to find a port that is free on both loopback addresses."""
 
 PUMP_BYTES: Final = 65_536
 
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
-class Listener:
-    """All connections of this process."""
+class CopilotListener:
+    """Listens for clients and keeps the connections of this process."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -39,7 +39,7 @@ class Listener:
         self._peers: dict[Peer, asyncio.Task[None]] = {}
 
     async def listen(self, host: str, port: int, *, token: str | None) -> int:
-        """Accept connections; the port, which was chosen now if 0 was given. Raises OSError."""
+        """Start accepting connections and return the port; 0 chooses a free one. Raises OSError."""
         loop = asyncio.get_running_loop()
         sockets = _both_loopbacks(port) if host == LOOPBACK else [_bound(host, port)]
         for sock in sockets:
@@ -48,24 +48,24 @@ class Listener:
         return int(sockets[0].getsockname()[1])
 
     async def attach(self, reading: int, writing: int) -> Peer:
-        """Serve the one client at the other ends of these files, which are ours from now on. It shows no token."""
+        """Serve one client over two file descriptors, which the listener now owns. No token is required."""
         loop = asyncio.get_running_loop()
         output = _Output()
         writing_end = os.fdopen(_pollable_output(writing), "wb", buffering=0)
         sender, _ = await loop.connect_write_pipe(lambda: output, writing_end)
         reading_end = os.fdopen(_pollable_input(reading), "rb", buffering=0)
-        _, given = await loop.connect_read_pipe(lambda: _Input(self, sender), reading_end)
-        output.peer = given.peer
+        _, protocol = await loop.connect_read_pipe(lambda: _Input(self, sender), reading_end)
+        output.peer = protocol.peer
         if sender.is_closing():
-            given.peer.lost()
-        return given.peer
+            protocol.peer.lost()
+        return protocol.peer
 
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
 
     async def close(self) -> None:
-        """End every connection; what was answered before is sent."""
+        """Close every connection after its queued answers are sent."""
         self.stop_accepting()
         for peer in self._peers:
             peer.close("the runtime stops")
@@ -76,16 +76,17 @@ class Listener:
     def is_full(self) -> bool:
         return len(self._peers) >= MAX_CONNECTIONS
 
-    def admit(self, wire: "_Wire", token: str | None) -> Peer:
-        peer = Peer(wire, lambda peer: Gate(peer, self._terms, token))
+    def admit(self, transport: "_Transport", token: str | None) -> Peer:
+        """Create the peer of a new connection and keep it until it has finished."""
+        peer = Peer(transport, lambda peer: ConnectionGate(peer, self._terms, token))
         self._peers[peer] = asyncio.create_task(peer.finished())
         self._peers[peer].add_done_callback(lambda _: self._peers.pop(peer, None))
         log.info("Connection %s begins", peer.id)
         return peer
 
 
-class _Wire:
-    """One transport for both directions, or one for each."""
+class _Transport:
+    """Implements RpcTransport over asyncio: one transport for both directions, or one for each."""
 
     def __init__(self, reading: asyncio.ReadTransport, writing: asyncio.WriteTransport) -> None:
         self._reading = reading
@@ -120,27 +121,27 @@ class _Wire:
 class _Connection(asyncio.Protocol):
     """One TCP connection.
 
-    Clients write a message's header and body in two pieces, the second of which their side holds back until the first
-    is acknowledged. So every piece is acknowledged at once: it is the difference between 1 and 40 ms for each request.
+    Clients write a message's header and body in two pieces, and their kernel holds the second back until the first is
+    acknowledged. Acknowledging every piece at once makes a request take 1 ms instead of 40.
     """
 
-    def __init__(self, listener: Listener, token: str | None) -> None:
+    def __init__(self, listener: CopilotListener, token: str | None) -> None:
         self._listener = listener
         self._token = token
         self._peer: Peer | None = None
         self._socket: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        both_ways = cast(asyncio.Transport, transport)  # uvloop's own are no subclasses of it
+        both_ways = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio.Transport
         if self._listener.is_full:
             _turn_away(both_ways)
             return
-        # A duplicate, because what the event loop hands out is not meant for one call after each read.
+        # A duplicate, because the socket object of the event loop must not be used directly after each read.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._acknowledge()
-        self._peer = self._listener.admit(_Wire(both_ways, both_ways), self._token)
+        self._peer = self._listener.admit(_Transport(both_ways, both_ways), self._token)
 
     def data_received(self, data: bytes) -> None:
         self._acknowledge()
@@ -158,7 +159,7 @@ class _Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._peer is not None:
             self._peer.ended()
-        return self._peer is not None  # the answers to what was read may still be sent
+        return self._peer is not None  # keeps the transport open to send the remaining answers
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._socket is not None:
@@ -167,17 +168,21 @@ class _Connection(asyncio.Protocol):
             self._peer.lost()
 
     def _acknowledge(self) -> None:
-        """Linux forgets this wish whenever data is sent; elsewhere there is none to make."""
+        """Ask for an immediate ACK. Linux resets the option whenever data is sent; other systems have no such
+        option."""
         if _QUICK_ACK is not None and self._socket is not None:
             try:
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
             except OSError:
-                pass  # the connection is breaking, which we shall be told
+                pass  # the connection is breaking; `connection_lost` follows
 
 
 def _turn_away(transport: asyncio.Transport) -> None:
     log.warning("A connection was refused: there are %d already", MAX_CONNECTIONS)
-    error = {"code": TOO_MANY_REQUESTS, "message": f"There are {MAX_CONNECTIONS} connections already."}
+    error = {
+        "code": TOO_MANY_REQUESTS,
+        "message": f"There are {MAX_CONNECTIONS} connections already. Close one and connect again.",
+    }
     transport.write(frame({"jsonrpc": "2.0", "id": None, "error": error}))
     transport.close()
 
@@ -216,16 +221,16 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 class _Input(asyncio.Protocol):
-    """What the client writes. Its end is the client's."""
+    """The pipe from the client. The connection ends when the client closes it."""
 
     peer: Peer
 
-    def __init__(self, listener: Listener, sender: asyncio.WriteTransport) -> None:
+    def __init__(self, listener: CopilotListener, sender: asyncio.WriteTransport) -> None:
         self._listener = listener
         self._sender = sender
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.peer = self._listener.admit(_Wire(cast(asyncio.ReadTransport, transport), self._sender), None)
+        self.peer = self._listener.admit(_Transport(cast(asyncio.ReadTransport, transport), self._sender), None)
 
     def data_received(self, data: bytes) -> None:
         self.peer.received(data)
@@ -238,7 +243,7 @@ class _Input(asyncio.Protocol):
 
 
 class _Output(asyncio.BaseProtocol):
-    """What the client reads. It may stop doing so before it stops writing."""
+    """The pipe to the client, which may close it before it stops writing to the other pipe."""
 
     peer: Peer | None = None
 
@@ -256,16 +261,16 @@ class _Output(asyncio.BaseProtocol):
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """The real input and output, under other numbers.
+    """Move stdin and stdout to other descriptors and return those.
 
-    What is left under 0 and 1 is nothing to read, and stderr: no stray print, ours or a child's, ever lands between
-    two frames, and no child reads a frame away.
+    Descriptor 0 then reads /dev/null and 1 writes to stderr, so that no stray print of this process or of a child lands
+    between two frames, and no child consumes a frame.
     """
     reading, writing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
     os.dup2(2, 1)
-    os.close(nothing)
+    os.close(null)
     return reading, writing
 
 
@@ -275,7 +280,8 @@ def _is_pollable(file: int) -> bool:
 
 
 def _pollable_input(file: int) -> int:
-    """An event loop can't wait for a plain file or a terminal: a thread reads it into a pipe."""
+    """A pipe or socket with the same bytes: an event loop can't poll a plain file or terminal, so a thread pumps
+    those."""
     if _is_pollable(file):
         return file
     reading, writing = os.pipe()
@@ -292,7 +298,7 @@ def _pollable_output(file: int) -> int:
 
 
 def _pump(source: int, target: int) -> None:
-    """Until the source ends or nobody reads the target."""
+    """Copy bytes until the source ends or the target is closed."""
     try:
         while data := os.read(source, PUMP_BYTES):
             view = memoryview(data)

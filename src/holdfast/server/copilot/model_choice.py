@@ -1,6 +1,7 @@
-"""What a session calls the model that its client names, and where it is asked: at its own provider, or the runtime's.
+"""Resolves the model that a client names: the name that the session stores, and the provider that serves it.
 
-A name means one model. What could be a model of two places is refused, so that no words and no key go to the wrong one.
+A name means one model. A name that could mean models of two providers is refused, so that no text and no key goes to
+the wrong one.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from holdfast.session.state import State
 async def choose(
     models: ModelNames, params: SessionParams, state: State | None, name: str | None
 ) -> tuple[str, Provider | UnsetType | None]:
-    """The model's name, and the provider that is to be asked: UNSET where that stays, None for the runtime's own.
-    `state`: of a session that is there already. Raises `Invalid`."""
+    """The model's name and its provider: UNSET keeps the current provider, None means the runtime's own. `state` is
+    that of an existing session. Raises `Invalid`."""
     brought = params.provider or params.provider_of(name or "")
     if brought is not None:
         return _named(name or brought.model_id or brought.wire_model), brought.provider()
@@ -34,21 +35,21 @@ async def choose(
 
 
 async def _offered(models: ModelNames, others: Sequence[NamedModel], name: str | None) -> str:
-    """A model of the runtime's own. The bare id of a provider's model is none, unless the runtime lists the same."""
-    same = [f"{found.provider}/{found.id}" for found in others if found.id == name]
-    if same and all(found["id"] != name for found in await models.listed()):
+    """A model of the runtime. Refuses the bare id of a client provider's model unless the runtime lists the same id."""
+    same = [f"{model.provider}/{model.id}" for model in others if model.id == name]
+    if same and all(listed["id"] != name for listed in await models.listed()):
         raise Invalid("model_unknown", f"Name the model with its provider: {' or '.join(same)}.")
     return await models.chosen(name)
 
 
 def _named(name: str | None) -> str:
     if name is None:
-        raise Invalid("model_missing", "With a provider of your own, say which model to ask for.")
+        raise Invalid("model_missing", "With a provider of your own, name the model to use: set `model`.")
     return name
 
 
 def changes(state: State, model: str | None, settings: SettingsChanged) -> list[Body]:
-    """Records to be written together: no step is made with a half of them."""
+    """The records of a change, to be written in one unit so that no step runs with only half of them."""
     bodies: list[Body] = [settings] if settings != SettingsChanged() else []
     if model is not None and (model != state.model or settings.provider is None):
         bodies.append(ModelChanged(new_model=model, previous_model=state.model))

@@ -1,7 +1,7 @@
-"""Which models there are for clients, and what each is called here.
+"""The models that clients can choose, and the name that a session stores for each.
 
-With an endpoint of Copilot's the models are those that it lists; clients name them as it does. Otherwise the configured
-model is the one there is, and others of the same provider can be asked for by their name.
+With a Copilot endpoint, the models are those that the endpoint lists, under its names. Without one, only the configured
+model is listed, and clients may name other models of the same provider.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,14 +15,15 @@ AUTO: Final = "auto"
 
 
 class ModelNames:
-    """`listed` asks Copilot's endpoint, or gives nothing where there is none."""
+    """Translates model names. `listed` asks the Copilot endpoint, and returns an empty list where none is
+    configured."""
 
     def __init__(self, default: str, listed: Callable[[], Awaitable[list[dict[str, Any]]]]) -> None:
         self._default = default
         self._listed = listed
 
     async def listed(self) -> list[dict[str, Any]]:
-        """As `models.list` tells them."""
+        """The models in the form that `models.list` returns."""
         try:
             offered = await self._listed()
         except ModelError as error:
@@ -30,30 +31,30 @@ class ModelNames:
         return offered or [{"id": self._default, "name": self._default, "capabilities": {"supports": {}, "limits": {}}}]
 
     async def chosen(self, name: str | None) -> str:
-        """The session's model for what a client asked for; None is the first there is. Raises `Invalid`."""
-        wanted = None if name == AUTO else name
+        """The model that a session stores for a client's choice; None or "auto" chooses the first. Raises `Invalid`."""
+        requested = None if name == AUTO else name
         try:
-            offered = [found["id"] for found in await self._listed()]
+            offered = [model["id"] for model in await self._listed()]
         except ModelError as error:
-            if wanted is not None:
-                return COPILOT + wanted  # Whether there is such a model will be seen when it is asked.
+            if requested is not None:
+                return COPILOT + requested  # The first model call shows whether this model exists.
             raise Conflict("models_unavailable", error.message) from error
         if not offered:
-            return self._configured(wanted)
-        if wanted is None:
+            return self._configured(requested)
+        if requested is None:
             return f"{COPILOT}{offered[0]}"
-        if wanted not in offered:
-            raise _unavailable(wanted, offered)
-        return COPILOT + wanted
+        if requested not in offered:
+            raise _unavailable(requested, offered)
+        return COPILOT + requested
 
-    def _configured(self, wanted: str | None) -> str:
+    def _configured(self, requested: str | None) -> str:
         provider, _, model = self._default.partition("/")
-        if wanted is None or wanted in (self._default, model):
+        if requested is None or requested in (self._default, model):
             return self._default
         if not model:
-            raise _unavailable(wanted, [self._default])
-        return wanted if "/" in wanted else f"{provider}/{wanted}"
+            raise _unavailable(requested, [self._default])
+        return requested if "/" in requested else f"{provider}/{requested}"
 
 
-def _unavailable(wanted: str, offered: list[str]) -> Invalid:
-    return Invalid("model_unavailable", f"Model '{wanted}' is not available. Available models: {', '.join(offered)}")
+def _unavailable(requested: str, offered: list[str]) -> Invalid:
+    return Invalid("model_unavailable", f"Model '{requested}' is not available. Available models: {', '.join(offered)}")

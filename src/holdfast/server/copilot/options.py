@@ -1,4 +1,4 @@
-"""What a client says when it creates or resumes a session, checked and in our own words."""
+"""The parameters of `session.create` and `session.resume`, validated and converted to the runtime's types."""
 
 from typing import Any, Final, Literal, Self
 
@@ -12,8 +12,8 @@ from holdfast.tools.built_in import HOLDFAST_SHELL
 
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
-_HOLDFAST_SHELL: Final = frozenset(found.name for found in HOLDFAST_SHELL)
-"""Names that Copilot does not know: a client may use them for tools of its own."""
+_HOLDFAST_SHELL: Final = frozenset(tool.name for tool in HOLDFAST_SHELL)
+"""Tool names that Copilot does not have, so that a client may use them for its own tools."""
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,7 +50,8 @@ class SystemMessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     sections: dict[str, SystemSection] | None = None
 
     def text(self) -> str:
-        """Our own instructions have no sections: what is said for one is said after them."""
+        """The system text. The runtime's instructions have no sections, so the text for a section is appended to
+        them."""
         added = [
             section.content
             for section in (self.sections or {}).values()
@@ -60,7 +61,7 @@ class SystemMessageOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A model's endpoint that the client brings along."""
+    """A model endpoint that the client provides."""
 
     base_url: str
     type: Literal["openai", "azure", "anthropic"] = "openai"
@@ -74,7 +75,7 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     name: str | None = None
 
     def provider(self) -> Provider:
-        """What of it may be written down."""
+        """The provider without its secrets, for the log."""
         version = (self.azure or {}).get("apiVersion")
         return Provider(
             base_url=self.base_url,
@@ -93,7 +94,7 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class NamedModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A model of one of the client's providers. It is chosen as `PROVIDER/ID`."""
+    """A model of one of the client's providers. Clients choose it as `PROVIDER/ID`."""
 
     id: str
     provider: str
@@ -101,7 +102,7 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `session.create` and `session.resume` take. What is not here is accepted, and means nothing yet."""
+    """The parameters of `session.create` and `session.resume`. Other parameters are accepted and have no effect."""
 
     session_id: str | None = None
     name: str | None = None
@@ -125,33 +126,33 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sandbox_config: dict[str, Any] | None = None
 
     def own_provider(self) -> ProviderOptions | None:
-        """The endpoint that the session's model is asked at, if the client brought one."""
+        """The client's endpoint for the session's model; None if the client provides none."""
         return self.provider or self.provider_of(self.model or "")
 
     def provider_of(self, model: str) -> ProviderOptions | None:
-        """The one of several providers that a model is of: `PROVIDER/ID`, both exactly as they were given. None: it is
-        none of theirs. Raises `Invalid` for a model that the provider was not said to have."""
+        """The client's provider of the model `PROVIDER/ID`, both matched exactly; None if no provider has that name.
+        Raises `Invalid` for a model that `models` does not list for its provider."""
         name, _, model_id = model.partition("/")
-        found = next((found for found in self.providers or () if found.name == name), None)
-        if found is None:
+        provider = next((provider for provider in self.providers or () if provider.name == name), None)
+        if provider is None:
             return None
         for known in self.models or ():
             if (known.provider, known.id) == (name, model_id):
-                return msgspec.structs.replace(found, wire_model=known.wire_model or known.id)
+                return msgspec.structs.replace(provider, wire_model=known.wire_model or known.id)
         raise Invalid(
-            "model_unknown", f"The provider {name} was given without a model {model_id!r}: add it to `models`."
+            "model_unknown", f"`models` lists no model {model_id!r} of the provider {name}: add it to `models`."
         )
 
-    def going_on_with(self, provider: Provider | None, model: str | None) -> Self:
-        """A client that brings the session's own provider again, and names no model, means the session's model."""
+    def with_session_model(self, provider: Provider | None, model: str | None) -> Self:
+        """These parameters with the session's model, if the client provides its provider again and names no model."""
         if self.model is not None or provider is None or not provider.name:
             return self
-        is_brought = any(found.name == provider.name for found in self.providers or ())
-        return msgspec.structs.replace(self, model=model) if is_brought else self
+        is_provided = any(options.name == provider.name for options in self.providers or ())
+        return msgspec.structs.replace(self, model=model) if is_provided else self
 
     def check_providers(self) -> None:
-        """Raises `Invalid` for providers and models that could be mistaken for one another."""
-        names = [found.name for found in self.providers or ()]
+        """Raises `Invalid` for ambiguous names of providers and models."""
+        names = [provider.name for provider in self.providers or ()]
         if self.provider is not None and names:
             raise Invalid("providers_invalid", "Give `provider` or `providers`, not both.")
         for name in names:
@@ -159,37 +160,41 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 raise Invalid("providers_invalid", "Each of `providers` needs a name, printable and without a slash.")
             if names.count(name) > 1:
                 raise Invalid("providers_invalid", f"There are two providers called {name}; a name can be used once.")
-        models = [(found.provider, found.id) for found in self.models or ()]
+        models = [(model.provider, model.id) for model in self.models or ()]
         for provider, model_id in models:
             if provider not in names:
-                raise Invalid("provider_unknown", f"The model {model_id} is of {provider}, which is not given.")
+                raise Invalid(
+                    "provider_unknown",
+                    f"The model {model_id} is of {provider}, which is not given. Add it to `providers`.",
+                )
             if models.count((provider, model_id)) > 1:
                 raise Invalid("providers_invalid", f"The model {provider}/{model_id} is given twice.")
 
     def secrets(self) -> Secrets | None:
-        """What the client entrusts to the session; None: nothing."""
-        brought = self.own_provider()
-        has_secrets = brought is not None and brought.provider().has_secrets
+        """The secrets that the client entrusts to the session; None if there are none."""
+        provider = self.own_provider()
+        has_secrets = provider is not None and provider.provider().has_secrets
         if not has_secrets and self.git_hub_token is None:
             return None
-        return Secrets(providers=secrets_of(brought), github_token=self.git_hub_token)
+        return Secrets(providers=secrets_of(provider), github_token=self.git_hub_token)
 
     def client_tools(self, built_in: frozenset[str]) -> tuple[ClientTool, ...]:
-        names = [found.name for found in self.tools or ()]
-        for found in self.tools or ():
-            if names.count(found.name) > 1:
-                raise Invalid("tool_name_twice", f"There are two tools called {found.name}; a name can be used once.")
-            if found.name in built_in - _HOLDFAST_SHELL and not found.overrides_built_in_tool:
+        """The tools that the client runs and the filters let through. Raises `Invalid` for a name that is taken."""
+        names = [tool.name for tool in self.tools or ()]
+        for tool in self.tools or ():
+            if names.count(tool.name) > 1:
+                raise Invalid("tool_name_twice", f"There are two tools called {tool.name}; a name can be used once.")
+            if tool.name in built_in - _HOLDFAST_SHELL and not tool.overrides_built_in_tool:
                 raise Invalid(
                     "tool_name_taken",
-                    f'External tool "{found.name}" conflicts with a built-in tool of the same name. '
+                    f'External tool "{tool.name}" conflicts with a built-in tool of the same name. '
                     "Set overridesBuiltInTool: true to explicitly override it.",
                 )
-        return tuple(found.tool() for found in self.tools or () if self.offers(found.name, "custom"))
+        return tuple(tool.tool() for tool in self.tools or () if self.offers(tool.name, "custom"))
 
     def built_in_tools(self, built_in: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of our own tools that the model is offered. Commands go by Copilot's names; by Holdfast's only if the
-        client names them."""
+        """The built-in tools that the model is offered. Shell tools have Copilot's names; Holdfast's own are offered
+        only if the client names them."""
         asks = self.request_user_input or False
         named = {name.removeprefix("builtin:") for name in self.available_tools or ()}
         return tuple(
@@ -201,36 +206,37 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
     def offers(self, name: str, source: Literal["builtin", "custom"]) -> bool:
-        """Whether the filters let a tool through. What is excluded stays out, also if it is made available."""
+        """Whether the filters let a tool through. An exclusion overrides `available_tools`."""
         patterns = {name, f"{source}:{name}", f"{source}:*"}
         if self.excluded_tools is not None and patterns & set(self.excluded_tools):
             return False
         return self.available_tools is None or bool(patterns & set(self.available_tools))
 
 
-def secrets_of(*brought: ProviderOptions | None) -> dict[str, ProviderSecrets]:
-    """What was given with each provider, bound to it."""
-    return {place_of(found.provider()): found.secrets() for found in brought if found is not None}
+def secrets_of(*providers: ProviderOptions | None) -> dict[str, ProviderSecrets]:
+    """The secrets of each provider, keyed by its place so that they are sent nowhere else."""
+    return {place_of(options.provider()): options.secrets() for options in providers if options is not None}
 
 
 def parsed(params: dict[str, Any], kind: type[SessionParams] = SessionParams) -> SessionParams:
-    """Raises `Invalid` for a value of a wrong type, and `ModelNotUsable` for a provider or a secret that is of no use:
-    before anything of it is written."""
+    """Convert and check parameters before anything is written. Raises `Invalid` for a wrong type, and `ModelNotUsable`
+    for a provider or secret that can't be used."""
     try:
-        found = msgspec.convert(params, kind)
+        checked = msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
         raise Invalid("params_invalid", f"The parameters are not valid: {error}") from error
-    if found.sandbox_config is not None and found.sandbox_config.get("enabled", True):
+    if checked.sandbox_config is not None and checked.sandbox_config.get("enabled", True):
         raise Invalid(
             "sandbox_unsupported",
-            "Clients don't choose the sandbox of commands; whoever starts the runtime does. Leave sandboxConfig out.",
+            "A client can't choose the sandbox of commands. Leave sandboxConfig out, and start the runtime with "
+            "HOLDFAST_SANDBOX instead.",
         )
-    found.check_providers()
-    if found.provider is not None:
-        found = msgspec.structs.replace(found, provider=msgspec.structs.replace(found.provider, name=None))
-    brought, secrets = found.own_provider(), found.secrets()
-    if brought is not None:
-        check_provider(brought.provider())
+    checked.check_providers()
+    if checked.provider is not None:
+        checked = msgspec.structs.replace(checked, provider=msgspec.structs.replace(checked.provider, name=None))
+    provider, secrets = checked.own_provider(), checked.secrets()
+    if provider is not None:
+        check_provider(provider.provider())
     if secrets is not None:
         check_secrets(secrets)
-    return found
+    return checked

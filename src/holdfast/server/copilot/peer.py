@@ -1,6 +1,6 @@
-"""One connection: requests come in and are answered, notifications and requests go out, in the order they were made.
+"""One JSON-RPC connection: answers the other side's requests, and sends notifications and requests in order.
 
-Everything here happens on the event loop. What is written within one turn of the loop leaves in one write.
+Everything runs on the event loop. Messages queued within one iteration of the loop are sent in one write.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from holdfast.models.errors import ModelNotUsable
-from holdfast.server.copilot.framing import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
+from holdfast.server.copilot.frames import MAX_FRAME_BYTES, BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import OperationError
 from holdfast.server.json_bounds import BODY, PIECE_BYTES, TooCostly, check, counting
 from holdfast.store.errors import StoreError
@@ -29,34 +29,35 @@ TOO_MANY_REQUESTS: Final = -32000
 REQUEST_CANCELLED: Final = -32800
 
 MAX_AT_WORK: Final = 256
-"""Requests of one connection that are worked on at a time. With more we stop reading until some are finished."""
+"""Requests of one connection that run at once. At this number reading pauses until some finish."""
 
 MAX_WAITING: Final = 10_000
-"""Requests of one connection that may wait for something to happen; one more is refused."""
+"""Requests of one connection that may wait for an event; one more is refused."""
 
 STALLED_SECONDS: Final = 1.0
-"""When nothing was read for this long, all that is at work is taken to wait: for what we must read to let it go on."""
+"""After a read pause of this length, all running requests count as waiting: they may wait for a message still
+unread."""
 
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
-"""A client that leaves this much unread is not reading."""
+"""A client that leaves this much unread is dropped."""
 
 MAX_METHOD_CHARACTERS: Final = 256
 
 CANCEL: Final = "$/cancelRequest"
 NO_ID: Final = msgspec.UNSET
-"""In place of the id of a notification. It is not null, which a request may have."""
+"""Stands for the missing id of a notification. It differs from null, which is a valid id of a request."""
 
 IDS: Final = (str, int, float, type(None), msgspec.UnsetType)
 
 FINISHING_SECONDS: Final = 1.0
-"""How long requests that were read before the connection ended may go on."""
+"""Time that requests read before the connection ended have to finish."""
 
 GIVING_UP_SECONDS: Final = 5.0
-"""How long an ended connection may take to send what is still unsent, and cancelled requests to end."""
+"""Time that an ended connection has to send its queued bytes, and that cancelled requests have to end."""
 
 
 class RpcError(Exception):
-    """An answer that is an error, to the other side or from it."""
+    """A JSON-RPC error response, sent or received."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -69,25 +70,25 @@ class PeerGone(Exception):
     """The connection ended before the other side answered."""
 
 
-class Answer(msgspec.Struct):
-    """A result, and what to do right after the response was queued, before anything else may be written."""
+class RpcResult(msgspec.Struct):
+    """A result, and a callback to run right after the response is queued, before anything else can be queued."""
 
     result: Any
     then: Callable[[], None] | None = None
 
 
 class Handler(Protocol):
-    """What answers the requests of one connection."""
+    """Answers the requests of one connection."""
 
     async def handle(self, method: str, params: dict[str, Any]) -> Any:
-        """The result, or an Answer. Raises RpcError."""
+        """Return the result, or an RpcResult. Raises RpcError."""
 
     async def closed(self) -> None:
-        """The connection has ended, however. Called once, after every `handle` has returned."""
+        """Called once when the connection has ended for any reason, after every `handle` has returned."""
 
 
-class Wire(Protocol):
-    """The way to the other side."""
+class RpcTransport(Protocol):
+    """The byte stream to the other side."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -98,23 +99,23 @@ class Wire(Protocol):
     def resume_reading(self) -> None: ...
 
     def close(self) -> None:
-        """End it once all is sent."""
+        """Close the stream after everything is sent."""
 
     def abort(self) -> None:
-        """End it now."""
+        """Close the stream at once."""
 
 
 class Peer:
-    """The other side of one connection, as long as it lasts."""
+    """The other side of one connection."""
 
     def __init__(
-        self, wire: Wire, connected: Callable[["Peer"], Handler], *, max_frame_bytes: int = MAX_FRAME_BYTES
+        self, transport: RpcTransport, connected: Callable[["Peer"], Handler], *, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> None:
         self.id = secrets.token_hex(8)
         self.is_open = True
-        self._wire = wire
-        self._wire_is_open = True
-        self._wire_closed = asyncio.Event()
+        self._transport = transport
+        self._transport_is_open = True
+        self._transport_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader(max_frame_bytes=max_frame_bytes)
         self._unwritten: list[bytes] = []
@@ -125,15 +126,15 @@ class Peer:
         self._stalled: asyncio.TimerHandle | None = None
         self._counting: asyncio.Task[None] | None = None
         self._is_all_read = False
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending_answers: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._ending: asyncio.Task[None] | None = None
-        self._put_away = asyncio.Event()
+        self._finished = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
         self._handler = connected(self)
 
-    # What the surface uses
+    # Called by the surface
 
     def notify(self, method: str, params: Any) -> None:
         """Queue a notification. Nothing happens if the connection has ended."""
@@ -141,11 +142,12 @@ class Peer:
             self._queue({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Any) -> Any:
-        """Ask the other side; its result. Raises RpcError or PeerGone. Cancelled, it tells the other side so."""
+        """Send a request and return its result. Raises RpcError or PeerGone. Cancelling sends the other side a
+        cancel."""
         if not self.is_open:
-            raise PeerGone(f"The connection ended before {method} was asked.")
+            raise PeerGone(f"The connection ended before {method} was sent.")
         self._last_id = request_id = self._last_id + 1
-        answer = self._asked[request_id] = self._loop.create_future()
+        answer = self._pending_answers[request_id] = self._loop.create_future()
         try:
             self._queue({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
             return await answer
@@ -153,15 +155,15 @@ class Peer:
             self.notify(CANCEL, {"id": request_id})
             raise
         finally:
-            self._asked.pop(request_id, None)
+            self._pending_answers.pop(request_id, None)
 
     def close(self, why: str) -> None:
-        """End the connection once what is queued has been sent."""
+        """Close the connection after the queued messages are sent."""
         self._end(why)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around what a request waits for without working: it does not keep others from being read meanwhile, and is
+        """Mark the current request as waiting inside this block: it no longer counts towards MAX_AT_WORK, and is
         cancelled at once when the connection ends."""
         task = asyncio.current_task()
         if task is None or task not in self._at_work:
@@ -170,7 +172,7 @@ class Peer:
         self._at_work.discard(task)
         self._waiting.add(task)
         if self._stalled is not None:
-            self._loop.call_soon(self._work_off)
+            self._loop.call_soon(self._process_buffer)
         try:
             yield
         finally:
@@ -178,22 +180,22 @@ class Peer:
             self._at_work.add(task)
 
     def allow_frames_of(self, max_bytes: int) -> None:
-        """From the next message on."""
+        """Change the frame limit, from the next message on."""
         self._frames.max_frame_bytes = max_bytes
 
     async def drained(self) -> None:
-        """Until the other side has read most of what was sent, or the connection has ended: for what is made only as
-        fast as it is read."""
+        """Wait until the other side has read most of what was sent, or the connection has ended. Gives producers
+        backpressure."""
         await self._drained.wait()
 
     async def finished(self) -> None:
-        """Until the connection has ended and all that belonged to it has been put away."""
-        await self._put_away.wait()
+        """Wait until the connection has ended and its handler is closed."""
+        await self._finished.wait()
 
-    # What the wire tells
+    # Called by the transport
 
     def filled(self) -> None:
-        """What was written is not read as fast."""
+        """The write buffer is full: the other side reads more slowly than we write."""
         if self._ending is None:
             self._drained.clear()
 
@@ -203,25 +205,25 @@ class Peer:
     def received(self, data: bytes) -> None:
         if self.is_open:
             self._frames.feed(data)
-            self._work_off()
+            self._process_buffer()
 
     def ended(self) -> None:
-        """The other side sends nothing more. It may still read the answers to what it asked before."""
+        """The other side closed its sending end. It may still read the answers to its earlier requests."""
         self._is_all_read = True
         if self._counting is None:
             self._end("the client closed it")
 
     def lost(self) -> None:
-        """Nothing can be sent any more."""
-        self._wire_is_open = False
-        self._wire_closed.set()
+        """The connection is broken: nothing can be sent any more."""
+        self._transport_is_open = False
+        self._transport_closed.set()
         self._unwritten.clear()
         self._end("the client is gone")
 
-    # Coming in
+    # Incoming messages
 
-    def _work_off(self) -> None:
-        """Take what was read, until there is no whole message left or enough is at work."""
+    def _process_buffer(self) -> None:
+        """Process buffered messages until no complete one is left or MAX_AT_WORK requests run."""
         while self.is_open and self._counting is None and len(self._at_work) < MAX_AT_WORK:
             try:
                 body = self._frames.next()
@@ -230,53 +232,54 @@ class Peer:
                 self._end(f"its stream can't be read: {error}")
                 return
             if body is None:
-                self._read_on()
+                self._resume_reading()
                 return
             if len(body) <= PIECE_BYTES:
-                self._take(body, counted=False)
+                self._take(body, is_checked=False)
             else:
-                self._wire.pause_reading()
+                self._transport.pause_reading()
                 self._counting = self._loop.create_task(self._take_large(body))
         if self.is_open and self._counting is None:
-            self._stop_reading()
+            self._pause_reading()
 
     async def _take_large(self, body: bytes) -> None:
-        """Others get turns while it is counted whether a large message can be read; what came after it waits."""
+        """Check the JSON bounds of a large message in pieces, so that other tasks run; later messages wait for it."""
         try:
             await check(body)
-            self._take(body, counted=True)
+            self._take(body, is_checked=True)
         except TooCostly as error:
             self._refuse(None, RpcError(PARSE_ERROR, str(error)))
         finally:
             self._counting = None
             if self.is_open:
-                self._wire.resume_reading()
-                self._work_off()
+                self._transport.resume_reading()
+                self._process_buffer()
             if self._is_all_read and self._counting is None:
                 self._end("the client closed it")
 
-    def _stop_reading(self) -> None:
+    def _pause_reading(self) -> None:
         if self._stalled is None:
-            self._wire.pause_reading()
-            self._stalled = self._loop.call_later(STALLED_SECONDS, self._let_others_in)
+            self._transport.pause_reading()
+            self._stalled = self._loop.call_later(STALLED_SECONDS, self._release_stall)
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
-            self._wire.resume_reading()
+            self._transport.resume_reading()
 
-    def _let_others_in(self) -> None:
-        """What has been at work all this time may wait for something that is still unread."""
+    def _release_stall(self) -> None:
+        """Count all running requests as waiting and read on: they may wait for a message that is still unread."""
         self._waiting |= self._at_work
         self._at_work.clear()
-        self._read_on()
-        self._work_off()
+        self._resume_reading()
+        self._process_buffer()
 
-    def _take(self, body: bytes, *, counted: bool) -> None:
+    def _take(self, body: bytes, *, is_checked: bool) -> None:
         try:
-            for _ in () if counted else counting(body, BODY):
-                pass
+            if not is_checked:
+                for _ in counting(body, BODY):
+                    pass
             message = decoded(body)
         except TooCostly as error:
             self._refuse(None, RpcError(PARSE_ERROR, str(error)))
@@ -301,7 +304,7 @@ class Peer:
             text = f"The method must be a string of 1 to {MAX_METHOD_CHARACTERS} characters."
             self._refuse(None if request_id is NO_ID else request_id, RpcError(INVALID_REQUEST, text))
         elif message.get("jsonrpc", "2.0") != "2.0":
-            self._refuse(request_id, RpcError(INVALID_REQUEST, "Only JSON-RPC 2.0 is spoken here."))
+            self._refuse(request_id, RpcError(INVALID_REQUEST, "Only JSON-RPC 2.0 is supported."))
         elif params is not None and not isinstance(params, dict):
             self._refuse(request_id, RpcError(INVALID_PARAMS, "The params must be an object."))
         elif method == CANCEL and request_id is NO_ID:
@@ -311,7 +314,7 @@ class Peer:
 
     def _start(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
         if len(self._waiting) >= MAX_WAITING:
-            text = f"{MAX_WAITING} requests of this connection wait already."
+            text = f"{MAX_WAITING} requests of this connection wait already. Try again when one has been answered."
             self._refuse(request_id, RpcError(TOO_MANY_REQUESTS, text))
             return
         task = self._loop.create_task(self._serve(request_id, method, params))
@@ -325,16 +328,16 @@ class Peer:
         self._at_work.discard(task)
         self._waiting.discard(task)
         if self._stalled is not None:
-            self._work_off()
+            self._process_buffer()
 
     def _cancel(self, request_id: Any) -> None:
         task = self._by_id.get(request_id) if isinstance(request_id, IDS) else None
         if task is not None:
-            self._loop.call_soon(task.cancel)  # not before it has begun: then nothing in it would answer
+            self._loop.call_soon(task.cancel)  # not before the task has begun: it could not send the answer
 
     def _take_answer(self, message: dict[str, Any]) -> None:
         request_id = message["id"]
-        answer = self._asked.get(request_id) if type(request_id) is int else None
+        answer = self._pending_answers.get(request_id) if type(request_id) is int else None
         if answer is None or answer.done():
             log.debug("Connection %s answered something that was not asked, or no longer", self.id)
             return
@@ -352,14 +355,14 @@ class Peer:
         then = None
         try:
             result = await self._handler.handle(method, params)
-            if isinstance(result, Answer):
+            if isinstance(result, RpcResult):
                 result, then = result.result, result.then
             if request_id is not NO_ID:
                 self._queue({"jsonrpc": "2.0", "id": request_id, "result": result})
         except asyncio.CancelledError:
             self._refuse(request_id, RpcError(REQUEST_CANCELLED, "Request cancelled"))
         except Exception as error:
-            self._refuse(request_id, _told(error, method))
+            self._refuse(request_id, _rpc_error(error, method))
         if then is not None:
             self._do(then)
 
@@ -369,22 +372,22 @@ class Peer:
         except Exception:
             log.exception("Connection %s: what follows an answer failed", self.id)
 
-    # Going out
+    # Outgoing messages
 
     def _refuse(self, request_id: Any, error: RpcError) -> None:
         if request_id is NO_ID:
             log.debug("Connection %s: a notification was refused: %s", self.id, error.message)
             return
-        told: dict[str, Any] = {"code": error.code, "message": error.message}
+        body: dict[str, Any] = {"code": error.code, "message": error.message}
         if error.data is not None:
-            told["data"] = error.data
-        self._queue({"jsonrpc": "2.0", "id": request_id, "error": told})
+            body["data"] = error.data
+        self._queue({"jsonrpc": "2.0", "id": request_id, "error": body})
 
     def _queue(self, message: dict[str, Any]) -> None:
         data = frame(message)
-        if not self._wire_is_open:
+        if not self._transport_is_open:
             return
-        if self._unwritten_bytes + self._wire.unsent_bytes() > MAX_UNSENT_BYTES:
+        if self._unwritten_bytes + self._transport.unsent_bytes() > MAX_UNSENT_BYTES:
             self._drop()
             return
         if not self._unwritten:
@@ -394,9 +397,9 @@ class Peer:
 
     def _drop(self) -> None:
         log.warning("Connection %s leaves more than %d bytes unread and is dropped", self.id, MAX_UNSENT_BYTES)
-        self._wire_is_open = False
+        self._transport_is_open = False
         self._unwritten.clear()
-        self._wire.abort()
+        self._transport.abort()
         self._end("the client does not read")
 
     def _flush(self) -> None:
@@ -404,7 +407,7 @@ class Peer:
             data = b"".join(self._unwritten)
             self._unwritten.clear()
             self._unwritten_bytes = 0
-            self._wire.write(data)
+            self._transport.write(data)
 
     # The end
 
@@ -416,30 +419,30 @@ class Peer:
         self._drained.set()
         if self._stalled is not None:
             self._stalled.cancel()
-        self._wire.pause_reading()
-        for answer in self._asked.values():
+        self._transport.pause_reading()
+        for answer in self._pending_answers.values():
             if not answer.done():
                 answer.set_exception(PeerGone("The connection ended before the client answered."))
-                answer.exception()  # whoever asked may be on its way out, and never look
-        self._ending = self._loop.create_task(self._put_all_away())
+                answer.exception()  # marks it as retrieved: the waiting task may be cancelled and never look
+        self._ending = self._loop.create_task(self._finish())
 
-    async def _put_all_away(self) -> None:
+    async def _finish(self) -> None:
         await self._end_requests()
         self._flush()
-        self._wire.close()
+        self._transport.close()
         try:
             await self._handler.closed()
         except Exception:
             log.exception("Connection %s was not put away cleanly", self.id)
         try:
             async with asyncio.timeout(GIVING_UP_SECONDS):
-                await self._wire_closed.wait()
+                await self._transport_closed.wait()
         except TimeoutError:
-            self._wire.abort()
-        self._put_away.set()
+            self._transport.abort()
+        self._finished.set()
 
     async def _end_requests(self) -> None:
-        """What was read is still done, and what only waited is not."""
+        """Let running requests finish within FINISHING_SECONDS; cancel waiting requests at once."""
         if self._counting is not None:
             self._counting.cancel()
         at_work, waiting = set(self._at_work), set(self._waiting)
@@ -455,8 +458,8 @@ class Peer:
                 log.error("Connection %s: %d requests can't be cancelled", self.id, len(stuck))
 
 
-def _told(error: Exception, method: str) -> RpcError:
-    """What the client is told of an error. Of our own bugs it hears nothing but that there was one."""
+def _rpc_error(error: Exception, method: str) -> RpcError:
+    """The error response for an exception. The details of an unexpected one go only to the log."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, OperationError | StoreError):
@@ -464,4 +467,4 @@ def _told(error: Exception, method: str) -> RpcError:
     if isinstance(error, ModelNotUsable):
         return RpcError(FAILED, f"Request {method} failed with message: {error.message}")
     log.error("Request %s failed", method, exc_info=error)
-    return RpcError(FAILED, f"Request {method} failed with message: Internal error. The runtime's log says more.")
+    return RpcError(FAILED, f"Request {method} failed with message: Internal error. See the runtime's log for details.")

@@ -1,7 +1,7 @@
-"""The log as Copilot clients see it: their names, their envelope, their chain of parents. Pure.
+"""Projects a session's log onto the events of the Copilot protocol: types, envelope and chain of parents. Pure.
 
-What they call a turn is a step here, and an interaction is a turn. Persisted events are those that a client may read
-again; each names the one before it. The others are told once, and are never pointed at.
+A Copilot turn is a step here, and a Copilot interaction is a turn. Clients may read persisted events again, and each
+one names its predecessor. Ephemeral events are sent once, and no event names one as its parent.
 """
 
 import uuid
@@ -32,13 +32,13 @@ ERROR_TYPES: Final = {
     "model_unauthorized": "authorization",
     "model_rate_limited": "rate_limit",
 }
-"""The words that clients have for why a turn failed; anything else is a `query`."""
+"""The protocol's names for reasons why a turn failed; every other reason is a `query`."""
 
 _NO_CODE_CHANGES: Final = {"linesAdded": 0, "linesRemoved": 0, "filesModified": []}
 
 
 class WireEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An event in the envelope of the wire."""
+    """An event in the envelope of the Copilot protocol."""
 
     type: str
     data: dict[str, Any]
@@ -49,25 +49,24 @@ class WireEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """What an event is on the wire."""
+    """A wire event without its envelope."""
 
     type: str
     data: dict[str, Any]
     ephemeral: bool = False
-    about: str = ""
-    """What tells it from others of its type that come of the same event."""
+    discriminator: str = ""
+    """Separates wire events of the same type that are made from one log event."""
 
 
-class Projection:
-    """What of a session's past is needed to show what comes next: fed with every event of its log, in order."""
+class CopilotProjection:
+    """Projects the events of one log, fed in order, and keeps the state that later events refer to."""
 
     def __init__(self, session_id: str, instructions: str = "") -> None:
         self._session_id = session_id
         self._instructions = instructions
         self._system = State(policy=COPILOT)
-        self._tells_system = False
-        """The next message is the first of its session, or since a client came back: the model's system text is told
-        with it."""
+        self._sends_system_text = False
+        """Send the system text with the next message: it is the first of the session, or the first after a resume."""
         self._parent: str | None = None
         self._directory: str | None = None
         self._model: str | None = None
@@ -76,17 +75,17 @@ class Projection:
         self._step = 0
         self._asked_by: MessageId | None = None
         self._at_work: list[ToolCallId] = []
-        """Calls of the step that were attempted and have no result yet."""
+        """Tool calls of the step that were attempted and have no result yet."""
         self._streamed: MessageId | None = None
         self._streamed_bytes = 0
 
     @property
     def parent(self) -> str | None:
-        """The last persisted event."""
+        """Id of the last persisted event."""
         return self._parent
 
     def start_from(self, state: State, tail: Iterable[Event]) -> None:
-        """Begin in the middle: at the end of `tail`, the last events of a log that folds to `state`."""
+        """Start at the end of `tail`, the last events of a log that folds to `state`."""
         self._directory = state.working_directory
         self._system = State(policy=state.policy, system_message=state.system_message, system_mode=state.system_mode)
         for event in tail:
@@ -100,17 +99,14 @@ class Projection:
             self._at_work = [call.tool_call_id for call in unfinished if call.attempts]
 
     def project(self, event: Event) -> list[WireEvent]:
-        """One event of the log, as clients are told of it; often not at all."""
+        """The wire events for one event of the log; many have none."""
         self._note(event.body)
         shown = self._shown(event)
-        first = next((found for found in shown if not (found.ephemeral or found.about)), shown[0] if shown else None)
-        return [
-            self._wire(found, event.id if found is first else _also(event, found.type + found.about), event.time)
-            for found in shown
-        ]
+        main = next((item for item in shown if not (item.ephemeral or item.discriminator)), shown[0] if shown else None)
+        return [self._wire(item, event.id if item is main else _derived_id(event, item), event.time) for item in shown]
 
     def delta(self, delta: Delta, now_ms: int) -> list[WireEvent]:
-        """A piece of the message in flight."""
+        """The wire events for a piece of the message in flight."""
         if delta.kind == "tool_call" or not delta.text:
             return []
         pieces = []
@@ -128,8 +124,8 @@ class Projection:
             pieces.append(_Shown("assistant.reasoning_delta", piece, ephemeral=True))
         return [self._wire(piece, random_id(), now_ms) for piece in pieces]
 
-    def passing(self, type: str, data: dict[str, Any], now_ms: int, *, own_id: str | None = None) -> WireEvent:
-        """Something that is told once and is not in the log."""
+    def ephemeral_event(self, type: str, data: dict[str, Any], now_ms: int, *, own_id: str | None = None) -> WireEvent:
+        """An event that is sent once and is not in the log."""
         return self._wire(_Shown(type, data, ephemeral=True), own_id or random_id(), now_ms)
 
     def _wire(self, shown: _Shown, own: str, time: int) -> WireEvent:
@@ -146,14 +142,14 @@ class Projection:
         return wire
 
     def _note(self, body: Body) -> None:
-        """Remember what later events will have to say."""
+        """Remember what the data of later events needs."""
         match body:
             case session.SessionStarted():
                 self._directory, self._model = body.working_directory, shown_model(body.model)
                 self._system.policy, self._system.system_message = policy_of(body.conventions), body.system_message
-                self._tells_system = True
+                self._sends_system_text = True
             case session.SessionResumed():
-                self._tells_system = True
+                self._sends_system_text = True
             case session.ModelChanged():
                 self._model = shown_model(body.new_model)
             case session.SettingsChanged():
@@ -186,15 +182,15 @@ class Projection:
         body = event.body
         match body:
             case message.UserMessage() | message.AssistantMessage() | message.Usage() | message.CallFailed():
-                return self._of_messages(body)
+                return self._message_events(body)
             case turn.StepStarted():
-                return [_Shown("assistant.turn_start", self._of_step())]
+                return [_Shown("assistant.turn_start", self._step_ids())]
             case turn.StepEnded():
-                return [*self._without_results(), _Shown("assistant.turn_end", self._of_step())]
+                return [*self._missing_results(), _Shown("assistant.turn_end", self._step_ids())]
             case turn.Aborted():
                 return [_Shown("abort", {"reason": body.reason})]
             case tool.ToolStarted() | tool.ToolCompleted():
-                return self._of_tools(body)
+                return self._tool_events(body)
             case task.TaskNotified(notice=notice):
                 return [] if notice.silent else [_Shown("system.notification", _notification(notice))]
             case (
@@ -205,15 +201,15 @@ class Projection:
                 | request.UserInputRequested()
                 | request.UserInputCompleted()
             ):
-                return self._of_requests(body)
+                return self._request_events(body)
             case _:
-                return self._of_session(event)
+                return self._session_events(event)
 
-    def _of_step(self) -> dict[str, Any]:
-        """What Copilot calls a turn is counted from 0 within an interaction."""
+    def _step_ids(self) -> dict[str, Any]:
+        """The ids of the current Copilot turn, counted from 0 within its interaction."""
         return {"turnId": str(max(0, self._step - 1)), "interactionId": self._turn_id}
 
-    def _of_session(self, event: Event) -> list[_Shown]:
+    def _session_events(self, event: Event) -> list[_Shown]:
         body = event.body
         match body:
             case session.SessionStarted():
@@ -234,15 +230,13 @@ class Projection:
             case session.PlanChanged(operation=operation):
                 return [_Shown("session.plan_changed", {"operation": operation})]
             case session.SettingsChanged():
-                return self._of_settings(body)
+                return self._settings_events(body)
             case session.SessionInfo():
                 return [_info(body)]
             case session.SessionError():
                 return [_Shown("session.error", self._error(body))]
             case session.SessionShutdown():
                 return [_Shown("session.shutdown", self._shutdown(body, event.time))]
-            case session.Truncated():
-                return []
             case _:
                 return []
 
@@ -260,7 +254,7 @@ class Projection:
         }
 
     def _resumed(self, body: session.SessionResumed) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "resumeTime": iso(body.resume_time),
             "eventCount": body.event_count,
             "selectedModel": self._model,
@@ -270,13 +264,13 @@ class Projection:
             "remoteSteerable": False,
         }
         if body.continue_pending_work is not None:
-            told["continuePendingWork"] = body.continue_pending_work
-        return told
+            data["continuePendingWork"] = body.continue_pending_work
+        return data
 
     def _context(self) -> dict[str, Any] | None:
         return {"cwd": self._directory} if self._directory else None
 
-    def _of_settings(self, body: session.SettingsChanged) -> list[_Shown]:
+    def _settings_events(self, body: session.SettingsChanged) -> list[_Shown]:
         shown = []
         if isinstance(body.working_directory, str):
             shown.append(_Shown("session.context_changed", {"cwd": body.working_directory}))
@@ -285,19 +279,19 @@ class Projection:
         return shown
 
     def _error(self, body: session.SessionError) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "errorType": ERROR_TYPES.get(body.error_type, "query"),
             "errorCode": body.error_type,
             "message": body.message,
         }
         if body.status_code is not None:
-            told["statusCode"] = body.status_code
+            data["statusCode"] = body.status_code
         if self._asked_by is not None:
-            told["originatingMessageId"] = self._asked_by
-        return told
+            data["originatingMessageId"] = self._asked_by
+        return data
 
     def _shutdown(self, body: session.SessionShutdown, time: int) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "shutdownType": body.shutdown_type,
             "totalPremiumRequests": 0,
             "totalApiDurationMs": body.api_duration_ms,
@@ -307,44 +301,44 @@ class Projection:
             "currentModel": self._model,
         }
         if body.reason:
-            told["errorReason" if body.shutdown_type == "error" else "reason"] = body.reason
-        return told
+            data["errorReason" if body.shutdown_type == "error" else "reason"] = body.reason
+        return data
 
-    def _of_messages(
+    def _message_events(
         self, body: message.UserMessage | message.AssistantMessage | message.Usage | message.CallFailed
     ) -> list[_Shown]:
         match body:
             case message.UserMessage():
-                return [_Shown("user.message", self._said(body)), *self._system_text()]
+                return [_Shown("user.message", self._user_message(body)), *self._system_text()]
             case message.AssistantMessage():
-                return [*_reasoning(body), _Shown("assistant.message", self._answered(body))]
+                return [*_reasoning(body), _Shown("assistant.message", self._assistant_message(body))]
             case message.Usage():
-                return [_Shown("assistant.usage", self._used(body), ephemeral=True)]
+                return [_Shown("assistant.usage", self._usage(body), ephemeral=True)]
             case message.CallFailed():
-                return [_Shown("model.call_failure", self._failed(body), ephemeral=True)]
+                return [_Shown("model.call_failure", self._call_failure(body), ephemeral=True)]
 
     def _system_text(self) -> list[_Shown]:
-        if not self._tells_system:
+        if not self._sends_system_text:
             return []
-        self._tells_system = False
+        self._sends_system_text = False
         return [_Shown("system.message", {"role": "system", "content": system_text(self._system, self._instructions)})]
 
-    def _said(self, body: message.UserMessage) -> dict[str, Any]:
-        told: dict[str, Any] = {
+    def _user_message(self, body: message.UserMessage) -> dict[str, Any]:
+        data: dict[str, Any] = {
             "content": body.content,
             "transformedContent": "\n\n".join(filter(None, (body.added, body.model_text or body.content))),
             "delivery": body.delivery,
             "messageId": body.message_id,
-            **self._of_step(),
+            **self._step_ids(),
         }
         if body.attachments:
-            told["attachments"] = list(body.attachments)
+            data["attachments"] = list(body.attachments)
         if body.agent_mode:
-            told["agentMode"] = body.agent_mode
-        return told
+            data["agentMode"] = body.agent_mode
+        return data
 
-    def _answered(self, body: message.AssistantMessage) -> dict[str, Any]:
-        told: dict[str, Any] = {
+    def _assistant_message(self, body: message.AssistantMessage) -> dict[str, Any]:
+        data: dict[str, Any] = {
             "messageId": body.message_id,
             "content": "".join(block.text for block in body.blocks if isinstance(block, message.TextBlock)),
             "toolRequests": [
@@ -357,18 +351,18 @@ class Projection:
                 for block in body.blocks
                 if isinstance(block, message.ToolCallBlock)
             ],
-            **self._of_step(),
+            **self._step_ids(),
         }
         thought = "".join(block.text for block in body.blocks if isinstance(block, message.ReasoningBlock))
         if thought:
-            told["reasoningText"] = thought
+            data["reasoningText"] = thought
         if body.model:
-            told["model"] = shown_model(body.model)
+            data["model"] = shown_model(body.model)
         if self._asked_by is not None:
-            told["originatingMessageId"] = self._asked_by
-        return told
+            data["originatingMessageId"] = self._asked_by
+        return data
 
-    def _used(self, body: message.Usage) -> dict[str, Any]:
+    def _usage(self, body: message.Usage) -> dict[str, Any]:
         figures = {
             "inputTokens": body.input_tokens,
             "outputTokens": body.output_tokens,
@@ -379,8 +373,8 @@ class Projection:
         initiator = "agent" if self._asked_by is None else "user"
         return {"model": shown_model(body.model) or "", "duration": body.duration_ms, "initiator": initiator, **known}
 
-    def _failed(self, body: message.CallFailed) -> dict[str, Any]:
-        told: dict[str, Any] = {
+    def _call_failure(self, body: message.CallFailed) -> dict[str, Any]:
+        data: dict[str, Any] = {
             "source": "top_level",
             "errorCode": body.error_code,
             "errorMessage": body.message,
@@ -388,10 +382,10 @@ class Projection:
             "retryAttempt": body.attempt - 1,
         }
         if body.status_code is not None:
-            told["statusCode"] = body.status_code
-        return told
+            data["statusCode"] = body.status_code
+        return data
 
-    def _of_tools(self, body: tool.ToolStarted | tool.ToolCompleted) -> list[_Shown]:
+    def _tool_events(self, body: tool.ToolStarted | tool.ToolCompleted) -> list[_Shown]:
         match body:
             case tool.ToolStarted():
                 started = {
@@ -399,52 +393,52 @@ class Projection:
                     "toolName": body.tool_name,
                     "arguments": codec.arguments(body.arguments),
                     "model": self._model,
-                    "turnId": self._of_step()["turnId"],
+                    "turnId": self._step_ids()["turnId"],
                 }
                 return [_Shown("tool.execution_start", started)]
             case tool.ToolCompleted(error="interrupted", content=content) if content == INTERRUPTED:
-                return []  # It never ran: clients learn from the end of the turn.
+                return []  # The call never ran. Clients see the end of the turn instead.
             case tool.ToolCompleted():
                 return [_Shown("tool.execution_complete", self._completed(body))]
 
-    def _without_results(self) -> list[_Shown]:
-        """Of the calls that their step left without a result: its turn was ended by a process that could not read the
-        log, and so did not know of them."""
-        unknown, self._at_work = self._at_work, []
+    def _missing_results(self) -> list[_Shown]:
+        """Completions for calls that their step left without a result. A process that could not read the log ended the
+        turn, and so did not know of them."""
+        unfinished, self._at_work = self._at_work, []
         return [
             _Shown(
                 "tool.execution_complete",
                 self._completed(
                     tool.ToolCompleted(tool_call_id=call, success=False, content=UNKNOWN_OUTCOME, error="interrupted")
                 ),
-                about=call,
+                discriminator=call,
             )
-            for call in unknown
+            for call in unfinished
         ]
 
     def _completed(self, body: tool.ToolCompleted) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "toolCallId": body.tool_call_id,
             "success": body.success,
             "model": self._model,
-            **self._of_step(),
+            **self._step_ids(),
         }
         if body.success:
-            told["result"] = {"content": body.content, "detailedContent": body.details or body.content}
+            data["result"] = {"content": body.content, "detailedContent": body.details or body.content}
         else:
-            told["error"] = {"message": body.content, "code": "failure" if body.error == "failed" else body.error}
-        return told
+            data["error"] = {"message": body.content, "code": "failure" if body.error == "failed" else body.error}
+        return data
 
-    def _of_requests(self, body: Body) -> list[_Shown]:
+    def _request_events(self, body: Body) -> list[_Shown]:
         match body:
             case request.PermissionRequested():
-                asked = {"requestId": body.request_id, "permissionRequest": _permission(body)}
-                return [_Shown("permission.requested", asked)]
+                requested = {"requestId": body.request_id, "permissionRequest": _permission(body)}
+                return [_Shown("permission.requested", requested)]
             case request.PermissionCompleted():
                 decided = {"requestId": body.request_id, "toolCallId": body.tool_call_id, "result": _decision(body)}
                 return [_Shown("permission.completed", decided)]
             case request.ExternalToolRequested():
-                return [_Shown("external_tool.requested", self._handed_out(body))]
+                return [_Shown("external_tool.requested", self._external_tool(body))]
             case request.ExternalToolCompleted(cancelled=False):
                 return [_Shown("external_tool.completed", {"requestId": body.request_id})]
             case request.UserInputRequested():
@@ -462,7 +456,7 @@ class Projection:
             case _:
                 return []
 
-    def _handed_out(self, body: request.ExternalToolRequested) -> dict[str, Any]:
+    def _external_tool(self, body: request.ExternalToolRequested) -> dict[str, Any]:
         return {
             "requestId": body.request_id,
             "sessionId": self._session_id,
@@ -473,18 +467,18 @@ class Projection:
         }
 
 
-def _also(event: Event, wire_type: str) -> str:
-    """The id of what is told beside an event: always the same, for every reader."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{event.id} {wire_type}"))
+def _derived_id(event: Event, shown: _Shown) -> str:
+    """The id of a further wire event made from a log event: the same for every reader."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{event.id} {shown.type}{shown.discriminator}"))
 
 
-def still_said(events: Iterable[Event]) -> list[Event]:
-    """A log without what a later rewind took back."""
+def without_rewound(events: Iterable[Event]) -> list[Event]:
+    """A log without the events that a later rewind took back."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event.body, session.Truncated):
             limit = event.body.kept
-            kept = [found for found in kept if found.position <= limit]
+            kept = [event for event in kept if event.position <= limit]
         else:
             kept.append(event)
     return kept
@@ -495,7 +489,7 @@ def reasoning_id(message_id: str, block: int) -> str:
 
 
 def shown_model(name: str | None) -> str | None:
-    """A model as clients name it: without the prefix of the endpoint that they themselves brought."""
+    """A model's name for clients: without the prefix that marks models of the Copilot endpoint."""
     return name.removeprefix("copilot/") if name else name
 
 
@@ -526,7 +520,7 @@ def _reasoning(body: message.AssistantMessage) -> list[_Shown]:
 
 
 def _notification(notice: task.TaskNotice) -> dict[str, Any]:
-    """What the model is told of a task. Clients have one word for all that ended, however it did; the text says how."""
+    """The notice about a task. The protocol has one kind for every end of a task; the text says how it ended."""
     about: dict[str, Any] = {"shellId": notice.task_id}
     if notice.description:
         about["description"] = notice.description
@@ -540,20 +534,20 @@ def _notification(notice: task.TaskNotice) -> dict[str, Any]:
 
 
 def _permission(body: request.PermissionRequested) -> dict[str, Any]:
-    """What is asked for; `details` has the fields of its kind, and what a tool left out is filled in."""
-    told: dict[str, Any] = {"kind": body.kind, "toolCallId": body.tool_call_id}
+    """The permission request on the wire: defaults for its kind, overridden by the tool's own `details`."""
+    data: dict[str, Any] = {"kind": body.kind, "toolCallId": body.tool_call_id}
     match body.kind:
         case "read":
-            told |= {"intention": f"Read {body.subject}", "path": body.subject}
+            data |= {"intention": f"Read {body.subject}", "path": body.subject}
         case "write":
-            told |= {
+            data |= {
                 "intention": f"Write {body.subject}",
                 "fileName": body.subject,
                 "diff": "",
                 "canOfferSessionApproval": True,
             }
         case "shell":
-            told |= {
+            data |= {
                 "intention": "Run a command",
                 "fullCommandText": body.subject,
                 "commands": [],
@@ -563,8 +557,8 @@ def _permission(body: request.PermissionRequested) -> dict[str, Any]:
                 "canOfferSessionApproval": False,
             }
         case "custom-tool":
-            told |= {"toolName": body.tool_name, "toolDescription": "", "args": {}}
-    return told | body.details
+            data |= {"toolName": body.tool_name, "toolDescription": "", "args": {}}
+    return data | body.details
 
 
 def _decision(body: request.PermissionCompleted) -> dict[str, Any]:

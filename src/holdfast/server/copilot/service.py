@@ -1,4 +1,5 @@
-"""What the connections of this process share: the sessions that their clients watch, and who hears of which."""
+"""State that all Copilot connections of this process share: one hub per watched session, and lifecycle
+notifications."""
 
 import asyncio
 import contextlib
@@ -15,7 +16,7 @@ from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
 from holdfast.server.copilot.client_commands import ClientCommands
-from holdfast.server.copilot.connection import Attached, Connection
+from holdfast.server.copilot.connection import Attached, ClientConnection
 from holdfast.server.copilot.hub import Hub, Member
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.options import SessionParams
@@ -36,27 +37,27 @@ Lifecycle = Literal["created", "updated", "deleted", "foreground", "background"]
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How this process serves Copilot clients."""
+class CopilotSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the Copilot surface of one process."""
 
     home: Path
-    """Where the sessions have their folders."""
+    """The folder that contains the sessions' own folders."""
     directory: Path
-    """Where a session works unless its client says otherwise."""
+    """Working directory of sessions whose client names none."""
     owner: Owner
     built_in: tuple[str, ...]
-    """Names of our own tools that the model may be offered."""
+    """Names of the built-in tools that the model may be offered."""
     instructions: str = ""
-    """What the model is told before what a client says."""
+    """System text that precedes the client's system message."""
     on_last_disconnect: OnLastDisconnect = "keep"
     token_given: bool = False
     max_woken_turns: int = 20
-    """After so many in a row that nobody asked for, news of tasks waits for a person."""
+    """After this many woken turns in a row, news of tasks waits for a person's message."""
     task_wait_seconds: float = 600.0
-    """How long a client that waits for all tasks to end waits at most."""
+    """Timeout of `session.tasks.waitForPending`."""
 
 
-class Service:
+class CopilotService:
     """The Copilot surface of one process."""
 
     def __init__(
@@ -66,7 +67,7 @@ class Service:
         tasks: TaskOperations,
         shell: Shell,
         clock: Clock,
-        settings: Settings,
+        settings: CopilotSettings,
         models: ModelNames,
         credentials: Credentials,
         observer: Observer,
@@ -80,7 +81,7 @@ class Service:
         self.credentials = credentials
         self.observer = observer
         self.presence = Presence(operations, operations.store, clock)
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.hubs: dict[Key, Hub] = {}
         self.foreground: SessionId | None = None
 
@@ -91,9 +92,9 @@ class Service:
             await hub.stop()
         self.hubs.clear()
 
-    async def place(
+    async def attach(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         key: Key,
         params: SessionParams,
         arrival: Arrival,
@@ -101,7 +102,7 @@ class Service:
         position: Position,
         state: State | None,
     ) -> Attached:
-        """Let a client watch a session, from that position on if it is the first here to do so."""
+        """Attach a connection to a session's hub. The first connection of this process starts the hub at `position`."""
         member = Member(
             connection.peer,
             attachment_id=connection.peer.id,
@@ -119,7 +120,7 @@ class Service:
             if hub.starting is not None:
                 await asyncio.shield(hub.starting)
         except BaseException:
-            await self._let_go(hub, member)
+            await self._leave_hub(hub, member)
             raise
         attached = Attached(
             key=key,
@@ -132,33 +133,33 @@ class Service:
         connection.attached[key.session] = attached
         return attached
 
-    async def leave(self, connection: Connection, session_id: SessionId, *, on_purpose: bool = False) -> bool:
-        """A client no longer watches a session. The session goes on; the last one to leave may close it. Whether it
-        was attached at all."""
-        found = connection.attached.pop(session_id, None)
-        if found is None:
+    async def leave(self, connection: ClientConnection, session_id: SessionId, *, on_purpose: bool = False) -> bool:
+        """Detach a connection from a session, and return whether it was attached. The session goes on, but the last
+        client to leave may close it."""
+        attached = connection.attached.pop(session_id, None)
+        if attached is None:
             return False
-        was_last = await self.presence.leave(found.key, found.member.attachment_id)
-        if was_last and await self._closes(found.key, on_purpose):
-            await self.shut_down(found.key)
-        await self._let_go(found.hub, found.member)
-        for waiting in tuple(found.waits):
+        was_last = await self.presence.leave(attached.key, attached.member.attachment_id)
+        if was_last and await self._closes(attached.key, on_purpose):
+            await self.shut_down(attached.key)
+        await self._leave_hub(attached.hub, attached.member)
+        for waiting in tuple(attached.waits):
             waiting.cancel()
         return True
 
-    async def undo(self, connection: Connection, found: Attached, previous: Attached | None) -> None:
-        """A client that should have been attached is not: it has what it had before."""
+    async def undo(self, connection: ClientConnection, attached: Attached, previous: Attached | None) -> None:
+        """Roll back a failed attach: restore the connection's previous attachment, if it had one."""
         if previous is None:
-            await self.presence.forget(found.key, found.arrival.attachment_id)
-            connection.attached.pop(found.key.session, None)
-            await self._let_go(found.hub, found.member)
+            await self.presence.forget(attached.key, attached.arrival.attachment_id)
+            connection.attached.pop(attached.key.session, None)
+            await self._leave_hub(attached.hub, attached.member)
             return
-        connection.attached[found.key.session] = previous
+        connection.attached[attached.key.session] = previous
         previous.hub.join(previous.member)
-        await self.presence.arrive(found.key, previous.arrival)
+        await self.presence.arrive(attached.key, previous.arrival)
 
-    async def _let_go(self, hub: Hub, member: Member) -> None:
-        """A client no longer watches; without any, nobody need follow the session."""
+    async def _leave_hub(self, hub: Hub, member: Member) -> None:
+        """Remove a member from its hub, and stop the hub if it has no members left."""
         hub.leave(member)
         if not hub.members and self.hubs.get(hub.key) is hub:
             del self.hubs[hub.key]
@@ -173,7 +174,7 @@ class Service:
     async def shut_down(
         self, key: Key, *, shutdown_type: Literal["routine", "error"] = "routine", reason: str = ""
     ) -> None:
-        """Note that a session was closed, with what it used."""
+        """Record that a session was closed, with the usage of its models."""
         metrics, duration = await self.usage(key)
         try:
             await self.operations.record(
@@ -183,53 +184,54 @@ class Service:
                 ),
             )
         except OperationError:
-            pass  # It was deleted meanwhile.
+            pass  # The session was deleted meanwhile.
 
     async def usage(self, key: Key) -> tuple[dict[str, dict[str, Any]], int]:
-        """What the session's model calls used, by model; and, as far as it is known, how long they took."""
+        """The usage of the session's model calls, by model, and their duration in ms: always 0, which the ledger
+        lacks."""
         metrics: dict[str, dict[str, Any]] = {}
         for entry in await self.operations.usage(key.owner, key.session):
             name = shown_model(entry.model) or "unknown"
-            found = metrics.setdefault(
+            metric = metrics.setdefault(
                 name,
                 {
                     "requests": {"count": 0, "cost": 0},
                     "usage": {"inputTokens": 0, "outputTokens": 0, "cacheReadTokens": 0, "cacheWriteTokens": 0},
                 },
             )
-            found["requests"]["count"] += 1
-            found["usage"]["inputTokens"] += entry.input_tokens or 0
-            found["usage"]["outputTokens"] += entry.output_tokens or 0
-            found["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
+            metric["requests"]["count"] += 1
+            metric["usage"]["inputTokens"] += entry.input_tokens or 0
+            metric["usage"]["outputTokens"] += entry.output_tokens or 0
+            metric["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
         return metrics, 0
 
-    async def decline(self, found: Attached, request_id: RequestId) -> bool:
-        """Nobody at this client can decide. Whether the request was open."""
-        return await self.presence.decline(found.key, found.member.attachment_id, request_id)
+    async def decline(self, attached: Attached, request_id: RequestId) -> bool:
+        """Record that this client can't answer a request, and return whether the request was open."""
+        return await self.presence.decline(attached.key, attached.member.attachment_id, request_id)
 
     async def _announce_update(self, key: Key) -> None:
         with contextlib.suppress(OperationError):
             await self.presence.tidy(key)
         row = await self.operations.store.row(key)
         if row is not None:
-            self.announce("updated", key, self.about(row))
+            self.announce("updated", key, self.lifecycle_metadata(row))
 
-    def announce(self, what: Lifecycle, key: Key, about: dict[str, Any] | None = None) -> None:
-        """Tell every connection of the owner about a session, attached or not."""
-        told: dict[str, Any] = {"type": f"session.{what}", "sessionId": key.session}
-        if about is not None:
-            told["metadata"] = about
+    def announce(self, change: Lifecycle, key: Key, metadata: dict[str, Any] | None = None) -> None:
+        """Notify every connection of the owner, attached or not, of a change to a session's lifecycle."""
+        params: dict[str, Any] = {"type": f"session.{change}", "sessionId": key.session}
+        if metadata is not None:
+            params["metadata"] = metadata
         for connection in tuple(self.connections):
             if connection.owner == key.owner:
-                connection.peer.notify("session.lifecycle", told)
+                connection.peer.notify("session.lifecycle", params)
 
-    def about(self, row: Row) -> dict[str, Any]:
-        """What a lifecycle notice says of a session."""
-        told = {"startTime": iso(row.created_at), "modifiedTime": iso(row.updated_at)}
-        return {**told, "summary": row.title} if row.title else told
+    def lifecycle_metadata(self, row: Row) -> dict[str, Any]:
+        """The metadata of a session in a lifecycle notification."""
+        metadata = {"startTime": iso(row.created_at), "modifiedTime": iso(row.updated_at)}
+        return {**metadata, "summary": row.title} if row.title else metadata
 
     def folder(self, key: Key) -> Path:
-        """Where a session keeps its plan and its files. A name that a folder can't have gets another one."""
+        """The folder of a session's plan and files. An id that is no plain folder name is replaced by its hash."""
         name: str = key.session
         if not _PLAIN_NAME.fullmatch(name):
             name = "~" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""The files that a session keeps for its clients: a plan, and a workspace. All of it blocks: call it in a thread.
+"""The files that a session keeps for its clients: a plan and a workspace. Every call blocks, so call it in a thread.
 
-Programs that the session ran may have left anything there. So each folder is opened in the one before it, no link is
-followed, and what is read or written is always inside. A write replaces what was there at once, or not at all.
+Programs that the session ran may have left any file or link in these folders. So each folder is opened relative to its
+parent without following links, and every read and write stays inside. A write replaces a file atomically.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ PLAN: Final = "plan.md"
 FILES: Final = "files"
 
 MAX_FILE_BYTES: Final = 8_000_000
-"""A file crosses the wire whole, in one message."""
+"""A file is sent whole, in one message."""
 
 MAX_FILES: Final = 10_000
-"""What is listed crosses the wire in one message, too."""
+"""A listing is sent in one message, too."""
 
 MAX_DEPTH: Final = 64
-"""Folders in folders."""
+"""Depth of nested folders."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,8 +37,8 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OUTSIDE: Final = "Path must be within the workspace files directory"
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a file without reading it."""
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata of a file or folder."""
 
     size: int
     changed_ms: float
@@ -48,7 +48,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionFiles:
-    """Those of the session whose folder this is."""
+    """The plan and the workspace in one session's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +60,7 @@ class SessionFiles:
         return self._folder / PLAN
 
     def read_plan(self) -> str | None:
-        with _told(PLAN):
+        with _client_errors(PLAN):
             try:
                 with self._opened() as folder:
                     return _read(folder, PLAN)
@@ -68,15 +68,15 @@ class SessionFiles:
                 return None
 
     def write_plan(self, text: str) -> bool:
-        """Whether it took the place of another one. Durable on return."""
-        with _told(PLAN), self._opened(make=True) as folder:
+        """Write the plan and return whether it replaced one. Durable on return."""
+        with _client_errors(PLAN), self._opened(make=True) as folder:
             existed = _exists(folder, PLAN)
             _write(folder, folder, PLAN, text)
             return existed
 
     def delete_plan(self) -> bool:
-        """Whether there was one."""
-        with _told(PLAN):
+        """Delete the plan and return whether there was one."""
+        with _client_errors(PLAN):
             try:
                 with self._opened() as folder:
                     os.unlink(PLAN, dir_fd=folder)
@@ -88,32 +88,32 @@ class SessionFiles:
     # The workspace
 
     def listed(self) -> list[str]:
-        """Every file, by its path in the workspace."""
-        found: list[str] = []
-        with _told(FILES):
+        """The path of every file in the workspace, sorted."""
+        paths: list[str] = []
+        with _client_errors(FILES):
             try:
                 with self._opened() as folder:
-                    _list(folder, FILES, "", found)
+                    _list(folder, FILES, "", paths)
             except FileNotFoundError:
                 return []
-        return sorted(found)
+        return sorted(paths)
 
     def read(self, path: str) -> str:
         with self._at(path) as (folder, name):
             return _read(folder, name)
 
     def write(self, path: str, text: str) -> None:
-        """Folders on the way to it are made. Durable on return."""
+        """Write a file, and make its parent folders. Durable on return."""
         with self._at(path, make=True) as (folder, name), self._opened() as own:
             _write(own, folder, name, text)
 
     def make_directory(self, path: str, *, parents: bool) -> None:
         with self._at(path, make=parents) as (folder, name):
             _make_folder(folder, name)
-            os.close(os.open(name, _FOLDER, dir_fd=folder))  # It may have been there, and be something else.
+            os.close(os.open(name, _FOLDER, dir_fd=folder))  # Fails if the name exists and is not a folder.
 
     def remove(self, path: str, *, folders: bool, missing_too: bool) -> None:
-        """With `folders`, a folder and all in it; otherwise only an empty one."""
+        """Remove a file or an empty folder; with `folders`, a folder and its content too."""
         try:
             with self._at(path) as (folder, name):
                 _remove(folder, name, whole=folders)
@@ -127,18 +127,18 @@ class SessionFiles:
             os.rename(name, renamed, src_dir_fd=old, dst_dir_fd=new)
             os.fsync(new)
 
-    def about(self, path: str) -> About:
+    def info(self, path: str) -> FileInfo:
         with self._at(path) as (folder, name):
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return About(
-            size=found.st_size,
-            changed_ms=found.st_mtime * 1000,
-            made_ms=getattr(found, "st_birthtime", found.st_ctime) * 1000,
-            is_file=stat.S_ISREG(found.st_mode),
-            is_directory=stat.S_ISDIR(found.st_mode),
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return FileInfo(
+            size=status.st_size,
+            changed_ms=status.st_mtime * 1000,
+            made_ms=getattr(status, "st_birthtime", status.st_ctime) * 1000,
+            is_file=stat.S_ISREG(status.st_mode),
+            is_directory=stat.S_ISDIR(status.st_mode),
         )
 
-    # The way there
+    # Paths
 
     @contextlib.contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
@@ -152,18 +152,19 @@ class SessionFiles:
 
     @contextlib.contextmanager
     def _at(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder that a path of the workspace leads to, opened, and the name in it."""
+        """Open the parent folder of a workspace path; yields its descriptor and the last name of the path."""
         names = self._names(path)
-        with _told(path), self._opened(make=make) as folder, contextlib.ExitStack() as on_the_way:
+        with _client_errors(path), self._opened(make=make) as folder, contextlib.ExitStack() as opened_folders:
             for name in (FILES, *names[:-1]):
                 if make:
                     _make_folder(folder, name)
                 folder = os.open(name, _FOLDER, dir_fd=folder)
-                on_the_way.callback(os.close, folder)
+                opened_folders.callback(os.close, folder)
             yield folder, names[-1]
 
     def _names(self, path: str) -> list[str]:
-        """The folders on the way and the name at its end. `..` is worked out here: nothing is asked of the disk."""
+        """The parts of a path. `..` is resolved as text, without touching the disk. Raises `Invalid` for a path
+        outside."""
         if "\0" in path:
             raise Invalid("path_invalid", "A path can't have a NUL character in it.")
         plain = os.path.normpath(os.path.join(self._folder / FILES, path))
@@ -179,20 +180,20 @@ class SessionFiles:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """What the system refused, in words for the client."""
+def _client_errors(path: str) -> Iterator[None]:
+    """Turn an OSError about `path` into an error for the client."""
     try:
         yield
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _client_error(path, error) from error
 
 
-def _refused(path: str, error: OSError) -> OperationError:
+def _client_error(path: str, error: OSError) -> OperationError:
     match error.errno:
         case errno.ENOENT:
             return NotFound("file_not_found", f"{path} does not exist.")
         case errno.ELOOP | errno.ENOTDIR:
-            # A link, or a file where a folder must be: whatever is behind it, it is not in the workspace.
+            # A link, or a file in place of a folder: its target is not in the workspace.
             return Invalid("path_outside", OUTSIDE)
         case errno.EISDIR | errno.ENOTEMPTY | errno.EEXIST:
             return Conflict("path_taken", f"{path}: {error.strerror}.")
@@ -220,25 +221,25 @@ def _read(folder: int, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Invalid("file_not_text", f"{name} is not a text in UTF-8.") from None
+        raise Invalid("file_not_text", f"{name} is not a text file in UTF-8.") from None
 
 
 def _write(own: int, folder: int, name: str, text: str) -> None:
-    """Written beside the workspace and moved there: a crash before that leaves what was there, and a stray file that
-    nobody is shown and that goes with the session."""
+    """Write beside the workspace and rename into place. A crash before the rename leaves the old file, and a stray
+    temporary file that is not listed and is deleted with the session."""
     data = text.encode("utf-8", "replace")
     if len(data) > MAX_FILE_BYTES:
         raise Invalid("file_too_large", f"A file has at most {MAX_FILE_BYTES:,} bytes; this has {len(data):,}.")
-    aside = f".{random_id()}.tmp"
+    temporary = f".{random_id()}.tmp"
     try:
-        with open(os.open(aside, _NEW, 0o600, dir_fd=own), "wb") as file:
+        with open(os.open(temporary, _NEW, 0o600, dir_fd=own), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, name, src_dir_fd=own, dst_dir_fd=folder)
+        os.replace(temporary, name, src_dir_fd=own, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(aside, dir_fd=own)
+            os.unlink(temporary, dir_fd=own)
         raise
     os.fsync(folder)
 
@@ -261,16 +262,16 @@ def _remove(folder: int, name: str, *, whole: bool) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _list(parent: int, name: str, path: str, found: list[str]) -> None:
+def _list(parent: int, name: str, path: str, paths: list[str]) -> None:
     folder = os.open(name, _FOLDER, dir_fd=parent)
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
-                    found.append(path + entry.name)
+                    paths.append(path + entry.name)
                 elif entry.is_dir(follow_symlinks=False) and path.count("/") < MAX_DEPTH:
-                    _list(folder, entry.name, f"{path}{entry.name}/", found)
-                if len(found) > MAX_FILES:
+                    _list(folder, entry.name, f"{path}{entry.name}/", paths)
+                if len(paths) > MAX_FILES:
                     raise Conflict("too_many_files", f"The workspace has more than {MAX_FILES:,} files.")
     finally:
         os.close(folder)

@@ -1,48 +1,48 @@
-"""The way of each request to the method that answers it."""
+"""Routes each request of a client to the method that answers it."""
 
 import logging
 from typing import Any
 
 from holdfast.server.copilot import methods as methods
-from holdfast.server.copilot.call import Call, answering
-from holdfast.server.copilot.connection import Connection
+from holdfast.server.copilot.call import RpcCall, find_method
+from holdfast.server.copilot.connection import ClientConnection
 from holdfast.server.copilot.peer import METHOD_NOT_FOUND, Handler, Peer, RpcError
-from holdfast.server.copilot.service import Service
+from holdfast.server.copilot.service import CopilotService
 from holdfast.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
 
 class Surface:
-    """What the listener plugs connections into."""
+    """The Copilot surface: gives each new connection its request handler."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: CopilotService) -> None:
         self.service = service
 
     def connected(self, peer: Peer) -> Handler:
-        connection = Connection(peer, self.service.settings.owner)
+        connection = ClientConnection(peer, self.service.settings.owner)
         self.service.connections.add(connection)
-        return _Answering(self.service, connection)
+        return _RequestHandler(self.service, connection)
 
     async def close(self) -> None:
         await self.service.close()
 
 
-class _Answering:
+class _RequestHandler:
     """Answers the requests of one client."""
 
-    def __init__(self, service: Service, connection: Connection) -> None:
+    def __init__(self, service: CopilotService, connection: ClientConnection) -> None:
         self._service = service
         self._connection = connection
 
     async def handle(self, method: str, params: dict[str, Any]) -> Any:
-        answers = answering(method)
-        if answers is None:
+        function = find_method(method)
+        if function is None:
             raise RpcError(METHOD_NOT_FOUND, f"Unhandled method {method}")
-        return await answers(Call(self._service, self._connection, method, params))
+        return await function(RpcCall(self._service, self._connection, method, params))
 
     async def closed(self) -> None:
-        """The client is gone, on purpose or not: a disconnect is not a stop."""
+        """Detach the client from its sessions. A disconnect, deliberate or not, does not stop their turns."""
         self._service.connections.discard(self._connection)
         for session_id in list(self._connection.attached):
             try:

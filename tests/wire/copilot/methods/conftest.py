@@ -1,4 +1,4 @@
-"""A runtime that says yes to everything, and one client of it."""
+"""A runtime whose client approves everything, and that client."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

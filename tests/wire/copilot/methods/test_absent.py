@@ -1,10 +1,10 @@
-"""What is not here is said not to be here: nothing hangs, and nobody silently gets something else."""
+"""Absent features are reported as absent: no call hangs, and none is silently replaced by something else."""
 
 from typing import Any
 
 import pytest
 
-from holdfast.server.copilot.call import METHODS, answering
+from holdfast.server.copilot.call import METHODS, find_method
 from holdfast.server.copilot.methods.absent import EMPTY, UNSUPPORTED
 from tests.wire.copilot.methods.world import Client, Refused, Session
 
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("name", sorted(EMPTY))
-async def test_it_is_answered_as_if_there_were_none(session: Session, name: str) -> None:
+async def test_absent_feature_answers_as_empty(session: Session, name: str) -> None:
     assert await session.client.ask(name, sessionId=session.id) == EMPTY[name]
 
 
 @pytest.mark.parametrize("name", sorted(name for name in EMPTY if name.startswith("session.")))
-async def test_to_strangers_it_is_not_answered(client: Client, name: str) -> None:
+async def test_client_that_is_not_attached_gets_session_not_found(client: Client, name: str) -> None:
     with pytest.raises(Refused, match="Session not found: nope"):
         await client.ask(name, sessionId="nope")
 
@@ -26,11 +26,11 @@ REFUSED: list[tuple[str, str]] = [
     ("llmInference.setProvider", "Making model calls through the client is"),
     ("sessionFs.setProvider", "Keeping a session's files at the client is"),
     ("registerExtensionLaunchProvider", "Extensions are"),
-    ("session.tasks.register", "Tasks of a client's own are"),
-    ("session.tasks.update", "Tasks of a client's own are"),
+    ("session.tasks.register", "Client-defined tasks are"),
+    ("session.tasks.update", "Client-defined tasks are"),
     ("session.mcp.startServer", "MCP servers are"),
     ("session.mcp.apps.callTool", "MCP servers are"),
-    ("session.agent.select", "Agents of one's own are"),
+    ("session.agent.select", "Custom agents are"),
     ("session.skills.enable", "Skills are"),
     ("session.plugins.marketplaces.add", "Plugins are"),
     ("session.remote.enable", "Remote control is"),
@@ -41,7 +41,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "what"), REFUSED)
-async def test_what_can_not_be_done_is_refused(session: Session, name: str, what: str) -> None:
+async def test_absent_action_is_refused(session: Session, name: str, what: str) -> None:
     with pytest.raises(Refused) as refused:
         await session.client.ask(name, sessionId=session.id)
     assert refused.value.code == -32603
@@ -49,29 +49,29 @@ async def test_what_can_not_be_done_is_refused(session: Session, name: str, what
 
 
 @pytest.mark.parametrize("name", ["makeCoffee", "session.makeCoffee", "session", "sessionx.mcp", "mcpx.list", ""])
-async def test_what_nobody_knows_is_unknown(client: Client, name: str) -> None:
-    assert answering(name) is None
+async def test_unknown_method_has_no_handler(client: Client, name: str) -> None:
+    assert find_method(name) is None
     if name:
         with pytest.raises(Refused, match=f"Unhandled method {name}") as refused:
             await client.ask(name)
         assert refused.value.code == -32601
 
 
-def test_every_family_has_somebody_in_it_or_none_of_its_own() -> None:
+def test_no_refused_prefix_is_itself_a_method() -> None:
     assert [name for name in UNSUPPORTED if name in METHODS] == []
 
 
-async def test_elicitation_is_refused_in_the_words_that_clients_know(session: Session) -> None:
+async def test_elicitation_is_refused_with_the_sentence_that_clients_expect(session: Session) -> None:
     with pytest.raises(Refused, match="Elicitation is not supported by the host"):
         await session.ask("ui.elicitation", message="Choose", requestedSchema={"type": "object", "properties": {}})
 
 
-async def test_mcp_has_no_host(session: Session) -> None:
+async def test_mcp_login_is_refused_without_a_host(session: Session) -> None:
     with pytest.raises(Refused, match="MCP host is not available on this session"):
         await session.ask("mcp.oauth.login", serverName="missing-server")
 
 
-async def test_there_are_no_agents_to_start(session: Session) -> None:
+async def test_starting_an_agent_is_refused(session: Session) -> None:
     with pytest.raises(Refused, match=r"Unknown agent type: helper\. There are no agent types in this runtime"):
         await session.ask("tasks.startAgent", agentType="helper", name="n", prompt="p")
 
@@ -91,7 +91,9 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-async def test_a_session_that_asks_for_it_works_without(client: Client, options: dict[str, Any]) -> None:
+async def test_session_that_requests_absent_features_works_without_them(
+    client: Client, options: dict[str, Any]
+) -> None:
     session = await client.session(**options)
     assert await session.say("Hello") == "Yes."
     kinds = {event["type"] for event in client.told}

@@ -1,4 +1,4 @@
-"""Reading a session's events by cursor: no gap, no repetition, also across rewinds, restarts and forgetfulness."""
+"""Reading a session's events by cursor: no gap, no repetition, even across rewinds, restarts and dropped events."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _pages(session: Session, cursor: str | None = None, **params: Any) -> tuple[list[dict[str, Any]], str]:
-    """All that is there, page by page; and the last cursor."""
+    """All events, read page by page, and the last cursor."""
     found: list[dict[str, Any]] = []
     while True:
         given = {} if cursor is None else {"cursor": cursor}
@@ -36,7 +36,7 @@ async def _ids(session: Session) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1_000])
-async def test_pages_of_any_size_make_the_whole(session: Session, size: int) -> None:
+async def test_pages_of_any_size_add_up_to_the_whole_log(session: Session, size: int) -> None:
     await session.say("Hello")
     found, _ = await _pages(session, max=size)
     assert _kept(found) == await _ids(session)
@@ -44,7 +44,7 @@ async def test_pages_of_any_size_make_the_whole(session: Session, size: int) -> 
     assert "session.idle" in [event["type"] for event in found]
 
 
-async def test_a_client_that_comes_later_reads_what_was_before_it(desk: Desk, session: Session) -> None:
+async def test_client_that_attaches_later_reads_earlier_events(desk: Desk, session: Session) -> None:
     await session.say("Hello")
     await session.ask("detach")
     other = desk.client()
@@ -54,7 +54,7 @@ async def test_a_client_that_comes_later_reads_what_was_before_it(desk: Desk, se
     assert _kept(found) == await _ids(again)
 
 
-async def test_from_the_tail_only_news_is_read(session: Session) -> None:
+async def test_read_from_the_tail_returns_only_new_events(session: Session) -> None:
     tail = (await session.ask("eventLog.tail"))["cursor"]
     assert (await session.ask("eventLog.read", cursor=tail))["events"] == []
     await session.ask("log", message="News")
@@ -63,7 +63,7 @@ async def test_from_the_tail_only_news_is_read(session: Session) -> None:
     assert (await _pages(session, cursor))[0] == []
 
 
-async def test_what_another_process_wrote_before_is_read_although_nobody_has_told_it_yet(
+async def test_events_of_another_process_are_read_before_the_hub_sent_them(
     desk: Desk, session: Session, tmp_path: Path
 ) -> None:
     tail = (await session.ask("eventLog.tail"))["cursor"]
@@ -76,7 +76,7 @@ async def test_what_another_process_wrote_before_is_read_although_nobody_has_tol
         assert (await _pages(session, tail, types=["session.info"]))[0] == []
 
 
-async def test_a_filter_is_not_read_past_twice(session: Session) -> None:
+async def test_filtered_out_events_are_skipped_once(session: Session) -> None:
     await session.say("Hello")
     found, cursor = await _pages(session, types=["user.message", "assistant.message"], max=1)
     assert [event["type"] for event in found] == ["user.message", "assistant.message"]
@@ -85,17 +85,17 @@ async def test_a_filter_is_not_read_past_twice(session: Session) -> None:
     assert [event["data"]["content"] for event in found] == ["Again"]
 
 
-async def test_what_passes_can_be_left_out(session: Session) -> None:
+async def test_ephemeral_events_can_be_excluded(session: Session) -> None:
     await session.say("Hello")
     found, _ = await _pages(session, includeEphemeral=False)
     assert [event["id"] for event in found] == await _ids(session)
 
 
-async def test_events_of_agents_there_are_none(session: Session) -> None:
+async def test_agent_filter_matches_no_events(session: Session) -> None:
     assert (await session.ask("eventLog.read", agentIds=["a"]))["events"] == []
 
 
-async def test_a_reader_that_waits_is_woken_by_what_it_waits_for(session: Session) -> None:
+async def test_waiting_read_returns_on_a_matching_event(session: Session) -> None:
     tail = (await session.ask("eventLog.tail"))["cursor"]
     waiting = session.client.begin(
         "session.eventLog.read", sessionId=session.id, cursor=tail, types=["session.info"], waitMs=30_000
@@ -106,7 +106,7 @@ async def test_a_reader_that_waits_is_woken_by_what_it_waits_for(session: Sessio
     assert [event["data"]["message"] for event in found["events"]] == ["Wake up"]
 
 
-async def test_a_reader_that_waits_in_vain_gets_its_place_back(session: Session) -> None:
+async def test_wait_without_events_returns_the_same_cursor(session: Session) -> None:
     tail = (await session.ask("eventLog.tail"))["cursor"]
     found = await session.ask("eventLog.read", cursor=tail, types=["session.error"], waitMs=30)
     assert (found["events"], found["hasMore"], found["cursorStatus"]) == ([], False, "ok")
@@ -115,7 +115,7 @@ async def test_a_reader_that_waits_in_vain_gets_its_place_back(session: Session)
     assert [event["data"]["message"] for event in news] == ["News"]
 
 
-async def test_a_cursor_outlives_the_process_that_gave_it(tmp_path: Path) -> None:
+async def test_cursor_outlives_the_process_that_issued_it(tmp_path: Path) -> None:
     async with desk_at(tmp_path) as desk:
         session = await desk.client().session()
         await session.say("Before")
@@ -130,7 +130,7 @@ async def test_a_cursor_outlives_the_process_that_gave_it(tmp_path: Path) -> Non
         assert said == ["After"]
 
 
-async def test_what_is_forgotten_is_read_from_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_that_the_hub_dropped_are_read_from_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "KEPT_EVENTS", 4)
     session = await desk.client().session()
     before, early = await _pages(session)
@@ -142,7 +142,7 @@ async def test_what_is_forgotten_is_read_from_the_store(desk: Desk, monkeypatch:
     assert _kept(before) + _kept(found) == await _ids(session)
 
 
-async def test_a_reader_that_was_there_hears_that_something_was_taken_back(session: Session) -> None:
+async def test_attached_reader_sees_the_rewind_event(session: Session) -> None:
     await session.say("One")
     _, cursor = await _pages(session)
     await session.say("Two")
@@ -155,7 +155,7 @@ async def test_a_reader_that_was_there_hears_that_something_was_taken_back(sessi
     assert "user.message" not in [event["type"] for event in whole]
 
 
-async def test_for_others_a_place_that_was_taken_back_has_expired(desk: Desk, session: Session) -> None:
+async def test_cursor_at_a_rewound_event_has_expired_for_other_readers(desk: Desk, session: Session) -> None:
     await session.say("One")
     _, behind_one = await _pages(session)
     await session.say("Two")
@@ -183,19 +183,19 @@ async def _take_back(session: Session, content: str) -> None:
 @pytest.mark.parametrize(
     "cursor", ["x", "|", "a|b|c", "a|-1|b", "a|99999999999999999999999|b", "a|1|b|c", "a|\u0661|b"]
 )
-async def test_what_is_no_cursor_is_refused(session: Session, cursor: str) -> None:
-    with pytest.raises(Refused, match="This is no cursor that was given out here"):
+async def test_malformed_cursor_is_refused(session: Session, cursor: str) -> None:
+    with pytest.raises(Refused, match="This is no cursor of this runtime"):
         await session.ask("eventLog.read", cursor=cursor)
 
 
 @pytest.mark.parametrize("cursor", ["another|3|unknown", "another|history|unknown", "another|3|"])
-async def test_a_place_that_nobody_knows_has_expired(session: Session, cursor: str) -> None:
+async def test_cursor_of_an_unknown_event_has_expired(session: Session, cursor: str) -> None:
     found = await session.ask("eventLog.read", cursor=cursor)
     assert found["cursorStatus"] == "expired"
     assert _kept(found["events"]) == await _ids(session)
 
 
-async def test_reading_back_begins_at_the_end(session: Session) -> None:
+async def test_backward_read_starts_at_the_end(session: Session) -> None:
     await session.say("Hello")
     ids = await _ids(session)
     found: list[str] = []
@@ -210,7 +210,7 @@ async def test_reading_back_begins_at_the_end(session: Session) -> None:
     assert (unknown["cursorStatus"], [event["id"] for event in unknown["events"]]) == ("expired", ids[-2:])
 
 
-async def test_a_session_that_one_is_not_attached_to_is_read_from_the_store(desk: Desk, session: Session) -> None:
+async def test_session_without_attachment_is_read_from_the_store(desk: Desk, session: Session) -> None:
     await session.say("Hello")
     ids = await _ids(session)
     stranger = desk.client()
@@ -233,25 +233,25 @@ async def test_a_session_that_one_is_not_attached_to_is_read_from_the_store(desk
     ("level", "event_type", "name"),
     [("info", "session.info", "infoType"), ("warning", "session.warning", "warningType")],
 )
-async def test_a_line_is_kept_under_its_level(session: Session, level: str, event_type: str, name: str) -> None:
+async def test_log_line_is_persisted_with_its_level(session: Session, level: str, event_type: str, name: str) -> None:
     event_id = (await session.ask("log", message="A line", level=level, type="build"))["eventId"]
     (kept,) = [event for event in await session.events() if event["id"] == event_id]
     assert (kept["type"], kept["data"]) == (event_type, {name: "build", "message": "A line"})
 
 
-async def test_an_error_that_a_client_writes_down_ends_no_turn(session: Session) -> None:
+async def test_error_line_of_a_client_ends_no_turn(session: Session) -> None:
     await session.ask("log", message="Bad", level="error")
     assert (await session.client.until("session.error"))["errorType"] == "notification"
     assert await session.say("Still there?") == "Yes."
 
 
-async def test_a_passing_line_is_told_and_not_kept(session: Session) -> None:
+async def test_ephemeral_log_line_is_sent_and_not_persisted(session: Session) -> None:
     event_id = (await session.ask("log", message="Passing", ephemeral=True))["eventId"]
     assert await session.client.until("session.info") == {"infoType": "notification", "message": "Passing"}
     assert event_id not in await _ids(session)
 
 
-async def test_interests_have_a_name_each(session: Session) -> None:
+async def test_each_interest_has_its_own_handle(session: Session) -> None:
     handles = [(await session.ask("eventLog.registerInterest", eventType="x"))["handle"] for _ in range(2)]
     assert len(set(handles)) == 2
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The plan and the workspace of a session: whole files, inside its folder, whatever anybody puts there."""
+"""The plan and the workspace of a session: whole files inside its folder, whatever else is placed there."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 OUTSIDE = "Path must be within the workspace files directory"
 
 
-async def test_a_plan_is_a_file_in_the_sessions_folder(session: Session) -> None:
+async def test_plan_is_a_file_in_the_sessions_folder(session: Session) -> None:
     path = str(session.folder / "plan.md")
     assert await session.ask("plan.read") == {"exists": False, "content": None, "path": path}
     assert await session.ask("plan.update", content="# Plan\n") is None
@@ -22,7 +22,7 @@ async def test_a_plan_is_a_file_in_the_sessions_folder(session: Session) -> None
     assert (session.folder / "plan.md").read_text() == "# Plan\n"
 
 
-async def test_what_happens_to_a_plan_is_told(session: Session) -> None:
+async def test_plan_changes_are_announced(session: Session) -> None:
     await session.ask("plan.delete")
     await session.ask("plan.update", content="One")
     await session.ask("plan.update", content="Two")
@@ -32,7 +32,7 @@ async def test_what_happens_to_a_plan_is_told(session: Session) -> None:
     assert told == ["create", "update", "delete"]
 
 
-async def test_a_plan_that_is_a_link_is_neither_read_nor_followed(session: Session, tmp_path: Path) -> None:
+async def test_plan_that_is_a_link_is_neither_read_nor_followed(session: Session, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     (session.folder / "plan.md").symlink_to(secret)
@@ -58,12 +58,12 @@ async def test_files_are_written_read_listed_renamed_and_removed(session: Sessio
     assert sorted(os.listdir(session.folder)) == ["files"]
 
 
-async def test_a_path_of_the_folder_itself_may_be_given_whole(session: Session) -> None:
+async def test_absolute_path_inside_the_workspace_is_accepted(session: Session) -> None:
     await session.ask("workspaces.createFile", path=str(session.folder / "files" / "x"), content="whole")
     assert await session.ask("workspaces.listFiles") == {"files": ["x"]}
 
 
-async def test_folders_are_made_with_those_around_them_only_if_asked(session: Session) -> None:
+async def test_parent_folders_are_made_only_with_recursive(session: Session) -> None:
     with pytest.raises(Refused, match="a/b does not exist"):
         await session.ask("workspaces.createDirectory", path="a/b")
     await session.ask("workspaces.createDirectory", path="a/b", recursive=True)
@@ -73,7 +73,7 @@ async def test_folders_are_made_with_those_around_them_only_if_asked(session: Se
         await session.ask("workspaces.removePath", path="a")
 
 
-async def test_a_file_is_not_taken_for_a_folder(session: Session) -> None:
+async def test_file_is_not_accepted_as_a_folder(session: Session) -> None:
     await session.ask("workspaces.createFile", path="x", content="")
     with pytest.raises(Refused, match=OUTSIDE):
         await session.ask("workspaces.createFile", path="x/y", content="")
@@ -81,7 +81,7 @@ async def test_a_file_is_not_taken_for_a_folder(session: Session) -> None:
         await session.ask("workspaces.createDirectory", path="x")
 
 
-async def test_what_is_missing_can_be_removed_by_force_only(session: Session) -> None:
+async def test_missing_path_is_removed_only_with_force(session: Session) -> None:
     await session.ask("workspaces.removePath", path="nothing", force=True)
     with pytest.raises(Refused, match="nothing does not exist"):
         await session.ask("workspaces.removePath", path="nothing")
@@ -101,14 +101,18 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("verb", "name", "more"), CALLS, ids=[f"{verb}-{name}" for verb, name, _ in CALLS])
-async def test_no_path_leads_out(session: Session, verb: str, name: str, more: dict[str, Any], path: str) -> None:
+async def test_paths_never_lead_outside(
+    session: Session, verb: str, name: str, more: dict[str, Any], path: str
+) -> None:
     await session.ask("workspaces.createFile", path="inside", content="")
     with pytest.raises(Refused, match=OUTSIDE):
         await session.ask(f"workspaces.{verb}", **{name: path}, **more)
 
 
 @pytest.mark.parametrize(("verb", "name", "more"), CALLS, ids=[f"{verb}-{name}" for verb, name, _ in CALLS])
-async def test_no_link_leads_out(session: Session, tmp_path: Path, verb: str, name: str, more: dict[str, Any]) -> None:
+async def test_links_never_lead_outside(
+    session: Session, tmp_path: Path, verb: str, name: str, more: dict[str, Any]
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("kept")
@@ -120,7 +124,7 @@ async def test_no_link_leads_out(session: Session, tmp_path: Path, verb: str, na
     assert (outside / "kept").read_text() == "kept"
 
 
-async def test_a_link_in_the_place_of_the_workspace_is_not_followed(session: Session, tmp_path: Path) -> None:
+async def test_link_in_place_of_the_workspace_is_not_followed(session: Session, tmp_path: Path) -> None:
     (session.folder / "files").symlink_to(tmp_path)
     with pytest.raises(Refused, match=OUTSIDE):
         await session.ask("workspaces.createFile", path="x", content="x")
@@ -146,14 +150,14 @@ async def test_a_pipe_is_not_read(session: Session) -> None:
         await session.ask("workspaces.readFile", path="pipe")
 
 
-async def test_what_is_not_text_is_refused_in_words(session: Session) -> None:
+async def test_binary_file_is_refused_with_a_sentence(session: Session) -> None:
     await session.ask("workspaces.createFile", path="x", content="")
     (session.folder / "files" / "x").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Refused, match="x is not a text in UTF-8"):
+    with pytest.raises(Refused, match="x is not a text file in UTF-8"):
         await session.ask("workspaces.readFile", path="x")
 
 
-async def test_a_file_has_a_bound_written_and_read(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_size_is_bounded_on_write_and_on_read(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_files, "MAX_FILE_BYTES", 10)
     with pytest.raises(Refused, match="A file has at most 10 bytes; this has 11"):
         await session.ask("workspaces.createFile", path="x", content="é" * 5 + "x")
@@ -163,7 +167,9 @@ async def test_a_file_has_a_bound_written_and_read(session: Session, monkeypatch
         await session.ask("workspaces.readFile", path="x")
 
 
-async def test_too_many_files_are_not_listed_in_part(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workspace_with_too_many_files_is_refused_not_cut(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session_files, "MAX_FILES", 2)
     for number in range(3):
         await session.ask("workspaces.createFile", path=f"{number}", content="")
@@ -171,7 +177,7 @@ async def test_too_many_files_are_not_listed_in_part(session: Session, monkeypat
         await session.ask("workspaces.listFiles")
 
 
-async def test_a_write_that_fails_leaves_what_was_there_and_no_rest(session: Session) -> None:
+async def test_failed_write_leaves_the_old_file_and_no_temporary_file(session: Session) -> None:
     await session.ask("workspaces.createDirectory", path="taken/full", recursive=True)
     with pytest.raises(Refused, match=r"taken: Is a directory|taken: Directory not empty"):
         await session.ask("workspaces.createFile", path="taken", content="x")
@@ -179,14 +185,14 @@ async def test_a_write_that_fails_leaves_what_was_there_and_no_rest(session: Ses
     assert sorted(os.listdir(session.folder / "files")) == ["taken"]
 
 
-async def test_a_long_paste_becomes_a_file(session: Session) -> None:
+async def test_large_paste_becomes_a_file(session: Session) -> None:
     saved = (await session.ask("workspaces.saveLargePaste", content="long"))["saved"]
     assert saved["filePath"] == str(session.folder / "files" / saved["filename"])
     assert await session.ask("workspaces.readFile", path=saved["filename"]) == {"content": "long"}
     assert await session.ask("workspaces.listFiles") == {"files": [saved["filename"]]}
 
 
-async def test_the_workspace_says_whose_it_is(session: Session, tmp_path: Path) -> None:
+async def test_workspace_metadata_names_the_session(session: Session, tmp_path: Path) -> None:
     found = await session.ask("workspaces.getWorkspace")
     assert found["path"] == str(session.folder)
     workspace = found["workspace"]

@@ -1,4 +1,4 @@
-"""Going back in a conversation."""
+"""Rewinding a conversation."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ async def _message(session: Session, content: str) -> dict[str, Any]:
     return next(event for event in await session.events() if event["data"].get("content") == content)
 
 
-async def test_what_is_taken_back_is_gone_for_readers_and_for_the_model(session: Session) -> None:
+async def test_rewound_messages_are_gone_for_readers_and_for_the_model(session: Session) -> None:
     await session.say("First")
     kept = await session.events()
     await session.say("Second")
@@ -32,7 +32,7 @@ async def test_what_is_taken_back_is_gone_for_readers_and_for_the_model(session:
     assert after[len(kept)]["parentId"] == kept[-1]["id"]
 
 
-async def test_an_event_that_is_not_there_is_named_in_the_error(session: Session) -> None:
+async def test_error_names_the_missing_event(session: Session) -> None:
     with pytest.raises(Refused) as refused:
         await session.ask("history.truncate", eventId="missing-event")
     assert refused.value.message == (
@@ -40,7 +40,7 @@ async def test_an_event_that_is_not_there_is_named_in_the_error(session: Session
     )
 
 
-async def test_what_was_taken_back_can_not_be_gone_back_to(session: Session) -> None:
+async def test_rewound_event_is_no_rewind_point(session: Session) -> None:
     await session.say("First")
     await session.say("Second")
     second = await _message(session, "Second")
@@ -50,7 +50,7 @@ async def test_what_was_taken_back_can_not_be_gone_back_to(session: Session) -> 
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_the_beginning_of_a_session_stays(session: Session, number: int) -> None:
+async def test_rewind_keeps_the_session_start(session: Session, number: int) -> None:
     await session.say("First")
     start = (await session.events())[number]
     await session.ask("history.truncate", eventId=start["id"])
@@ -58,7 +58,7 @@ async def test_the_beginning_of_a_session_stays(session: Session, number: int) -
     assert await session.say("Again") == "Yes."
 
 
-async def test_every_turn_is_a_point_to_go_back_to(session: Session) -> None:
+async def test_every_turn_is_a_rewind_point(session: Session) -> None:
     await session.say("First")
     await session.say("Second")
     found = await session.ask("history.listRewindPoints")
@@ -73,7 +73,7 @@ async def test_every_turn_is_a_point_to_go_back_to(session: Session) -> None:
     assert await _said(session) == ["First"]
 
 
-async def test_files_are_not_said_to_have_been_restored(session: Session) -> None:
+async def test_rewind_reports_no_restored_files(session: Session) -> None:
     await session.say("First")
     event_id = (await _message(session, "First"))["id"]
     done = await session.ask("history.rewind", eventId=event_id, mode="conversation-and-files")
@@ -81,7 +81,7 @@ async def test_files_are_not_said_to_have_been_restored(session: Session) -> Non
     assert await _said(session) == ["First"]
 
 
-async def test_a_busy_session_does_not_go_back(tmp_path: Path) -> None:
+async def test_busy_session_is_not_rewound(tmp_path: Path) -> None:
     hold = Hold(held=False)
     async with desk_at(tmp_path, "Done.", gate=hold) as desk:
         session = await desk.client().session(streaming=True)
@@ -98,7 +98,7 @@ async def test_a_busy_session_does_not_go_back(tmp_path: Path) -> None:
         await session.client.until("session.idle")
 
 
-async def test_nothing_is_compacted_and_that_is_said(session: Session) -> None:
+async def test_compaction_reports_failure(session: Session) -> None:
     assert await session.ask("history.compact") == {"success": False, "tokensRemoved": 0, "messagesRemoved": 0}
     assert await session.ask("history.cancelBackgroundCompaction") == {"cancelled": False}
     assert await session.ask("history.abortManualCompaction") == {"aborted": False}

@@ -1,4 +1,4 @@
-"""What a session tells of itself: where it is, whether it is busy, how full it is, what it used."""
+"""A session's metadata: its directory, whether it is busy, how full its context is, and its usage."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.wire.copilot.methods.world import Client, Hold, Refused, Session, des
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_snapshot_says_what_was_set(session: Session, tmp_path: Path) -> None:
+async def test_snapshot_shows_the_settings(session: Session, tmp_path: Path) -> None:
     await session.ask("mode.set", mode="autopilot")
     await session.ask("name.set", name="Mine")
     found = await session.ask("metadata.snapshot")
@@ -35,14 +35,14 @@ async def test_a_session_is_processing_from_the_message_to_the_end_of_its_turn(t
         assert await session.ask("metadata.isProcessing") == {"processing": False}
 
 
-async def test_a_change_of_context_is_told_with_what_is_known_of_it(session: Session, tmp_path: Path) -> None:
+async def test_context_change_is_announced_with_its_known_fields(session: Session, tmp_path: Path) -> None:
     context = {"cwd": str(tmp_path / "work"), "branch": "main", "repository": "a/b", "unknown": "x"}
     assert await session.ask("metadata.recordContextChange", context=context) == {}
     told = await session.client.until("session.context_changed")
     assert told == {"cwd": str(tmp_path / "work"), "branch": "main", "repository": "a/b"}
 
 
-async def test_a_context_that_the_session_is_not_in_is_not_told(session: Session) -> None:
+async def test_context_of_another_directory_is_not_announced(session: Session) -> None:
     assert await session.ask("metadata.recordContextChange", context={"cwd": "/somewhere"}) == {}
     await session.ask("log", message="After it")
     await session.client.until("session.info")
@@ -50,7 +50,7 @@ async def test_a_context_that_the_session_is_not_in_is_not_told(session: Session
 
 
 @pytest.mark.parametrize("directory", ["nowhere", "../work/nowhere", "", "a-file"])
-async def test_a_session_is_not_moved_to_what_is_no_directory(session: Session, tmp_path: Path, directory: str) -> None:
+async def test_session_is_not_moved_to_a_missing_directory(session: Session, tmp_path: Path, directory: str) -> None:
     (tmp_path / "work" / "a-file").write_text("")
     if directory:
         with pytest.raises(Refused, match=r"does not exist\. Name one that does"):
@@ -60,7 +60,7 @@ async def test_a_session_is_not_moved_to_what_is_no_directory(session: Session, 
         assert told == {"workingDirectory": str(tmp_path / "work")}
 
 
-async def test_the_context_is_estimated_by_its_letters(client: Client) -> None:
+async def test_context_tokens_are_estimated_from_characters(client: Client) -> None:
     session = await client.session(systemMessage={"mode": "replace", "content": "x" * 400}, availableTools=["view"])
     before = await session.ask("metadata.recomputeContextTokens", modelId="first")
     assert before == {"totalTokens": 100, "messagesTokenCount": 0, "systemTokenCount": 100}
@@ -74,7 +74,7 @@ async def test_the_context_is_estimated_by_its_letters(client: Client) -> None:
     assert (found["limit"], found["compactionThreshold"], found["bufferTokens"]) == (132_096, 102_400, 10_496)
 
 
-async def test_what_was_used_is_added_up(tmp_path: Path) -> None:
+async def test_usage_is_summed_per_model(tmp_path: Path) -> None:
     async with desk_at(tmp_path) as desk:
         used = TokenUsage(input_tokens=100, output_tokens=10)
         rules = (Rule((Reply(text="Spent.", usage=used),)),)

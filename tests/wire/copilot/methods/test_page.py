@@ -1,4 +1,4 @@
-"""The page about the surface says what the surface does: every option that is heeded, every method that is answered."""
+"""docs/copilot.md matches the surface: every honoured option, every answered method."""
 
 import re
 from pathlib import Path
@@ -11,30 +11,30 @@ from holdfast.server.copilot.options import SessionParams
 PAGE = (Path(__file__).parents[4] / "docs" / "copilot.md").read_text(encoding="utf-8")
 
 REFUSED = {"session.ui.elicitation", "session.mcp.oauth.login", "session.tasks.startAgent", "session.commands.execute"}
-"""What is answered only to say no in other words."""
+"""Methods that are registered only to refuse with their own sentence."""
 
 AT_THE_GATE = {"connect", "ping", "status.get", "runtime.shutdown"}
 
 
 def rows(heading: str) -> list[tuple[list[str], str]]:
-    """The rows of the table under a heading: the names in the first cell, and the second."""
+    """The rows of the table under a heading: the names in the first cell, and the second cell."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (.*?) \| (.*) \|$", section, re.MULTILINE)
     return [(re.findall(r"`([\w.]+)`", first), second) for first, second in cells]
 
 
-def test_every_option_that_is_heeded_is_on_the_page_and_no_other() -> None:
+def test_page_lists_exactly_the_honoured_options() -> None:
     told = {name for names, _ in rows("Options of a session") for name in names}
     assert told == set(SessionParams.__struct_encode_fields__)
 
 
-def test_every_option_that_can_be_changed_later_is_on_the_page() -> None:
-    (told,) = re.findall(r"`session\.options\.update` heeds (.*?), all in one record", PAGE, re.DOTALL)
+def test_page_lists_every_updatable_option() -> None:
+    (told,) = re.findall(r"`session\.options\.update` honours (.*?), all in one record", PAGE, re.DOTALL)
     heeded = set(Options.__struct_encode_fields__) - set(SessionParams.__struct_encode_fields__)
     assert heeded <= set(re.findall(r"`(\w+)`", told))
 
 
-def test_every_method_is_on_the_page_and_no_other() -> None:
+def test_page_lists_exactly_the_answered_methods() -> None:
     told = set()
     for begins, methods in rows("Methods"):
         names = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", methods))
@@ -43,6 +43,6 @@ def test_every_method_is_on_the_page_and_no_other() -> None:
     assert told == known
 
 
-def test_what_the_page_calls_empty_is_empty() -> None:
+def test_lists_that_the_page_calls_empty_are_empty() -> None:
     (told,) = re.findall(r"Lists are empty: (.*?) and\nthe like", PAGE, re.DOTALL)
     assert all(EMPTY[name] in ({key: []} for key in EMPTY[name]) for name in re.findall(r"`([\w.]+)`", told))

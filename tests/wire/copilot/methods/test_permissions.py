@@ -1,4 +1,4 @@
-"""What a session may do without asking."""
+"""Modes and approvals: the calls that a session may make without asking."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ async def _pending(session: Session) -> list[Any]:
     return found
 
 
-async def test_approving_all_answers_what_is_asked_now_and_what_comes(tmp_path: Path) -> None:
+async def test_approve_all_answers_open_and_later_requests(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, WRITES, "Written.") as desk:
         session = await desk.client().session()
         await session.ask("send", prompt="Write")
@@ -31,7 +31,7 @@ async def test_approving_all_answers_what_is_asked_now_and_what_comes(tmp_path: 
         assert (tmp_path / "work" / "notes.txt").read_text() == "Hi"
 
 
-async def test_approving_all_can_be_taken_back(tmp_path: Path) -> None:
+async def test_approve_all_can_be_switched_off(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "Written.") as desk:
         session = await desk.client().session()
         await session.ask("permissions.setApproveAll", enabled=True)
@@ -42,7 +42,7 @@ async def test_approving_all_can_be_taken_back(tmp_path: Path) -> None:
         await session.client.until("permission.requested")
 
 
-async def test_rules_that_were_approved_stay_when_approving_all_ends(desk: Desk, session: Session) -> None:
+async def test_approved_rules_stay_when_approve_all_ends(desk: Desk, session: Session) -> None:
     key = desk.key(session)
     await session.ask("permissions.locations.addToolApproval", locationKey="", approval={"kind": "write"})
     other = await session.client.session()
@@ -52,7 +52,7 @@ async def test_rules_that_were_approved_stay_when_approving_all_ends(desk: Desk,
     assert (await desk.runtime.operations.state(key)).allow == []
 
 
-async def test_approvals_of_a_session_are_reset(tmp_path: Path) -> None:
+async def test_session_approvals_can_be_reset(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "Written.") as desk:
         session = await desk.client().session()
         await session.ask("send", prompt="Write")
@@ -68,19 +68,19 @@ async def test_approvals_of_a_session_are_reset(tmp_path: Path) -> None:
         assert (await desk.runtime.operations.state(desk.key(session))).allow == []
 
 
-async def test_a_mode_that_needs_somebody_to_assist_is_not_taken(session: Session) -> None:
+async def test_assisted_mode_is_refused(session: Session) -> None:
     assert await session.ask("permissions.setMode", mode="assisted") == {"success": False, "mode": "manual"}
     assert await session.ask("permissions.setMode", mode="allow-all") == {"success": True, "mode": "allow-all"}
     assert await session.ask("permissions.setMode", mode="manual") == {"success": True, "mode": "manual"}
 
 
 @pytest.mark.parametrize("enabled", [None, "yes", 1])
-async def test_whether_all_is_approved_must_be_said_clearly(session: Session, enabled: Any) -> None:
+async def test_approve_all_requires_a_boolean(session: Session, enabled: Any) -> None:
     with pytest.raises(Refused, match="neither true nor false"):
         await session.ask("permissions.setApproveAll", enabled=enabled)
 
 
-async def test_what_is_asked_is_listed_until_it_is_answered(tmp_path: Path) -> None:
+async def test_pending_request_is_listed_until_it_is_answered(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "Written.") as desk:
         session = await desk.client().session()
         assert await _pending(session) == []
@@ -94,7 +94,7 @@ async def test_what_is_asked_is_listed_until_it_is_answered(tmp_path: Path) -> N
         assert await _pending(session) == []
 
 
-async def test_a_command_is_listed_in_the_words_of_a_prompt(tmp_path: Path) -> None:
+async def test_pending_command_is_listed_in_the_form_of_a_prompt(tmp_path: Path) -> None:
     async with desk_at(tmp_path, RUNS, "Done.") as desk:
         session = await desk.client().session()
         await session.ask("send", prompt="Run")
@@ -120,7 +120,7 @@ async def test_a_command_is_listed_in_the_words_of_a_prompt(tmp_path: Path) -> N
         ("echo $HOME", ["echo"], ["shell(echo $HOME)"]),
     ],
 )
-async def test_one_approved_command_grants_no_more_than_its_programs_with_other_arguments(
+async def test_approved_command_grants_only_its_programs_with_other_arguments(
     tmp_path: Path, command: str, identifiers: list[str], allow: list[str]
 ) -> None:
     async with desk_at(tmp_path, ScriptedCall("bash", {"command": command}), "Done.") as desk:
@@ -137,7 +137,7 @@ async def test_one_approved_command_grants_no_more_than_its_programs_with_other_
         assert (await desk.runtime.operations.state(desk.key(session))).allow == allow
 
 
-async def test_one_approved_command_does_not_grant_what_is_hidden_in_another(tmp_path: Path) -> None:
+async def test_approved_command_does_not_grant_a_command_hidden_in_another(tmp_path: Path) -> None:
     hidden = "true ${x:=$'\\x60id\\x3ePWN\\x60'}${x@P}"
     calls = [ScriptedCall("bash", {"command": command}) for command in ("true", "true a 'b c'", hidden)]
     async with desk_at(tmp_path, *calls, "Done.") as desk:
@@ -161,7 +161,7 @@ async def test_one_approved_command_does_not_grant_what_is_hidden_in_another(tmp
 
 
 @pytest.mark.parametrize("identifier", ["bash", "env", "git push", "ls; id", "python3", "*", ""])
-async def test_a_program_that_runs_others_can_t_be_approved_for_a_place(tmp_path: Path, identifier: str) -> None:
+async def test_program_that_runs_others_is_not_approved_for_a_location(tmp_path: Path, identifier: str) -> None:
     async with desk_at(tmp_path, "Done.") as desk:
         session = await desk.client().session()
         approval = {"kind": "commands", "commandIdentifiers": [identifier]}
@@ -169,7 +169,7 @@ async def test_a_program_that_runs_others_can_t_be_approved_for_a_place(tmp_path
             await session.ask("permissions.locations.addToolApproval", locationKey="/x", approval=approval)
 
 
-async def test_a_client_that_no_longer_decides_is_no_longer_asked(tmp_path: Path) -> None:
+async def test_client_that_stops_answering_permissions_is_not_asked(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "{last_tool_result}") as desk:
         session = await desk.client().session()
         assert await session.ask("permissions.setRequired", required=False) == {"success": True}
@@ -178,7 +178,7 @@ async def test_a_client_that_no_longer_decides_is_no_longer_asked(tmp_path: Path
         assert session.client.data("permission.requested") == []
 
 
-async def test_what_is_approved_for_a_place_holds_for_the_next_session_there(tmp_path: Path) -> None:
+async def test_approval_for_a_location_holds_for_the_next_session_there(tmp_path: Path) -> None:
     async with desk_at(tmp_path, WRITES, "Written.") as desk:
         client = desk.client()
         first = await client.session()
@@ -195,7 +195,7 @@ async def test_what_is_approved_for_a_place_holds_for_the_next_session_there(tmp
 @pytest.mark.parametrize(
     ("path", "allowed"), [("x", True), ("a/../x", True), ("..", False), ("/etc", False), ("link", False)]
 )
-async def test_what_is_in_the_working_directory_is_known(
+async def test_paths_within_the_working_directory_are_recognised(
     session: Session, tmp_path: Path, path: str, allowed: bool
 ) -> None:
     (tmp_path / "work" / "link").symlink_to(tmp_path)
@@ -206,6 +206,6 @@ async def test_what_is_in_the_working_directory_is_known(
 
 
 @pytest.mark.parametrize("verb", ["configure", "modifyRules", "paths.add", "urls.setUnrestrictedMode"])
-async def test_other_ways_of_setting_them_are_not_silently_taken(session: Session, verb: str) -> None:
+async def test_other_permission_methods_are_refused(session: Session, verb: str) -> None:
     with pytest.raises(Refused, match="This way of setting permissions is not supported by this runtime"):
         await session.ask(f"permissions.{verb}", rules={"denied": ["x"]}, path="/", enabled=True)

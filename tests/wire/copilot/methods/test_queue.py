@@ -1,4 +1,4 @@
-"""Messages that wait are looked at, changed, moved and taken back before their turn."""
+"""Queued messages can be listed, edited, moved and removed before their turn."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,13 +35,13 @@ async def _texts(session: Session) -> list[str]:
     return [item["displayText"] for item in (await session.ask("queue.snapshot"))["items"]]
 
 
-async def test_whether_anything_waits_is_known(busy: Session) -> None:
+async def test_pending_messages_are_reported(busy: Session) -> None:
     assert await busy.ask("queue.hasPending") == {"hasPending": False}
     await _send(busy, "One")
     assert await busy.ask("queue.hasPending") == {"hasPending": True}
 
 
-async def test_a_message_is_removed_by_its_id_once(busy: Session) -> None:
+async def test_queued_message_is_removed_by_id_once(busy: Session) -> None:
     first = await _send(busy, "One")
     await _send(busy, "Two")
     assert await busy.ask("queue.removeAt", id=first) == {"removed": True}
@@ -49,7 +49,7 @@ async def test_a_message_is_removed_by_its_id_once(busy: Session) -> None:
     assert await _texts(busy) == ["Two"]
 
 
-async def test_a_message_is_edited_while_it_waits(busy: Session, hold: Hold) -> None:
+async def test_queued_message_can_be_edited(busy: Session, hold: Hold) -> None:
     first = await _send(busy, "One")
     assert await busy.ask("queue.updateText", id=first, prompt="Uno") == {"updated": True}
     assert await busy.ask("queue.updateText", id="missing", prompt="Uno") == {"updated": False}
@@ -61,7 +61,7 @@ async def test_a_message_is_edited_while_it_waits(busy: Session, hold: Hold) -> 
     ("place", "order"),
     [(0, ["C", "A", "B"]), (1, ["A", "C", "B"]), (2, ["A", "B", "C"]), (99, ["A", "B", "C"]), (-1, ["C", "A", "B"])],
 )
-async def test_a_message_is_moved_and_what_steers_stays(busy: Session, place: int, order: list[str]) -> None:
+async def test_queued_message_is_moved_and_steering_messages_stay(busy: Session, place: int, order: list[str]) -> None:
     await _send(busy, "A")
     await _send(busy, "Steer", mode="immediate")
     await _send(busy, "B")
@@ -72,11 +72,11 @@ async def test_a_message_is_moved_and_what_steers_stays(busy: Session, place: in
     assert (await busy.ask("queue.snapshot"))["steeringMessages"] == ["Steer"]
 
 
-async def test_what_is_not_there_is_not_moved(busy: Session) -> None:
+async def test_missing_message_is_not_moved(busy: Session) -> None:
     assert await busy.ask("queue.moveItem", id="missing", toPosition=0) == {"changed": False}
 
 
-async def test_a_message_is_withdrawn_if_it_says_what_was_sent(busy: Session) -> None:
+async def test_queued_message_is_withdrawn_if_its_text_is_the_expected_one(busy: Session) -> None:
     first = await _send(busy, "One")
     await busy.ask("queue.updateText", id=first, prompt="Edited")
     told = await busy.ask("queue.withdrawMessage", messageId=first, expectedPrompt="One")
@@ -86,7 +86,7 @@ async def test_a_message_is_withdrawn_if_it_says_what_was_sent(busy: Session) ->
     assert await _texts(busy) == []
 
 
-async def test_a_turn_is_interrupted_with_or_without_what_waits(busy: Session, hold: Hold) -> None:
+async def test_turn_is_interrupted_with_or_without_its_queue(busy: Session, hold: Hold) -> None:
     await _send(busy, "Dropped")
     assert await busy.ask("interruptMainTurn") == {"interrupted": True}
     assert await busy.ask("queue.hasPending") == {"hasPending": False}
@@ -100,7 +100,7 @@ async def test_a_turn_is_interrupted_with_or_without_what_waits(busy: Session, h
     await busy.client.until("user.message", lambda data: data["content"] == "Kept")
 
 
-async def test_one_message_may_be_sent_as_a_list(session: Session) -> None:
+async def test_list_of_one_message_is_sent(session: Session) -> None:
     sent = await session.ask("sendMessages", messages=[{"prompt": "Hello"}], wait=True)
     (said,) = session.client.data("user.message")
     assert sent == {"messageIds": [said["messageId"]]}
@@ -117,6 +117,6 @@ async def test_several_messages_in_one_turn_are_refused_as_a_whole(
 
 
 @pytest.mark.parametrize("verb", ["insertAt", "duplicateAt", "sendNow", "setDrainPaused", "appendSteering"])
-async def test_other_ways_of_changing_the_queue_are_not_silently_taken(session: Session, verb: str) -> None:
+async def test_other_queue_methods_are_refused(session: Session, verb: str) -> None:
     with pytest.raises(Refused, match="This way of changing the queue is not supported by this runtime"):
         await session.ask(f"queue.{verb}", id="x", paused=True, position=0)

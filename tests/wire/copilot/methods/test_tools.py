@@ -1,4 +1,4 @@
-"""The tools of a session: listed, replaced, and asked for."""
+"""The tools of a session: listing, replacing and calling them."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ async def _tools(session: Session) -> dict[str, Any]:
     return {found["name"]: found for found in (await session.ask("tools.getCurrentMetadata"))["tools"]}
 
 
-async def test_the_tools_that_the_model_is_offered_are_listed(client: Client) -> None:
+async def test_offered_tools_are_listed(client: Client) -> None:
     session = await client.session(tools=[MINE], availableTools=["view", "mine"])
     found = await _tools(session)
     assert list(found) == ["view", "mine"]
@@ -28,7 +28,7 @@ async def test_the_tools_that_the_model_is_offered_are_listed(client: Client) ->
     assert await session.ask("tools.initializeAndValidate") == {}
 
 
-async def test_all_built_in_tools_are_listed_with_what_they_take(session: Session) -> None:
+async def test_built_in_tools_are_listed_with_their_parameters(session: Session) -> None:
     listed = (await session.client.ask("tools.list"))["tools"]
     described = (await session.ask("tools.getBuiltinDescriptors"))["tools"]
     assert [found["name"] for found in listed] == [found["name"] for found in described]
@@ -37,22 +37,22 @@ async def test_all_built_in_tools_are_listed_with_what_they_take(session: Sessio
 
 
 @pytest.mark.parametrize("available", [None, ["builtin:*"]])
-async def test_commands_are_offered_under_copilots_names(client: Client, available: list[str] | None) -> None:
+async def test_shell_tools_are_offered_under_copilots_names(client: Client, available: list[str] | None) -> None:
     found = await _tools(await client.session(requestUserInput=True, availableTools=available))
     assert tuple(found) == COPILOT_TOOLS
 
 
 @pytest.mark.parametrize("named", ["exec", "builtin:exec"])
-async def test_a_client_may_choose_holdfasts_own_names_for_commands(client: Client, named: str) -> None:
+async def test_client_can_choose_holdfasts_own_shell_tools(client: Client, named: str) -> None:
     assert list(await _tools(await client.session(availableTools=["view", named]))) == ["view", "exec"]
 
 
-async def test_a_name_that_only_holdfast_uses_is_free_for_a_clients_own_tool(client: Client) -> None:
+async def test_name_of_a_holdfast_only_tool_is_free_for_client_tools(client: Client) -> None:
     session = await client.session(tools=[{**MINE, "name": "exec"}])
     assert (await _tools(session))["exec"]["description"] == "Mine"
 
 
-async def test_a_clients_tools_are_replaced_by_others(client: Client) -> None:
+async def test_clients_tools_can_be_replaced(client: Client) -> None:
     session = await client.session(tools=[MINE])
     assert await session.ask("tools.set", tools=[OTHER]) == {}
     assert {"mine", "other"} & set(await _tools(session)) == {"other"}
@@ -60,7 +60,7 @@ async def test_a_clients_tools_are_replaced_by_others(client: Client) -> None:
     assert {"mine", "other"} & set(await _tools(session)) == set()
 
 
-async def test_the_tools_of_another_client_stay_and_can_not_be_taken(desk: Desk, client: Client) -> None:
+async def test_tools_of_another_client_stay_and_their_names_are_refused(desk: Desk, client: Client) -> None:
     session = await client.session(tools=[MINE])
     another = desk.client()
     await another.ask("session.resume", sessionId=session.id, tools=[OTHER])
@@ -71,7 +71,7 @@ async def test_the_tools_of_another_client_stay_and_can_not_be_taken(desk: Desk,
     assert {"mine", "other"} & set(await _tools(session)) == {"mine"}
 
 
-async def test_a_built_in_name_is_taken_only_on_purpose(session: Session) -> None:
+async def test_built_in_tool_name_needs_an_explicit_override(session: Session) -> None:
     tool = {**MINE, "name": "view"}
     with pytest.raises(Refused, match='External tool "view" conflicts with a built-in tool'):
         await session.ask("tools.set", tools=[tool])
@@ -79,7 +79,7 @@ async def test_a_built_in_name_is_taken_only_on_purpose(session: Session) -> Non
     assert (await _tools(session))["view"]["description"] == "Mine"
 
 
-async def test_calls_that_a_client_has_not_answered_are_listed(tmp_path: Path) -> None:
+async def test_unanswered_client_tool_calls_are_listed(tmp_path: Path) -> None:
     async with desk_at(tmp_path, ScriptedCall("mine", {"x": 1}), "Done.") as desk:
         session = await desk.client().session(tools=[MINE])
         assert await session.ask("tools.listPendingRequests") == {"items": []}
@@ -93,7 +93,7 @@ async def test_calls_that_a_client_has_not_answered_are_listed(tmp_path: Path) -
         assert await session.ask("tools.listPendingRequests") == {"items": []}
 
 
-async def test_a_tool_that_is_new_is_used_in_the_next_turn(tmp_path: Path) -> None:
+async def test_new_tool_is_offered_in_the_next_turn(tmp_path: Path) -> None:
     async with desk_at(tmp_path, ScriptedCall("other", {}), "{last_tool_result}") as desk:
         session = await desk.client().session()
         await session.ask("tools.set", tools=[OTHER])

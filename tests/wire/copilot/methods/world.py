@@ -11,15 +11,15 @@ from holdfast import Runtime
 from holdfast.events.ids import Key, SessionId
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.server.copilot.framing import FrameReader, decoded, frame
-from holdfast.server.copilot.gate import Gate, Terms
+from holdfast.server.copilot.frames import FrameReader, decoded, frame
+from holdfast.server.copilot.gate import ConnectionGate, Terms
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.peer import Peer
-from holdfast.server.copilot.service import Service, Settings
+from holdfast.server.copilot.service import CopilotService, CopilotSettings
 from holdfast.server.copilot.surface import Surface
 
 SECONDS = 20.0
-"""Nothing that a test waits for takes longer, or it does not come."""
+"""Timeout for everything that a test waits for."""
 
 MODELS = ("first", "second")
 
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Hold:
-    """A model that stands still in the middle of an answer while it is held. Only one that streams has a middle."""
+    """Holds a model in the middle of a streamed answer."""
 
     def __init__(self, *, held: bool = True) -> None:
         self._reached = asyncio.Event()
@@ -60,17 +60,17 @@ class Hold:
 
 
 class Client:
-    """One connection, from the client's side of it."""
+    """One connection, seen from the client."""
 
     def __init__(self, terms: Terms) -> None:
         self.told: list[dict[str, Any]] = []
-        """Every event of a session, in the order in which they came."""
+        """All received session events, in order of arrival."""
         self.lifecycle: list[dict[str, Any]] = []
         self._frames = FrameReader()
         self._ids = itertools.count(1)
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._news = asyncio.Event()
-        self.peer = Peer(self, lambda peer: Gate(peer, terms, None))
+        self.peer = Peer(self, lambda peer: ConnectionGate(peer, terms, None))
 
     def begin(self, method: str, **params: Any) -> "asyncio.Future[dict[str, Any]]":
         number = next(self._ids)
@@ -79,7 +79,7 @@ class Client:
         return self._asked[number]
 
     async def answer(self, method: str, **params: Any) -> dict[str, Any]:
-        """The whole response, be it a result or an error."""
+        """The whole response: a result or an error."""
         async with asyncio.timeout(SECONDS):
             return await self.begin(method, **params)
 
@@ -91,7 +91,7 @@ class Client:
         return answer["result"]
 
     async def until(self, event_type: str, fits: Callable[[dict[str, Any]], bool] = lambda data: True) -> Any:
-        """The data of the first event of a type that fits."""
+        """The data of the first matching event of a type."""
         async with asyncio.timeout(SECONDS):
             while True:
                 for event in self.told:
@@ -101,7 +101,7 @@ class Client:
                 await self._news.wait()
 
     async def until_session(self, what: str) -> dict[str, Any]:
-        """The first notice that a session was created, updated or deleted."""
+        """The first notification that a session was created, updated or deleted."""
         async with asyncio.timeout(SECONDS):
             while True:
                 for told in self.lifecycle:
@@ -114,7 +114,7 @@ class Client:
         return [event["data"] for event in self.told if event["type"] == event_type]
 
     async def session(self, **params: Any) -> "Session":
-        """A session of its own, whose requests it can decide."""
+        """A new session whose permission requests this client answers."""
         made = await self.ask("session.create", **{"requestPermission": True, **params})
         return Session(self, made["sessionId"], Path(made["workspacePath"]))
 
@@ -155,7 +155,7 @@ class Client:
 
 
 class Session:
-    """A session, as one of its clients has it."""
+    """A session, seen from one of its clients."""
 
     def __init__(self, client: Client, session_id: str, folder: Path) -> None:
         self.client = client
@@ -166,12 +166,12 @@ class Session:
         return await self.client.ask(f"session.{method}", sessionId=self.id, **params)
 
     async def say(self, prompt: str) -> str:
-        """Send a message and wait for the end of its turn: the answer."""
+        """Send a message, wait for the end of its turn, and return the answer."""
         done = await self.ask("sendAndWait", prompt=prompt)
         return str(done["response"]["data"]["content"])
 
     async def events(self) -> list[dict[str, Any]]:
-        """All that may be read again."""
+        """All persisted events."""
         found: list[dict[str, Any]] = (await self.ask("getMessages"))["events"]
         return found
 
@@ -179,11 +179,11 @@ class Session:
 class Desk:
     """The runtime that clients connect to."""
 
-    def __init__(self, runtime: Runtime, service: Service) -> None:
+    def __init__(self, runtime: Runtime, service: CopilotService) -> None:
         self.runtime = runtime
         self.service = service
         self.clients: list[Client] = []
-        self._terms = Terms(behind=Surface(service).connected, version="0", shut_down=_nothing)
+        self._terms = Terms(connected=Surface(service).connected, version="0", shut_down=_nothing)
 
     def client(self) -> Client:
         self.clients.append(Client(self._terms))
@@ -203,18 +203,20 @@ async def _listed() -> list[dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | None = None) -> AsyncIterator[Desk]:
-    """A runtime whose model says these things, one after the other as its tools give results."""
+    """A runtime whose model gives these replies, one after each round of tools."""
     said = tuple(Reply(text=reply) if isinstance(reply, str) else Reply(tool_calls=(reply,)) for reply in replies)
     model = ScriptedModel(Script((Rule(said or (Reply(text="Yes."),)),)), f"copilot/{MODELS[0]}", gate=gate)
     work = folder / "work"
     work.mkdir(exist_ok=True)
     async with Runtime(database=folder / "holdfast.db", model=model) as runtime:
-        service = Service(
+        service = CopilotService(
             operations=runtime.operations,
             tasks=runtime.tasks,
             shell=runtime.shell,
             clock=runtime.clock,
-            settings=Settings(home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names),
+            settings=CopilotSettings(
+                home=folder / "home", directory=work, owner=runtime.owner, built_in=runtime.tool_names
+            ),
             models=ModelNames(MODELS[0], _listed),
             credentials=runtime.credentials,
             observer=runtime.observer,

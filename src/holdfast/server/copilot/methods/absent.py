@@ -1,13 +1,13 @@
-"""What GitHub's runtime has and this one has not: every method of it is answered at once, and truthfully.
+"""Methods of GitHub's runtime for features that this runtime lacks, each answered at once and truthfully.
 
-Where there is nothing, a list is empty, and what is not there can't be stopped, removed or answered. Whoever asks for
-one of these things to be done is told that it is not done here. Methods of neither kind are unknown.
+Listing methods return empty lists, and there is never anything to stop, remove or answer. Methods that would have to do
+something fail with "not supported". Methods in neither table are unknown.
 """
 
 from typing import Any, Final
 
 from holdfast.events.ids import random_id
-from holdfast.server.copilot.call import FAMILIES, Call, method
+from holdfast.server.copilot.call import FAMILIES, RpcCall, method
 from holdfast.server.copilot.peer import RpcError
 
 EMPTY: Final[dict[str, Any]] = {
@@ -77,7 +77,7 @@ EMPTY: Final[dict[str, Any]] = {
     "session.mcp.oauth.respond": {"success": False},
     "session.mcp.reload": None,
     "session.mcp.removeGitHub": {"removed": False},
-    # What only GitHub's runtime asks of people.
+    # Requests to people that only GitHub's runtime makes.
     "session.ui.handleHumanAskUser": {"success": False},
     "session.ui.handleHumanExitPlanMode": {"success": False},
     "session.ui.handleHumanUserInput": {"success": False},
@@ -91,7 +91,7 @@ EMPTY: Final[dict[str, Any]] = {
     "session.history.cancelBackgroundCompaction": {"cancelled": False},
     "session.history.compact": {"success": False, "tokensRemoved": 0, "messagesRemoved": 0},
     "session.history.summarizeForHandoff": {"summary": ""},
-    # Parts of what is here.
+    # Parts of features that this runtime has.
     "session.metadata.getClientMetadata": {},
     "session.metadata.getContextAttribution": {},
     "session.plan.readSqlTodos": {"rows": []},
@@ -120,12 +120,12 @@ EMPTY: Final[dict[str, Any]] = {
     "sessions.releaseLock": {},
     "sessions.save": {},
 }
-"""What is answered always. A method of a session is answered to those who are attached to it."""
+"""The constant answer of each method. A method of a session requires that the client is attached to it."""
 
 UNSUPPORTED: Final[dict[str, str]] = {
     "account": "Signing in is",
-    "agentRegistry": "Agents of one's own are",
-    "agents": "Agents of one's own are",
+    "agentRegistry": "Custom agents are",
+    "agents": "Custom agents are",
     "catalog": "Catalogues are",
     "commands": "Commands are",
     "connectors": "Connectors are",
@@ -140,7 +140,7 @@ UNSUPPORTED: Final[dict[str, str]] = {
     "sessionFs": "Keeping a session's files at the client is",
     "skills": "Skills are",
     "session.accounts": "Signing in is",
-    "session.agent": "Agents of one's own are",
+    "session.agent": "Custom agents are",
     "session.canvas": "Canvases are",
     "session.commands": "Commands are",
     "session.connectors": "Connectors are",
@@ -163,7 +163,7 @@ UNSUPPORTED: Final[dict[str, str]] = {
     "session.sendSystemNotification": "Sending notifications to the model is",
     "session.shell": "This way of running commands is",
     "session.skills": "Skills are",
-    "session.tasks": "Tasks of a client's own are",
+    "session.tasks": "Client-defined tasks are",
     "session.tools": "This way of using tools is",
     "session.ui": "This way of asking people is",
     "session.usage": "Counting a client's changes is",
@@ -172,72 +172,72 @@ UNSUPPORTED: Final[dict[str, str]] = {
     "session.workspaces": "This use of the workspace is",
     "sessions": "This way of handling sessions is",
 }
-"""What is refused, with the beginning of the sentence that says so: all that have this name, or begin with it."""
+"""Refused methods by name prefix, with the beginning of the error sentence."""
 
 
-def _always(answer: Any) -> Any:
-    async def answers(call: Call) -> Any:
+def _constant(answer: Any) -> Any:
+    async def answer_method(call: RpcCall) -> Any:
         if call.method.startswith("session."):
             call.attached()
         return answer
 
-    return answers
+    return answer_method
 
 
-def _refused(what: str) -> Any:
-    async def answers(call: Call) -> Any:
-        raise not_supported(call, what)
+def _refusal(feature: str) -> Any:
+    async def answer_method(call: RpcCall) -> Any:
+        raise not_supported(call, feature)
 
-    return answers
+    return answer_method
 
 
-def not_supported(call: Call, what: str) -> RpcError:
-    return call.failed(f"{what} not supported by this runtime")
+def not_supported(call: RpcCall, feature: str) -> RpcError:
+    return call.failed(f"{feature} not supported by this runtime")
 
 
 for _name, _answer in EMPTY.items():
-    method(_name)(_always(_answer))
+    method(_name)(_constant(_answer))
 
-for _family, _what in UNSUPPORTED.items():
-    FAMILIES[_family] = _refused(_what)
+for _family, _feature in UNSUPPORTED.items():
+    FAMILIES[_family] = _refusal(_feature)
 
 
 @method("session.ui.elicitation")
-async def elicit(call: Call) -> Any:
-    """Nobody can be asked to fill in a form. The capability says so, and clients that look at it do not ask."""
+async def elicit(call: RpcCall) -> Any:
+    """Refuse to show a form. Clients that check the capability never call this."""
     call.attached()
     raise call.failed("Elicitation is not supported by the host")
 
 
 @method("session.mcp.oauth.login")
-async def log_in_to_mcp(call: Call) -> Any:
+async def log_in_to_mcp(call: RpcCall) -> Any:
     call.attached()
     raise call.failed("MCP host is not available on this session")
 
 
 @method("session.tasks.startAgent")
-async def start_agent(call: Call) -> Any:
+async def start_agent(call: RpcCall) -> Any:
     call.attached()
     raise call.failed(f"Unknown agent type: {call.text('agentType')}. There are no agent types in this runtime")
 
 
 @method("session.commands.execute")
-async def execute_command(call: Call) -> Any:
+async def execute_command(call: RpcCall) -> Any:
     call.attached()
-    return {"error": f"Unknown command: {call.given('commandName', str, '')}"}
+    return {"error": f"Unknown command: {call.param('commandName', str, '')}"}
 
 
 @method("session.ui.registerDirectAutoModeSwitchHandler")
-async def register_switch_handler(call: Call) -> Any:
-    """For the moment at which a model's limit is reached. Nothing here ever asks."""
+async def register_switch_handler(call: RpcCall) -> Any:
+    """Register a handler for reaching a model's limit. This runtime never calls it."""
     attached = call.attached()
     attached.switch_handler = f"dams-{random_id()}"
     return {"handle": attached.switch_handler}
 
 
 @method("session.ui.unregisterDirectAutoModeSwitchHandler")
-async def unregister_switch_handler(call: Call) -> Any:
+async def unregister_switch_handler(call: RpcCall) -> Any:
     attached, handle = call.attached(), call.text("handle")
-    was_there = attached.switch_handler == handle
-    attached.switch_handler = None if was_there else attached.switch_handler
-    return {"unregistered": was_there}
+    was_registered = attached.switch_handler == handle
+    attached.switch_handler = None if was_registered else attached.switch_handler
+    return {"unregistered": was_registered}

@@ -1,4 +1,4 @@
-"""What clients answer: the result of a tool, a decision, a reply to a question. The first answer counts."""
+"""Answers of clients: the result of a tool, a permission decision, a reply to a question. The first answer counts."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -8,7 +8,7 @@ from holdfast.events.message import Image
 from holdfast.events.request import Decision
 from holdfast.events.tool import ToolError
 from holdfast.server.copilot.attachments import decoded
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.session.permissions import command_in, custom_tool_rule
@@ -36,7 +36,7 @@ UNAVAILABLE: Final = "user-not-available"
 
 
 @method("session.tools.handlePendingToolCall")
-async def handle_tool_call(call: Call) -> Any:
+async def handle_tool_call(call: RpcCall) -> Any:
     attached = call.attached()
     request_id = RequestId(call.text("requestId"))
     if (error := call.params.get("error")) is not None:
@@ -46,16 +46,16 @@ async def handle_tool_call(call: Call) -> Any:
     if isinstance(result, str):
         return await _answered(call, attached, request_id, result, None, ())
     if not isinstance(result, dict) or not isinstance(result.get("textResultForLlm"), str):
-        raise Invalid("result_invalid", "A result is a text, or an object with textResultForLlm; or give an error.")
+        raise Invalid("result_invalid", "Set `result` to a string or an object with textResultForLlm, or set `error`.")
     kind = result.get("resultType", "success")
     if not isinstance(kind, str) or kind not in RESULT_TYPES:
-        raise Invalid("result_invalid", f"{kind!r} is no type of result; {', '.join(RESULT_TYPES)} are.")
+        raise Invalid("result_invalid", f"{kind!r} is no resultType. Use one of {', '.join(RESULT_TYPES)}.")
     images = _images(result.get("binaryResultsForLlm") or [])
     return await _answered(call, attached, request_id, result["textResultForLlm"], RESULT_TYPES[kind], images)
 
 
 async def _answered(
-    call: Call,
+    call: RpcCall,
     attached: Attached,
     request_id: RequestId,
     text: str,
@@ -71,39 +71,42 @@ async def _answered(
     return {"success": True}
 
 
-async def _failure(call: Call, attached: Attached, request_id: RequestId, error: str) -> str:
-    """What the model is told of a client tool that failed."""
+async def _failure(call: RpcCall, attached: Attached, request_id: RequestId, error: str) -> str:
+    """The text that the model reads about a client tool that failed."""
     state = await call.service.operations.state(attached.key)
     opened, reply = state.requests.get(request_id), state.reply()
-    found = reply.call(opened.tool_call_id) if opened and reply else None
-    if found is None:
+    tool_call = reply.call(opened.tool_call_id) if opened and reply else None
+    if tool_call is None:
         return error
-    return f"Failed to execute `{found.name}` tool with arguments: {found.arguments} due to error: Error: {error}"
+    arguments = tool_call.arguments
+    return f"Failed to execute `{tool_call.name}` tool with arguments: {arguments} due to error: Error: {error}"
 
 
-def _images(given: Any) -> tuple[Image, ...]:
-    """The pictures among a tool's binary results: what else a tool gives the model can't be shown."""
-    if not isinstance(given, list):
-        raise Invalid("result_invalid", "binaryResultsForLlm is a list.")
+def _images(results: Any) -> tuple[Image, ...]:
+    """The images among a tool's binary results. Models can't be shown the others, which are dropped."""
+    if not isinstance(results, list):
+        raise Invalid("result_invalid", "binaryResultsForLlm must be a list.")
     return tuple(
-        Image(media_type=found["mimeType"], data=decoded(found.get("data")))
-        for found in given
-        if isinstance(found, dict) and str(found.get("mimeType", "")).startswith("image/")
+        Image(media_type=result["mimeType"], data=decoded(result.get("data")))
+        for result in results
+        if isinstance(result, dict) and str(result.get("mimeType", "")).startswith("image/")
     )
 
 
 @method("session.permissions.handlePendingPermissionRequest")
-async def handle_permission(call: Call) -> Any:
+async def handle_permission(call: RpcCall) -> Any:
     attached = call.attached()
     request_id = RequestId(call.text("requestId"))
-    result = call.given("result", dict[str, Any], {})
+    result = call.param("result", dict[str, Any], {})
     kind = result.get("kind")
     if kind == UNAVAILABLE:
         return {"success": await call.service.decline(attached, request_id)}
     if not isinstance(kind, str) or kind not in DECISIONS:
-        raise Invalid("decision_invalid", f"{kind!r} is no decision; {', '.join((*DECISIONS, UNAVAILABLE))} are.")
+        raise Invalid(
+            "decision_invalid", f"{kind!r} is no decision. Use one of {', '.join((*DECISIONS, UNAVAILABLE))}."
+        )
     rules = await _rules(call, attached, request_id, result.get("approval"))
-    place, granted = await _beyond(call, attached, request_id, result, rules)
+    place, granted = await _lasting_grant(call, attached, request_id, result, rules)
     try:
         await call.service.operations.decide_permission(
             attached.key,
@@ -116,15 +119,15 @@ async def handle_permission(call: Call) -> Any:
     except (Conflict, NotFound):
         return {"success": False}
     if granted:
-        # Should the process end before this, the answer itself stands, and the next session asks again.
+        # After a crash before this write the answer itself stands, and the next session asks again.
         await call.service.operations.grant(attached.key, place, granted, granted_by=attached.params.client_name or "")
     return {"success": True}
 
 
-async def _beyond(
-    call: Call, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
+async def _lasting_grant(
+    call: RpcCall, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
-    """What is approved also for sessions to come: in a place, or everywhere (the empty place)."""
+    """The rules that later sessions get too, and the place where they hold; an empty place means everywhere."""
     kind = result["kind"]
     if kind not in ("approve-for-location", "approve-permanently"):
         return "", ()
@@ -136,19 +139,19 @@ async def _beyond(
     return str(result.get("locationKey") or state.working_directory or ""), granted
 
 
-async def _rules(call: Call, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
-    """What an approval grants that answers a request: of programs, those that the request is about."""
+async def _rules(call: RpcCall, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
+    """The rules that an approval of a request grants. Programs are limited to those in the request."""
     if not isinstance(approval, dict) or approval.get("kind") != "commands":
         return approved_rules(approval)
     opened = (await call.service.operations.state(attached.key)).requests.get(request_id)
     kind, _, subject = opened.asked_for.partition(" ") if opened else ("", "", "")
-    asked = summarize(command_in(subject)).commands if kind == "shell" else ()
-    return approved_rules(approval, among={command.identifier for command in asked})
+    commands = summarize(command_in(subject)).commands if kind == "shell" else ()
+    return approved_rules(approval, among={command.identifier for command in commands})
 
 
 def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tuple[str, ...]:
-    """Permission rules for what a client approved beyond once; none: what the request itself would grant. A program is
-    approved with other arguments only if none of them could be code, and all that are named are `among` those asked."""
+    """Permission rules for an approval that holds beyond one call; empty means the rule of the request itself. A
+    program is approved with other arguments only if no argument could be code and all named programs are in `among`."""
     if not isinstance(approval, dict):
         return ()
     match approval.get("kind"):
@@ -170,11 +173,11 @@ def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tu
 
 
 @method("session.ui.handlePendingUserInput")
-async def handle_user_input(call: Call) -> Any:
+async def handle_user_input(call: RpcCall) -> Any:
     attached = call.attached()
-    response = call.given("response", dict[str, Any], {})
+    response = call.param("response", dict[str, Any], {})
     if not isinstance(response.get("answer"), str):
-        raise Invalid("response_invalid", "A response has an answer, which is a text.")
+        raise Invalid("response_invalid", "Set `response` to an object whose `answer` is a string.")
     try:
         await call.service.operations.answer_question(
             attached.key,

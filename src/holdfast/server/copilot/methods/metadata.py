@@ -1,4 +1,4 @@
-"""What a session is at this moment: where it works, whether it is busy, how full its context is, what it used."""
+"""A session's current state: its directory, whether it is busy, how full its context is, and its usage."""
 
 import math
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolSpec
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.methods.settings import existing_directory
 from holdfast.server.copilot.methods.tools import offered
 from holdfast.server.copilot.methods.workspaces import workspace
@@ -16,11 +16,11 @@ from holdfast.session.history import context
 from holdfast.session.state import Person, State
 
 CHARACTERS_PER_TOKEN: Final = 4
-"""About right for English and code. Only the model's provider could count them."""
+"""A fair average for English and code. Only the model's provider can count exactly."""
 
 COMPACTS_AT: Final = 0.8
 KEPT_FREE: Final = 0.05
-"""Of the prompt's limit, as the other runtime has them: nothing is compacted here yet."""
+"""Fractions of the prompt limit, as in GitHub's runtime. This runtime does not compact."""
 
 CONTEXT_FIELDS: Final = (
     "cwd",
@@ -36,10 +36,10 @@ MAX_FIELD_CHARACTERS: Final = 4_096
 
 
 @method("session.metadata.snapshot")
-async def snapshot(call: Call) -> Any:
+async def snapshot(call: RpcCall) -> Any:
     key = call.attached().key
     row, state = await call.service.operations.session(key), await call.service.operations.state(key)
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "sessionId": key.session,
         "startTime": iso(row.created_at),
         "modifiedTime": iso(row.updated_at),
@@ -52,18 +52,18 @@ async def snapshot(call: Call) -> Any:
         "clientName": state.client_name or "sdk",
         "workspace": workspace(row, state),
     }
-    return {**told, "summary": row.title} if row.title else told
+    return {**metadata, "summary": row.title} if row.title else metadata
 
 
 @method("session.metadata.isProcessing")
-async def is_processing(call: Call) -> Any:
+async def is_processing(call: RpcCall) -> Any:
     row = await call.service.operations.session(call.attached().key)
     return {"processing": row.status != "idle"}
 
 
 @method("session.metadata.activity")
-async def activity(call: Call) -> Any:
-    """A task in the background is work, too, but is not ended with the turn."""
+async def activity(call: RpcCall) -> Any:
+    """Whether anything runs. A background task counts as work, but does not end with the turn."""
     key = call.attached().key
     tasks = await call.service.tasks.of_session(key)
     row = await call.service.operations.session(key)
@@ -72,7 +72,7 @@ async def activity(call: Call) -> Any:
 
 
 @method("session.metadata.setWorkingDirectory")
-async def set_working_directory(call: Call) -> Any:
+async def set_working_directory(call: RpcCall) -> Any:
     key = call.attached().key
     directory = await existing_directory(call, call.text("workingDirectory"))
     assert isinstance(directory, str), "one was named"
@@ -81,18 +81,18 @@ async def set_working_directory(call: Call) -> Any:
 
 
 @method("session.metadata.recordContextChange")
-async def record_context_change(call: Call) -> Any:
-    """Tell whoever listens what a client found out about the directory. One that the session is not in is not told."""
+async def record_context_change(call: RpcCall) -> Any:
+    """Announce what a client learned about the working directory. Other directories are ignored."""
     attached = call.attached()
-    given = call.given("context", dict[str, Any], {})
-    told = {name: given[name] for name in CONTEXT_FIELDS if isinstance(given.get(name), str)}
-    if "cwd" not in told:
-        raise Invalid("context_invalid", "A context has a cwd, which is a text.")
-    if any(len(value) > MAX_FIELD_CHARACTERS for value in told.values()):
-        raise Invalid("context_invalid", f"What a context says has at most {MAX_FIELD_CHARACTERS:,} characters each.")
+    fields = call.param("context", dict[str, Any], {})
+    context_data = {name: fields[name] for name in CONTEXT_FIELDS if isinstance(fields.get(name), str)}
+    if "cwd" not in context_data:
+        raise Invalid("context_invalid", "A context needs a cwd, which is a string.")
+    if any(len(value) > MAX_FIELD_CHARACTERS for value in context_data.values()):
+        raise Invalid("context_invalid", f"Each field of a context has at most {MAX_FIELD_CHARACTERS:,} characters.")
     state = await call.service.operations.state(attached.key)
-    if told["cwd"] == state.working_directory:
-        attached.hub.tell("session.context_changed", told)
+    if context_data["cwd"] == state.working_directory:
+        attached.hub.publish("session.context_changed", context_data)
     return {}
 
 
@@ -100,14 +100,14 @@ async def record_context_change(call: Call) -> Any:
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """About how many tokens the next model call is made of. Pictures are not counted."""
+    """The estimated tokens of the next model call. Images are not counted."""
 
     system: int
     conversation: int
     tools: int
 
 
-def estimate(call: Call, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
+def estimate(call: RpcCall, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
     system, *conversation = context(state, call.service.settings.instructions)
     return Estimate(
         system=_tokens(system),
@@ -128,18 +128,18 @@ def _tokens_of(text: str) -> int:
 
 
 @method("session.metadata.contextInfo")
-async def context_info(call: Call) -> Any:
+async def context_info(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
-    prompt, output = call.given("promptTokenLimit", int, 0), call.given("outputTokenLimit", int, 0)
-    found = estimate(call, state, offered(call, state))
+    prompt, output = call.param("promptTokenLimit", int, 0), call.param("outputTokenLimit", int, 0)
+    tokens = estimate(call, state, offered(call, state))
     return {
         "contextInfo": {
-            "modelName": call.given("selectedModel", str, "") or shown_model(state.model) or "",
-            "systemTokens": found.system,
-            "conversationTokens": found.conversation,
-            "toolDefinitionsTokens": found.tools,
+            "modelName": call.param("selectedModel", str, "") or shown_model(state.model) or "",
+            "systemTokens": tokens.system,
+            "conversationTokens": tokens.conversation,
+            "toolDefinitionsTokens": tokens.tools,
             "mcpToolsTokens": 0,
-            "totalTokens": found.system + found.conversation + found.tools,
+            "totalTokens": tokens.system + tokens.conversation + tokens.tools,
             "promptTokenLimit": prompt,
             "compactionThreshold": int(prompt * COMPACTS_AT),
             "limit": prompt + output,
@@ -149,21 +149,21 @@ async def context_info(call: Call) -> Any:
 
 
 @method("session.metadata.recomputeContextTokens")
-async def recompute_context_tokens(call: Call) -> Any:
+async def recompute_context_tokens(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
-    found = estimate(call, state, ())
+    tokens = estimate(call, state, ())
     return {
-        "totalTokens": found.system + found.conversation,
-        "messagesTokenCount": found.conversation,
-        "systemTokenCount": found.system,
+        "totalTokens": tokens.system + tokens.conversation,
+        "messagesTokenCount": tokens.conversation,
+        "systemTokenCount": tokens.system,
     }
 
 
-# What was used
+# Usage
 
 
 @method("session.usage.getMetrics")
-async def get_metrics(call: Call) -> Any:
+async def get_metrics(call: RpcCall) -> Any:
     key = call.attached().key
     state = await call.service.operations.state(key)
     metrics, duration = await call.service.usage(key)

@@ -1,14 +1,14 @@
-"""What a session may do without asking, and what it is asking now."""
+"""A session's permissions: its mode, its open permission requests, and the approvals for a location."""
 
 import asyncio
 import os
 from typing import Any, Final
 
 from holdfast.events.session import SettingsChanged
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.methods.answers import approved_rules
 from holdfast.server.copilot.methods.sessions import persisted
-from holdfast.server.copilot.methods.tools import offer_again
+from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.errors import Invalid
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
@@ -21,7 +21,7 @@ PROMPTED: Final[tuple[str, ...]] = ("intention", "toolCallId", "canOfferSessionA
 
 
 @method("session.permissions.setApproveAll")
-async def set_approve_all(call: Call) -> Any:
+async def set_approve_all(call: RpcCall) -> Any:
     key = call.attached().key
     enabled = call.params.get("enabled")
     if not isinstance(enabled, bool):
@@ -31,19 +31,19 @@ async def set_approve_all(call: Call) -> Any:
 
 
 @method("session.permissions.getMode")
-async def get_mode(call: Call) -> Any:
+async def get_mode(call: RpcCall) -> Any:
     return {"mode": _mode(await call.service.operations.state(call.attached().key))}
 
 
 @method("session.permissions.setMode")
-async def set_mode(call: Call) -> Any:
-    """There is nobody here to assist: a session asks, or it does not."""
+async def set_mode(call: RpcCall) -> Any:
+    """Switch between asking and allowing everything. Other modes, such as assisted approval, are not supported."""
     state = await call.service.operations.state(call.attached().key)
-    wanted = call.text("mode")
-    if wanted not in (ALLOW_ALL, MANUAL):
+    mode = call.text("mode")
+    if mode not in (ALLOW_ALL, MANUAL):
         return {"success": False, "mode": _mode(state)}
-    await call.service.operations.allow_all(call.key, enabled=wanted == ALLOW_ALL)
-    return {"success": True, "mode": wanted}
+    await call.service.operations.allow_all(call.key, enabled=mode == ALLOW_ALL)
+    return {"success": True, "mode": mode}
 
 
 def _mode(state: State) -> str:
@@ -51,65 +51,66 @@ def _mode(state: State) -> str:
 
 
 @method("session.permissions.resetSessionApprovals")
-async def reset_approvals(call: Call) -> Any:
+async def reset_approvals(call: RpcCall) -> Any:
     await call.service.operations.record(call.attached().key, SettingsChanged(allow=()))
     return {"success": True}
 
 
 @method("session.permissions.setRequired")
-async def set_required(call: Call) -> Any:
-    """Whether there is somebody, or something, at this client to decide."""
+async def set_required(call: RpcCall) -> Any:
+    """Set whether this client answers permission requests."""
     attached = call.attached()
-    attached.answers_permissions = call.given("required", bool, False)
-    await offer_again(call, attached, attached.params)
+    attached.answers_permissions = call.param("required", bool, False)
+    await replace_tools(call, attached, attached.params)
     return {"success": True}
 
 
 @method("session.permissions.notifyPromptShown")
-async def notify_prompt_shown(call: Call) -> Any:
+async def notify_prompt_shown(call: RpcCall) -> Any:
     call.attached()
     return {"success": True}
 
 
-# What is being asked
+# Open requests
 
 
 @method("session.permissions.pendingRequests")
-async def pending_requests(call: Call) -> Any:
+async def pending_requests(call: RpcCall) -> Any:
     key = call.attached().key
-    asked = {found.request_id for found in await call.service.operations.requests(key) if found.kind == "permission"}
-    if not asked:
+    requests = await call.service.operations.requests(key)
+    open_ids = {request.request_id for request in requests if request.kind == "permission"}
+    if not open_ids:
         return {"items": []}
     return {
         "items": [
             {"requestId": wire.data["requestId"], "request": _prompt(wire.data["permissionRequest"])}
             for wire in await persisted(call, key)
-            if wire.type == "permission.requested" and wire.data["requestId"] in asked
+            if wire.type == "permission.requested" and wire.data["requestId"] in open_ids
         ]
     }
 
 
-def _prompt(asked: dict[str, Any]) -> dict[str, Any]:
-    """What is asked, as people are to be shown it. Only a command is told in other words there."""
-    if asked["kind"] != "shell":
-        return asked
-    commands = [found["identifier"] for found in asked["commands"] if isinstance(found, dict) and "identifier" in found]
-    kept = {name: asked[name] for name in PROMPTED if name in asked}
-    return {**kept, "kind": "commands", "fullCommandText": asked["fullCommandText"], "commandIdentifiers": commands}
+def _prompt(request: dict[str, Any]) -> dict[str, Any]:
+    """A permission request in the form that clients show to people. Only the form of a shell command differs."""
+    if request["kind"] != "shell":
+        return request
+    commands = [item["identifier"] for item in request["commands"] if isinstance(item, dict) and "identifier" in item]
+    kept = {name: request[name] for name in PROMPTED if name in request}
+    return {**kept, "kind": "commands", "fullCommandText": request["fullCommandText"], "commandIdentifiers": commands}
 
 
-# Where it is allowed
+# Approvals for a location
 
 
 @method("session.permissions.locations.resolve")
-async def resolve_location(call: Call) -> Any:
+async def resolve_location(call: RpcCall) -> Any:
     call.attached()
     return {"locationKey": await _real(call.text("workingDirectory")), "locationType": "dir"}
 
 
 @method("session.permissions.locations.addToolApproval")
-async def add_approval(call: Call) -> Any:
-    """For the sessions that are made or resumed there from now on."""
+async def add_approval(call: RpcCall) -> Any:
+    """Grant rules to the sessions that are created or resumed in a location from now on."""
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
     if not rules:
@@ -124,7 +125,7 @@ async def add_approval(call: Call) -> Any:
 
 
 @method("session.permissions.paths.list")
-async def list_paths(call: Call) -> Any:
+async def list_paths(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     directory = state.working_directory or ""
     return {"directories": [directory], "primary": directory}
@@ -134,7 +135,7 @@ async def list_paths(call: Call) -> Any:
     "session.permissions.paths.isPathWithinWorkspace",
     "session.permissions.paths.isPathWithinAllowedDirectories",
 )
-async def is_within(call: Call) -> Any:
+async def is_within(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     if not state.working_directory:
         return {"allowed": False}
@@ -149,4 +150,4 @@ async def _real(path: str) -> str:
     try:
         return await asyncio.to_thread(os.path.realpath, path)
     except OSError as error:
-        raise Invalid("path_invalid", f"This path can't be looked at: {error.strerror}.") from error
+        raise Invalid("path_invalid", f"This path can't be resolved: {error.strerror}.") from error

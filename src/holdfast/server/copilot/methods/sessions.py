@@ -1,4 +1,4 @@
-"""Sessions as wholes: made, resumed, left, listed, forked, deleted."""
+"""Creates, resumes, leaves, lists, forks and deletes sessions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,12 +12,12 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Key, Position, SessionId, random_id
 from holdfast.events.request import UserInputRequested
 from holdfast.events.session import ClientTool, Provider, SettingsChanged
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import SessionParams, parsed
-from holdfast.server.copilot.peer import Answer
-from holdfast.server.copilot.projection import Projection, WireEvent, iso, still_said
+from holdfast.server.copilot.peer import RpcResult
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, without_rewound
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forking import fork_session
 from holdfast.server.operations import SessionOptions
@@ -33,23 +33,23 @@ PAGE = 200
 
 
 @method("session.create")
-async def create(call: Call) -> Any:
+async def create(call: RpcCall) -> Any:
     params = parsed(call.params)
     async with call.connection.attaching:
         key = Key(call.connection.owner, SessionId(params.session_id or random_id()))
         options = await _options(call, key, params)
-        made = await call.service.operations.create_if_missing(key.owner, options, key.session)
-        before = None if made else await call.service.operations.state(key)
+        is_new = await call.service.operations.create_if_missing(key.owner, options, key.session)
+        before = None if is_new else await call.service.operations.state(key)
         if before is not None:
-            params = params.going_on_with(before.provider, before.model)
-        attached, row = await _placed(call, key, params, before, lambda: _made(call, key, params, before))
-    if made:
-        call.service.announce("created", key, call.service.about(row))
-    return Answer(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
+            params = params.with_session_model(before.provider, before.model)
+        attached, row = await _attach(call, key, params, before, lambda: _finish_create(call, key, params, before))
+    if is_new:
+        call.service.announce("created", key, call.service.lifecycle_metadata(row))
+    return RpcResult(_result(call, row, before.mode if before else "interactive"), attached.member.begin)
 
 
 @method("session.resume")
-async def resume(call: Call) -> Any:
+async def resume(call: RpcCall) -> Any:
     params = parsed(call.params)
     pending: list[tuple[OpenRequest, ToolCall]] = []
     async with call.connection.attaching:
@@ -58,26 +58,26 @@ async def resume(call: Call) -> Any:
             before = await call.service.operations.state(key)
         except NotFound as error:
             raise call.failed(f"Failed to load session events: Session not found: {key.session}") from error
-        params = params.going_on_with(before.provider, before.model)
+        params = params.with_session_model(before.provider, before.model)
         call.service.operations.check_settings(await _settings(call, key, params, before))
         if params.model is not None:
             await choose(call.service.models, params, before, params.model)
-        work = lambda: _resumed(call, params, pending)  # noqa: E731
-        attached, row = await _placed(call, key, params, before, work)
-    return Answer(_result(call, row, before.mode), lambda: _go_on(attached, before, pending))
+        work = lambda: _finish_resume(call, params, pending)  # noqa: E731
+        attached, row = await _attach(call, key, params, before, work)
+    return RpcResult(_result(call, row, before.mode), lambda: _deliver_pending(attached, before, pending))
 
 
-async def _placed(
-    call: Call, key: Key, params: SessionParams, before: State | None, work: Callable[[], Awaitable[None]]
+async def _attach(
+    call: RpcCall, key: Key, params: SessionParams, before: State | None, work: Callable[[], Awaitable[None]]
 ) -> tuple[Attached, Row]:
-    """Let the client watch, then do the rest, so that it is told of its own coming as everybody is. Whatever goes wrong
-    on the way, or is given up: what was before is so again, and no trace of the client is left."""
+    """Attach the client to the hub, then do `work`, so that the client gets the events about its own arrival like every
+    other client. An error or a cancellation rolls all of it back."""
     service = call.service
     arrival = _arrival(call, params)
     service.operations.check_settings(SettingsChanged(client_tools=arrival.tools))
     previous = call.connection.attached.get(key.session)
     position = before.head if before is not None else Position(0)
-    attached = await service.place(call.connection, key, params, arrival, position=position, state=before)
+    attached = await service.attach(call.connection, key, params, arrival, position=position, state=before)
     try:
         await work()
         return attached, await service.operations.session(key)
@@ -86,23 +86,23 @@ async def _placed(
         raise
 
 
-async def _made(call: Call, key: Key, params: SessionParams, before: State | None) -> None:
-    """One's own session of that id may be there already: it is gone on with, and nothing of it is replaced."""
+async def _finish_create(call: RpcCall, key: Key, params: SessionParams, before: State | None) -> None:
+    """Register the client. A session of that id that the owner already has goes on, and nothing in it is replaced."""
     arrival = _arrival(call, params)
     await call.service.presence.arrive(key, arrival)
     if before is not None:
         process = call.service.operations.store.process
 
         async def settings(state: State) -> SettingsChanged:
-            found = await _settings(call, key, params, state)
-            return msgspec.structs.replace(found, attached_process=process)
+            changed = await _settings(call, key, params, state)
+            return msgspec.structs.replace(changed, attached_process=process)
 
         await call.service.presence.offer(key, arrival, settings)
     await _entrust(call, key, params, before.provider if before else None)
 
 
-async def _resumed(
-    call: Call,
+async def _finish_resume(
+    call: RpcCall,
     params: SessionParams,
     pending: list[tuple[OpenRequest, ToolCall]],
 ) -> None:
@@ -124,43 +124,44 @@ async def _resumed(
     if params.model is not None:
         await service.operations.change(key, switched)
     if params.continue_pending_work:
-        for request, found in await service.presence.deliverable(key, arrival.tools):
+        for request, tool_call in await service.presence.deliverable(key, arrival.tools):
             if request.kind == "client_tool":
                 await service.presence.deliver_again(key, request)
-            pending.append((request, found))
+            pending.append((request, tool_call))
 
 
-def _go_on(attached: Attached, state: State, pending: list[tuple[OpenRequest, ToolCall]]) -> None:
-    """The client has its answer: what happened meanwhile follows, then whatever it takes over."""
+def _deliver_pending(attached: Attached, state: State, pending: list[tuple[OpenRequest, ToolCall]]) -> None:
+    """Send the events held back during the resume, then the open requests that the client takes over."""
     attached.member.begin()
-    for request, found in pending:
+    for request, tool_call in pending:
         if request.kind == "client_tool":
-            handed = {
+            data = {
                 "requestId": request.request_id,
                 "sessionId": attached.key.session,
-                "toolCallId": found.tool_call_id,
-                "toolName": found.name,
-                "arguments": codec.arguments(found.arguments),
+                "toolCallId": tool_call.tool_call_id,
+                "toolName": tool_call.name,
+                "arguments": codec.arguments(tool_call.arguments),
                 "workingDirectory": state.working_directory,
             }
-            attached.hub.tell("external_tool.requested", handed, only=attached.member)
+            attached.hub.publish("external_tool.requested", data, only=attached.member)
         elif attached.member.answers_questions:
-            attached.hub.ask(attached.member, _question(request.request_id, found.tool_call_id, found.arguments))
+            question = _question(request.request_id, tool_call.tool_call_id, tool_call.arguments)
+            attached.hub.ask(attached.member, question)
 
 
 def _question(request_id: Any, tool_call_id: Any, arguments: str) -> UserInputRequested:
-    asked = codec.arguments(arguments)
-    asked = asked if isinstance(asked, dict) else {}
+    decoded = codec.arguments(arguments)
+    fields = decoded if isinstance(decoded, dict) else {}
     return UserInputRequested(
         request_id=request_id,
         tool_call_id=tool_call_id,
-        question=str(asked.get("question", "")),
-        choices=tuple(str(choice) for choice in asked.get("choices") or ()),
-        allow_freeform=bool(asked.get("allow_freeform", True)),
+        question=str(fields.get("question", "")),
+        choices=tuple(str(choice) for choice in fields.get("choices") or ()),
+        allow_freeform=bool(fields.get("allow_freeform", True)),
     )
 
 
-def _arrival(call: Call, params: SessionParams) -> Arrival:
+def _arrival(call: RpcCall, params: SessionParams) -> Arrival:
     return Arrival(
         attachment_id=call.connection.peer.id,
         tools=_client_tools(call, params),
@@ -171,14 +172,14 @@ def _arrival(call: Call, params: SessionParams) -> Arrival:
     )
 
 
-def _client_tools(call: Call, params: SessionParams) -> tuple[ClientTool, ...]:
+def _client_tools(call: RpcCall, params: SessionParams) -> tuple[ClientTool, ...]:
     return params.client_tools(frozenset(call.service.settings.built_in))
 
 
-async def _options(call: Call, key: Key, params: SessionParams) -> SessionOptions:
+async def _options(call: RpcCall, key: Key, params: SessionParams) -> SessionOptions:
     service = call.service
     directory = _directory(call, params.working_directory)
-    brought = params.own_provider()
+    provider = params.own_provider()
     return SessionOptions(
         own_token=params.git_hub_token is not None,
         model=(await choose(service.models, params, None, params.model))[0],
@@ -192,39 +193,39 @@ async def _options(call: Call, key: Key, params: SessionParams) -> SessionOption
         settings=SettingsChanged(
             system_mode="replace" if params.system_message and params.system_message.mode == "replace" else "append",
             reasoning_effort=params.reasoning_effort,
-            provider=brought.provider() if brought else None,
+            provider=provider.provider() if provider else None,
             stream=bool(params.streaming),
             place_rules=await service.operations.store.granted(key.owner, directory),
         ),
     )
 
 
-async def _settings(call: Call, key: Key, params: SessionParams, state: State) -> SettingsChanged:
-    """What a client that comes back changes: only what it says."""
-    said = params.system_message
+async def _settings(call: RpcCall, key: Key, params: SessionParams, state: State) -> SettingsChanged:
+    """The settings that a returning client changes: only those that it names."""
+    system = params.system_message
     directory: str | UnsetType = UNSET
     if params.working_directory is not None:
         directory = _directory(call, params.working_directory)
-    brought = params.own_provider()
-    present = await call.service.operations.store.attachments(key)
-    others_ask = any(ANSWERS_QUESTIONS in found.capabilities for found in present)
+    provider = params.own_provider()
+    attachments = await call.service.operations.store.attachments(key)
+    others_ask = any(ANSWERS_QUESTIONS in attachment.capabilities for attachment in attachments)
     place = directory if isinstance(directory, str) else state.working_directory or ""
     rules = await call.service.operations.store.granted(key.owner, place)
     return SettingsChanged(
-        system_message=said.text() if said else UNSET,
-        system_mode=("replace" if said.mode == "replace" else "append") if said else UNSET,
-        working_directory=UNSET if _works_there(state, directory) else directory,
-        tools=_built_in_again(call, params, state, others_ask),
+        system_message=system.text() if system else UNSET,
+        system_mode=("replace" if system.mode == "replace" else "append") if system else UNSET,
+        working_directory=UNSET if _keeps_directory(state, directory) else directory,
+        tools=_built_in_tools(call, params, state, others_ask),
         place_rules=rules,
         reasoning_effort=params.reasoning_effort if params.reasoning_effort is not None else UNSET,
-        provider=brought.provider() if brought else UNSET,
+        provider=provider.provider() if provider else UNSET,
         stream=UNSET if params.streaming is None else params.streaming,
         client_name=params.client_name if params.client_name is not None else UNSET,
     )
 
 
-def _built_in_again(call: Call, params: SessionParams, state: State, others_ask: bool) -> tuple[str, ...]:
-    """Filters are those of the client that came last; without any the tools stay as they were."""
+def _built_in_tools(call: RpcCall, params: SessionParams, state: State, others_ask: bool) -> tuple[str, ...]:
+    """The built-in tools after a resume. The filters of the last client hold; without filters the tools stay."""
     if params.available_tools is not None or params.excluded_tools is not None or state.tools is None:
         return params.built_in_tools(call.service.settings.built_in)
     if params.request_user_input and "ask_user" not in state.tools:
@@ -234,30 +235,30 @@ def _built_in_again(call: Call, params: SessionParams, state: State, others_ask:
     return tuple(name for name in state.tools if name != "ask_user")
 
 
-def _works_there(state: State, directory: str | UnsetType) -> bool:
-    """Also in what took the place of its folder: the client that names it again chooses that."""
-    is_there = directory == state.working_directory
-    return is_there and isinstance(directory, str) and is_still(state.directory_identity, directory)
+def _keeps_directory(state: State, directory: str | UnsetType) -> bool:
+    """Whether the session stays in its folder. If another folder took its place, naming the path chooses that one."""
+    is_same_path = directory == state.working_directory
+    return is_same_path and isinstance(directory, str) and is_still(state.directory_identity, directory)
 
 
-def _directory(call: Call, given: str | None) -> str:
-    if given is None:
+def _directory(call: RpcCall, name: str | None) -> str:
+    if name is None:
         return str(call.service.settings.directory)
-    if "\0" in given:
+    if "\0" in name:
         raise Invalid("directory_invalid", "A working directory can't have a NUL character in its name.")
-    wanted = call.service.settings.directory / given
+    path = call.service.settings.directory / name
     try:
-        found = wanted.resolve() if wanted.is_dir() else None
-    except (OSError, RuntimeError):  # A name that no directory can have, or links that lead in a circle.
-        found = None
-    if found is None:
-        raise Invalid("directory_not_found", f"The working directory {given} does not exist. Name one that does.")
-    return str(found)
+        directory = path.resolve() if path.is_dir() else None
+    except (OSError, RuntimeError):  # A name that no directory can have, or a loop of links.
+        directory = None
+    if directory is None:
+        raise Invalid("directory_not_found", f"The working directory {name} does not exist. Name one that does.")
+    return str(directory)
 
 
-async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider | None) -> None:
-    """Keep what the client gave for its model calls, after it was written down what they are for: nobody who lacks
-    them runs the session meanwhile. What another client gave stays, as long as the process that has it lives."""
+async def _entrust(call: RpcCall, key: Key, params: SessionParams, before: Provider | None) -> None:
+    """Keep the client's secrets for model calls. The log names their provider first, so that no process without them
+    runs the session meanwhile. Secrets of another client stay as long as the process that keeps them lives."""
     secrets = params.secrets()
     if secrets is not None:
         await call.service.credentials.put(key, secrets)
@@ -273,7 +274,7 @@ async def _entrust(call: Call, key: Key, params: SessionParams, before: Provider
         await call.service.credentials.forget(key)
 
 
-def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:
+def _result(call: RpcCall, row: Row, mode: str) -> dict[str, Any]:
     folder = call.service.folder(row.key)
     make_private_folder(folder)
     return {
@@ -288,7 +289,7 @@ def _result(call: Call, row: Row, mode: str) -> dict[str, Any]:
 
 
 @method("session.destroy", "session.detach")
-async def detach(call: Call) -> Any:
+async def detach(call: RpcCall) -> Any:
     async with call.connection.attaching:
         if not await call.service.leave(call.connection, call.session_id, on_purpose=True):
             return {"success": False, "error": f"Session not found: {call.session_id}"}
@@ -296,16 +297,16 @@ async def detach(call: Call) -> Any:
 
 
 @method("session.shutdown")
-async def shutdown(call: Call) -> Any:
-    found = call.attached()
+async def shutdown(call: RpcCall) -> Any:
+    attached = call.attached()
     kind: Literal["routine", "error"] = "error" if call.params.get("type") == "error" else "routine"
-    await call.service.operations.stop(found.key, keep_queued=True, cause="suspended")
-    await call.service.shut_down(found.key, shutdown_type=kind, reason=call.given("reason", str, ""))
+    await call.service.operations.stop(attached.key, keep_queued=True, cause="suspended")
+    await call.service.shut_down(attached.key, shutdown_type=kind, reason=call.param("reason", str, ""))
     return None
 
 
 @method("session.delete")
-async def delete(call: Call) -> Any:
+async def delete(call: RpcCall) -> Any:
     key = call.key
     try:
         await call.service.operations.delete(key)
@@ -322,9 +323,9 @@ async def delete(call: Call) -> Any:
 
 
 @method("session.list")
-async def list_sessions(call: Call) -> Any:
-    wanted = call.given("filter", dict[str, Any], {})
-    if any(wanted.get(name) is not None for name in ("gitRoot", "repository", "branch")):
+async def list_sessions(call: RpcCall) -> Any:
+    filters = call.param("filter", dict[str, Any], {})
+    if any(filters.get(name) is not None for name in ("gitRoot", "repository", "branch")):
         return {"sessions": []}
     listed = []
     after = None
@@ -332,7 +333,7 @@ async def list_sessions(call: Call) -> Any:
         page = await call.service.operations.sessions(call.connection.owner, limit=PAGE, after=after)
         for row in page.rows:
             described = await _described(call, row)
-            if described is not None and wanted.get("cwd") in (None, described["context"]["cwd"]):
+            if described is not None and filters.get("cwd") in (None, described["context"]["cwd"]):
                 listed.append(described)
         after = page.next
         if after is None:
@@ -340,14 +341,14 @@ async def list_sessions(call: Call) -> Any:
 
 
 @method("session.getMetadata")
-async def get_metadata(call: Call) -> Any:
+async def get_metadata(call: RpcCall) -> Any:
     row = await call.service.operations.store.row(call.key)
     described = await _described(call, row) if row is not None else None
     return {} if described is None else {"session": described}
 
 
 @method("session.getLastId")
-async def get_last_id(call: Call) -> Any:
+async def get_last_id(call: RpcCall) -> Any:
     after = None
     while True:
         page = await call.service.operations.sessions(call.connection.owner, limit=20, after=after)
@@ -359,8 +360,8 @@ async def get_last_id(call: Call) -> Any:
             return {}
 
 
-async def _described(call: Call, row: Row) -> dict[str, Any] | None:
-    """A session as lists have it; None for one to which nothing was ever said."""
+async def _described(call: RpcCall, row: Row) -> dict[str, Any] | None:
+    """A session's entry in lists; None for a session without any message."""
     try:
         state = await call.service.operations.state(row.key)
     except NotFound:
@@ -381,50 +382,50 @@ async def _described(call: Call, row: Row) -> dict[str, Any] | None:
 
 
 @method("session.setForeground")
-async def set_foreground(call: Call) -> Any:
+async def set_foreground(call: RpcCall) -> Any:
     row = await call.service.operations.store.row(call.key)
     if row is None:
         return {"success": False, "error": f"Session not found: {call.session_id}"}
     before, call.service.foreground = call.service.foreground, call.session_id
     if before is not None and before != call.session_id:
         call.service.announce("background", Key(call.connection.owner, before))
-    call.service.announce("foreground", call.key, call.service.about(row))
+    call.service.announce("foreground", call.key, call.service.lifecycle_metadata(row))
     return {"success": True}
 
 
 @method("session.getForeground")
-async def get_foreground(call: Call) -> Any:
-    found = call.service.foreground
-    return {} if found is None else {"sessionId": found}
+async def get_foreground(call: RpcCall) -> Any:
+    session_id = call.service.foreground
+    return {} if session_id is None else {"sessionId": session_id}
 
 
 @method("session.getMessages")
-async def get_messages(call: Call) -> Any:
+async def get_messages(call: RpcCall) -> Any:
     call.attached()
     return {"events": await persisted(call, call.key)}
 
 
-async def persisted(call: Call, key: Key) -> list[WireEvent]:
-    """All of a session's events that may be read again, in order."""
-    found = await whole_log(call.service.operations.store, key)
-    if found is None:
+async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
+    """All persisted events of a session, in order."""
+    log = await whole_log(call.service.operations.store, key)
+    if log is None:
         raise call.failed(f"Session not found: {key.session}")
-    projection = Projection(key.session, call.service.settings.instructions)
-    shown = [wire for event in still_said(found[1]) for wire in projection.project(event)]
+    projection = CopilotProjection(key.session, call.service.settings.instructions)
+    shown = [wire for event in without_rewound(log[1]) for wire in projection.project(event)]
     return [wire for wire in shown if not wire.ephemeral]
 
 
 @method("sessions.fork")
-async def fork(call: Call) -> Any:
+async def fork(call: RpcCall) -> Any:
     source = call.key
     row = await call.service.operations.session(source)
-    before = call.given("toEventId", str, "") or None
-    name = call.given("name", str, "") or f"{row.title or f'Session {source.session[:8]}'} (fork)"
+    before = call.param("toEventId", str, "") or None
+    name = call.param("name", str, "") or f"{row.title or f'Session {source.session[:8]}'} (fork)"
     try:
-        made = await fork_session(call.service.operations, source, before=before, title=name)
+        forked = await fork_session(call.service.operations, source, before=before, title=name)
     except NotFound as error:
         raise call.failed(error.message) from error
-    key = Key(source.owner, made)
+    key = Key(source.owner, forked)
     row = await call.service.operations.session(key)
-    call.service.announce("created", key, call.service.about(row))
-    return {"sessionId": made, "name": name}
+    call.service.announce("created", key, call.service.lifecycle_metadata(row))
+    return {"sessionId": forked, "name": name}

@@ -1,4 +1,4 @@
-"""What a session is called and how it runs: its name, its mode, its model, and the options beside them."""
+"""A session's settings: its name, its mode, its model, and the other options."""
 
 import asyncio
 import typing
@@ -11,9 +11,9 @@ from holdfast.events.body import Body
 from holdfast.events.session import Mode, Provider, SettingsChanged
 from holdfast.models.credentials import Secrets
 from holdfast.models.own_provider import check_provider
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
-from holdfast.server.copilot.methods.tools import offer_again
+from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import ProviderOptions, SessionParams, parsed, secrets_of
 from holdfast.server.copilot.projection import shown_model
@@ -23,7 +23,7 @@ from holdfast.session.state import State
 MODES: Final[tuple[Mode, ...]] = typing.get_args(Mode)
 
 MAX_EFFORT_CHARACTERS: Final = 64
-"""A word that the model's endpoint knows."""
+"""A reasoning effort is one word that the model's endpoint knows."""
 
 ASK_USER: Final = "ask_user"
 
@@ -32,13 +32,13 @@ ASK_USER: Final = "ask_user"
 
 
 @method("session.name.get")
-async def get_name(call: Call) -> Any:
+async def get_name(call: RpcCall) -> Any:
     row = await call.service.operations.session(call.attached().key)
     return {"name": row.title or None}
 
 
 @method("session.name.set")
-async def set_name(call: Call) -> Any:
+async def set_name(call: RpcCall) -> Any:
     call.attached()
     name = call.text("name").strip()
     if not name:
@@ -47,8 +47,8 @@ async def set_name(call: Call) -> Any:
 
 
 @method("session.name.setAuto")
-async def set_name_automatically(call: Call) -> Any:
-    """A name that somebody chose stays; the one that was made of the first message does not."""
+async def set_name_automatically(call: RpcCall) -> Any:
+    """Set an automatic name. It replaces the name made from the first message, but not one that a person chose."""
     name = call.text("summary").strip()
     key = call.attached().key
     return {"applied": bool(name) and await call.service.operations.suggest_title(key, name)}
@@ -58,15 +58,15 @@ async def set_name_automatically(call: Call) -> Any:
 
 
 @method("session.mode.get")
-async def get_mode(call: Call) -> Any:
+async def get_mode(call: RpcCall) -> Any:
     return (await call.service.operations.state(call.attached().key)).mode
 
 
 @method("session.mode.set")
-async def set_mode(call: Call) -> Any:
-    key, wanted = call.attached().key, _mode(call.text("mode"))
-    expected = call.given("expectedMode", str, "") or None
-    applied = await call.service.operations.change_mode(key, wanted, expected=expected)
+async def set_mode(call: RpcCall) -> Any:
+    key, mode = call.attached().key, _mode(call.text("mode"))
+    expected = call.param("expectedMode", str, "") or None
+    applied = await call.service.operations.change_mode(key, mode, expected=expected)
     return {"status": "unchanged", "modelChanged": False, "modeApplied": applied}
 
 
@@ -74,29 +74,29 @@ def _mode(name: str) -> Mode:
     for mode in MODES:
         if mode == name:
             return mode
-    raise Invalid("mode_invalid", f"{name!r} is no mode; {', '.join(MODES)} are.")
+    raise Invalid("mode_invalid", f"{name!r} is no mode. Use one of {', '.join(MODES)}.")
 
 
 # The model
 
 
 @method("session.model.getCurrent")
-async def get_model(call: Call) -> Any:
+async def get_model(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
-    told = {"modelId": shown_model(state.model), "reasoningEffort": state.reasoning_effort}
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {"modelId": shown_model(state.model), "reasoningEffort": state.reasoning_effort}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @method("session.model.switchTo")
-async def switch_model(call: Call) -> Any:
+async def switch_model(call: RpcCall) -> Any:
     attached = call.attached()
     name, effort = call.text("modelId"), _effort(call)
-    model, said = name, ""
+    model, message = name, ""
 
     async def switched(state: State) -> list[Body]:
-        nonlocal model, said
+        nonlocal model, message
         model, provider = await _switched(call, attached.params, state, name)
-        said = _said(state, model, effort)
+        message = _change_message(state, model, effort)
         return changes(state, model, SettingsChanged(reasoning_effort=effort or UNSET, provider=provider))
 
     await call.service.operations.change(attached.key, switched)
@@ -105,58 +105,58 @@ async def switch_model(call: Call) -> Any:
         "status": "applied",
         "deferred": False,
         "modelId": shown_model(model),
-        "message": said,
+        "message": message,
         "deprecationWarnings": [],
     }
 
 
 @method("session.model.setReasoningEffort")
-async def set_effort(call: Call) -> Any:
+async def set_effort(call: RpcCall) -> Any:
     effort = _effort(call)
     if effort is None:
-        raise Invalid("effort_invalid", "reasoningEffort is missing.")
+        raise Invalid("effort_invalid", 'reasoningEffort is missing. Set it to the name of an effort, such as "high".')
     await call.service.operations.record(call.attached().key, SettingsChanged(reasoning_effort=effort))
     return {"reasoningEffort": effort}
 
 
-def _effort(call: Call) -> str | None:
-    effort = call.given("reasoningEffort", str, "")
+def _effort(call: RpcCall) -> str | None:
+    effort = call.param("reasoningEffort", str, "")
     if len(effort) > MAX_EFFORT_CHARACTERS:
         raise Invalid("effort_invalid", f"A reasoning effort is a word of at most {MAX_EFFORT_CHARACTERS} characters.")
     return effort or None
 
 
 async def _switched(
-    call: Call, params: SessionParams, state: State, name: str
+    call: RpcCall, params: SessionParams, state: State, name: str
 ) -> tuple[str, Provider | UnsetType | None]:
-    """What the session calls a model that its client names, and where that is asked if it is elsewhere."""
-    # With a single provider, another model is asked for there by its name.
+    """The name that the session stores for a model, and the model's provider if that changes."""
+    # With a single provider, a client names another of its models directly.
     several = msgspec.structs.replace(params, provider=None)
     model, provider = await choose(call.service.models, several, state, name)
     if isinstance(provider, Provider) and provider.name:
-        check_provider(provider)  # Of those that the client brought only the first one asked was.
+        check_provider(provider)  # Only the first model's provider has been checked so far.
         await _entrust(call, params, *(params.providers or ()))
     return model, provider
 
 
-async def _entrust(call: Call, params: SessionParams, *brought: ProviderOptions | None) -> None:
-    """Keep the keys of all these providers: the one that was asked so far still is, until the change is written."""
-    secrets = Secrets(providers=secrets_of(*brought), github_token=params.git_hub_token)
+async def _entrust(call: RpcCall, params: SessionParams, *providers: ProviderOptions | None) -> None:
+    """Keep the secrets of all these providers: the current one is used until the change is written."""
+    secrets = Secrets(providers=secrets_of(*providers), github_token=params.git_hub_token)
     await call.service.credentials.put(call.key, secrets)
 
 
-def _said(state: State, model: str, effort: str | None) -> str:
-    after = f" ({effort})" if effort else ""
+def _change_message(state: State, model: str, effort: str | None) -> str:
+    suffix = f" ({effort})" if effort else ""
     if state.model is None or state.model == model:
-        return f"Model changed to: {shown_model(model)}{after}"
-    return f"Model changed from {shown_model(state.model)} to {shown_model(model)}{after}"
+        return f"Model changed to: {shown_model(model)}{suffix}"
+    return f"Model changed from {shown_model(state.model)} to {shown_model(model)}{suffix}"
 
 
 # The options
 
 
 class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
-    """What `session.options.update` takes. What is not here is accepted, and means nothing yet."""
+    """The parameters of `session.options.update`. Other parameters are accepted and have no effect."""
 
     enable_streaming: bool | None = None
     ask_user_disabled: bool | None = None
@@ -166,89 +166,89 @@ class Options(SessionParams, frozen=True, kw_only=True, rename="camel"):
 
 
 @method("session.options.update")
-async def update_options(call: Call) -> Any:
-    attached, wanted = call.attached(), parsed(call.params, Options)
-    assert isinstance(wanted, Options)
-    params = _merged(attached, wanted)
-    directory = await existing_directory(call, wanted.working_directory)
+async def update_options(call: RpcCall) -> Any:
+    attached, update = call.attached(), parsed(call.params, Options)
+    assert isinstance(update, Options)
+    params = _merged(attached, update)
+    directory = await existing_directory(call, update.working_directory)
 
     async def updated(state: State) -> list[Body]:
-        model, provider = await _model_of(call, params, state, wanted)
+        model, provider = await _model_of(call, params, state, update)
         settings = SettingsChanged(
-            system_message=wanted.system_message.text() if wanted.system_message else UNSET,
-            system_mode=_system_mode(wanted),
+            system_message=update.system_message.text() if update.system_message else UNSET,
+            system_mode=_system_mode(update),
             working_directory=directory,
-            tools=_tools(call, params, state, wanted),
+            tools=_tools(call, params, state, update),
             reasoning_effort=_effort(call) or UNSET,
-            stream=UNSET if (streams := wanted.streams()) is None else streams,
-            client_name=UNSET if wanted.client_name is None else wanted.client_name,
+            stream=UNSET if (streams := update.streams()) is None else streams,
+            client_name=UNSET if update.client_name is None else update.client_name,
             provider=provider,
         )
         return changes(state, model, settings)
 
-    if wanted.available_tools is not None or wanted.excluded_tools is not None:
-        await offer_again(call, attached, params)
+    if update.available_tools is not None or update.excluded_tools is not None:
+        await replace_tools(call, attached, params)
     await call.service.operations.change(attached.key, updated)
-    attached.params = params if wanted.model is None else msgspec.structs.replace(params, model=wanted.model)
+    attached.params = params if update.model is None else msgspec.structs.replace(params, model=update.model)
     attached.member.streaming = bool(params.streaming)
     return {"success": True, "pluginHookCount": 0}
 
 
-def _merged(attached: Attached, wanted: Options) -> SessionParams:
-    """What the client asks for from now on."""
-    given: dict[str, Any] = {
-        "available_tools": wanted.available_tools,
-        "excluded_tools": wanted.excluded_tools,
-        "streaming": wanted.streams(),
-        "provider": wanted.provider,
+def _merged(attached: Attached, update: Options) -> SessionParams:
+    """The client's parameters with this update applied."""
+    fields: dict[str, Any] = {
+        "available_tools": update.available_tools,
+        "excluded_tools": update.excluded_tools,
+        "streaming": update.streams(),
+        "provider": update.provider,
     }
-    if wanted.ask_user_disabled is not None:
-        given["request_user_input"] = attached.member.answers_questions and not wanted.ask_user_disabled
-    changed = {name: value for name, value in given.items() if value is not None}
-    if wanted.provider is not None:
+    if update.ask_user_disabled is not None:
+        fields["request_user_input"] = attached.member.answers_questions and not update.ask_user_disabled
+    changed = {name: value for name, value in fields.items() if value is not None}
+    if update.provider is not None:
         changed |= {"providers": None, "models": None}
     return msgspec.structs.replace(attached.params, **changed)
 
 
 async def _model_of(
-    call: Call, params: SessionParams, state: State, wanted: Options
+    call: RpcCall, params: SessionParams, state: State, update: Options
 ) -> tuple[str | None, Provider | UnsetType | None]:
-    brought = wanted.provider
-    if brought is not None:
-        provider = brought.provider()
-        await _entrust(call, params, call.attached().params.own_provider(), brought)
-        return wanted.model or provider.model or shown_model(state.model), provider
-    if wanted.model is None:
+    if update.provider is not None:
+        provider = update.provider.provider()
+        await _entrust(call, params, call.attached().params.own_provider(), update.provider)
+        return update.model or provider.model or shown_model(state.model), provider
+    if update.model is None:
         return None, UNSET
-    return await _switched(call, params, state, wanted.model)
+    return await _switched(call, params, state, update.model)
 
 
-def _system_mode(wanted: Options) -> Any:
-    if wanted.system_message is None:
+def _system_mode(update: Options) -> Any:
+    if update.system_message is None:
         return UNSET
-    return "replace" if wanted.system_message.mode == "replace" else "append"
+    return "replace" if update.system_message.mode == "replace" else "append"
 
 
-def _tools(call: Call, params: SessionParams, state: State, wanted: Options) -> tuple[str, ...] | UnsetType:
-    """Only a client that says so changes which of our own tools are offered."""
+def _tools(call: RpcCall, params: SessionParams, state: State, update: Options) -> tuple[str, ...] | UnsetType:
+    """The built-in tools that the model is offered; UNSET unless the update names them."""
     built_in = call.service.settings.built_in
-    if wanted.available_tools is not None or wanted.excluded_tools is not None:
+    if update.available_tools is not None or update.excluded_tools is not None:
         return params.built_in_tools(built_in)
-    if wanted.ask_user_disabled is None:
+    if update.ask_user_disabled is None:
         return UNSET
     others = tuple(name for name in built_in if name != ASK_USER and (state.tools is None or name in state.tools))
     return (*others, ASK_USER) if params.request_user_input and ASK_USER in built_in else others
 
 
-async def existing_directory(call: Call, given: str | None) -> str | UnsetType:
-    """A directory that a session is to work in from now on, which must be there."""
-    if given is None:
+async def existing_directory(call: RpcCall, name: str | None) -> str | UnsetType:
+    """The resolved path of a session's new working directory; UNSET without a name. Raises `Invalid` if it is
+    missing."""
+    if name is None:
         return UNSET
-    wanted = call.service.settings.directory / given
+    path = call.service.settings.directory / name
     try:
-        found = await asyncio.to_thread(lambda: wanted.resolve() if wanted.is_dir() else None)
+        directory = await asyncio.to_thread(lambda: path.resolve() if path.is_dir() else None)
     except (OSError, RuntimeError, ValueError):
-        found = None
-    if found is None:
-        raise Invalid("directory_not_found", f"The working directory {given} does not exist. Name one that does.")
-    return str(found)
+        directory = None
+    if directory is None:
+        raise Invalid("directory_not_found", f"The working directory {name} does not exist. Name one that does.")
+    return str(directory)

@@ -1,4 +1,4 @@
-"""Commands of a client's own: started, followed, killed; and those that a person asks for and waits for."""
+"""Starts, follows and kills clients' own commands, and runs commands that a person requests and waits for."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,10 @@ from typing import Any, Final
 from holdfast.commands.command import CommandKey
 from holdfast.commands.errors import CommandsError
 from holdfast.events.ids import CHOSEN_ID_RULE, Key, may_be_chosen, random_id
-from holdfast.server.copilot.call import Call, method
-from holdfast.server.copilot.client_commands import Finished, handle_of, process_key, requested_key
+from holdfast.server.copilot.call import RpcCall, method
+from holdfast.server.copilot.client_commands import ClientCommandResult, handle_of, process_key, requested_key
 from holdfast.server.copilot.connection import Attached
-from holdfast.server.copilot.peer import Answer
+from holdfast.server.copilot.peer import RpcResult
 from holdfast.server.errors import Conflict, Invalid
 from holdfast.tasks.desk import GRACE_SECONDS
 from holdfast.tools.errors import ToolFailure
@@ -27,29 +27,29 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 MAX_ID_CHARACTERS: Final = 200
 
 GRACES: Final = {"SIGTERM": GRACE_SECONDS, "SIGINT": GRACE_SECONDS, "SIGKILL": 0.0}
-"""How long a command may take to end by itself after a signal. There is one way to ask it, whatever the signal is."""
+"""Grace period of each signal before the command is killed. SIGINT is treated as SIGTERM."""
 
 
 @method("session.shell.exec")
-async def execute(call: Call) -> Any:
-    """Answered when it runs. What it writes and its end are told to the client that asked, behind the answer."""
+async def execute(call: RpcCall) -> Any:
+    """Answer once the command runs, then notify the calling client of its output and its end."""
     attached, process_id = call.attached(), random_id()
     key = process_key(attached.key, process_id)
     command, seconds = _command(call), _seconds(call)
-    directory = await _directory(call, attached.key, call.given("cwd", str, ""))
+    directory = await _directory(call, attached.key, call.param("cwd", str, ""))
     await call.service.commands.start(key, command, *directory, seconds)
 
     def follow() -> None:
         if call.connection.attached.get(attached.key.session) is attached:
-            telling = call.service.commands.do(_tell(call, process_id, key))
-            attached.waits.add(telling)
-            telling.add_done_callback(attached.waits.discard)
+            following = call.service.commands.do(_send_output(call, process_id, key))
+            attached.waits.add(following)
+            following.add_done_callback(attached.waits.discard)
 
-    return Answer({"processId": process_id}, then=follow)
+    return RpcResult({"processId": process_id}, then=follow)
 
 
-async def _tell(call: Call, process_id: str, key: CommandKey) -> None:
-    """As fast as the client reads."""
+async def _send_output(call: RpcCall, process_id: str, key: CommandKey) -> None:
+    """Send a command's output and exit code to the client, no faster than the client reads."""
     commands, peer = call.service.commands, call.connection.peer
     exit_code = None
     try:
@@ -64,137 +64,138 @@ async def _tell(call: Call, process_id: str, key: CommandKey) -> None:
 
 
 @method("session.shell.kill")
-async def kill(call: Call) -> Any:
-    """Answered when it has ended. One that another process of this machine started is found as well."""
+async def kill(call: RpcCall) -> Any:
+    """Kill a command and answer once it has ended. Commands that another process of this machine started are found
+    too."""
     attached, process_id = call.attached(), _id(call, "processId")
-    signal = call.given("signal", str, "") or "SIGTERM"
+    signal = call.param("signal", str, "") or "SIGTERM"
     if signal not in GRACES:
-        raise Invalid("signal_invalid", f"{signal!r} can't be sent; {', '.join(GRACES)} can.")
+        raise Invalid("signal_invalid", f"{signal!r} can't be sent. Use one of {', '.join(GRACES)}.")
     with call.connection.peer.waiting():
         return {"killed": await call.service.commands.kill(process_key(attached.key, process_id), GRACES[signal])}
 
 
 @method("session.shell.executeUserRequested")
-async def execute_user_requested(call: Call) -> Any:
-    """Answered when it has ended. All who are attached see it run; the model is not told."""
+async def execute_user_requested(call: RpcCall) -> Any:
+    """Run a command and answer once it has ended. All attached clients see it run; the model does not learn of it."""
     attached, tool_call_id = call.attached(), random_id()
     key = requested_key(attached.key, tool_call_id, _id(call, "requestId"))
     command = _command(call)
     directory = await _directory(call, attached.key)
     await call.service.commands.start(key, command, *directory)
-    asked = {"toolCallId": tool_call_id, "toolName": "bash", "arguments": {"command": command}}
-    attached.hub.tell("tool.user_requested", asked)
-    attached.hub.tell("tool.execution_start", asked)
-    # A client that leaves is no reason for the others not to hear of its end.
+    started = {"toolCallId": tool_call_id, "toolName": "bash", "arguments": {"command": command}}
+    attached.hub.publish("tool.user_requested", started)
+    attached.hub.publish("tool.execution_start", started)
+    # The other clients must see the end even if the calling client leaves.
     ending = call.service.commands.do(_until_ended(call, attached, tool_call_id, key))
     with call.connection.peer.waiting():
         return await asyncio.shield(ending)
 
 
-async def _until_ended(call: Call, attached: Attached, tool_call_id: str, key: CommandKey) -> dict[str, Any]:
+async def _until_ended(call: RpcCall, attached: Attached, tool_call_id: str, key: CommandKey) -> dict[str, Any]:
     try:
         finished = await call.service.commands.finished(key)
     except CommandsError as error:
-        raise Conflict("outcome_unknown", f"How the command ended can't be told: {error}") from error
+        raise Conflict("outcome_unknown", f"The outcome of the command is unknown: {error}") from error
     result = _result(tool_call_id, finished)
-    told: dict[str, Any] = {"toolCallId": tool_call_id, "success": result["success"]}
+    completed: dict[str, Any] = {"toolCallId": tool_call_id, "success": result["success"]}
     if result["success"]:
-        told["result"] = {"content": result["output"], "detailedContent": result["output"]}
+        completed["result"] = {"content": result["output"], "detailedContent": result["output"]}
     else:
-        told["error"] = {"message": result["error"], "code": "failure"}
-    attached.hub.tell("tool.execution_complete", told)
+        completed["error"] = {"message": result["error"], "code": "failure"}
+    attached.hub.publish("tool.execution_complete", completed)
     return result
 
 
-def _result(tool_call_id: str, finished: Finished) -> dict[str, Any]:
+def _result(tool_call_id: str, finished: ClientCommandResult) -> dict[str, Any]:
     outcome = finished.outcome
     success = outcome.reason == "exited" and outcome.exit_code == 0
-    told: dict[str, Any] = {"toolCallId": tool_call_id, "success": success, "output": finished.output}
+    result: dict[str, Any] = {"toolCallId": tool_call_id, "success": success, "output": finished.output}
     if outcome.exit_code is not None:
-        told["exitCode"] = outcome.exit_code
+        result["exitCode"] = outcome.exit_code
     if not success:
-        told["error"] = finished.errors or _why(finished)
-    return told
+        result["error"] = finished.errors or _failure_reason(finished)
+    return result
 
 
-def _why(finished: Finished) -> str:
+def _failure_reason(finished: ClientCommandResult) -> str:
     match finished.outcome.reason:
         case "exited":
             return f"It ended with exit code {finished.outcome.exit_code}."
         case "killed":
             return "It was killed."
         case "time":
-            return "It ran for longer than a command may."
+            return "It was killed at its time limit."
         case _:
-            return finished.outcome.detail or "Nobody saw how it ended."
+            return finished.outcome.detail or "How it ended is unknown."
 
 
 @method("session.shell.cancelUserRequested")
-async def cancel_user_requested(call: Call) -> Any:
+async def cancel_user_requested(call: RpcCall) -> Any:
     attached, request_id = call.attached(), _id(call, "requestId")
     commands, key = call.service.commands, attached.key
     try:
         running = await commands.running(key.owner, key.session)
     except CommandsError as error:
         raise Conflict("command_not_killed", f"The command could not be killed: {error}") from error
-    found = [status.key for status in running if handle_of(status.key) == request_id]
+    matching = [status.key for status in running if handle_of(status.key) == request_id]
     with call.connection.peer.waiting():
-        ended = [await commands.kill(one) for one in found]
+        ended = [await commands.kill(command_key) for command_key in matching]
     return {"cancelled": any(ended)}
 
 
-# What is asked for
+# Parameters
 
 
-def _command(call: Call) -> str:
-    given = call.text("command")
+def _command(call: RpcCall) -> str:
+    command = call.text("command")
     try:
-        given.encode()
-        return checked_command(given)
+        command.encode()
+        return checked_command(command)
     except UnicodeEncodeError:
-        raise Invalid("command_invalid", "A command is made of characters.") from None
+        raise Invalid("command_invalid", "The command is not valid Unicode text.") from None
     except ToolFailure as error:
         raise Invalid("command_invalid", str(error)) from error
 
 
-def _id(call: Call, name: str) -> str:
-    given = call.text(name)
-    if len(given) > MAX_ID_CHARACTERS or not may_be_chosen(given):
+def _id(call: RpcCall, name: str) -> str:
+    value = call.text(name)
+    if len(value) > MAX_ID_CHARACTERS or not may_be_chosen(value):
         raise Invalid("id_invalid", f"{name} has 1 to {MAX_ID_CHARACTERS} characters: {CHOSEN_ID_RULE}.")
-    return given
+    return value
 
 
-def _seconds(call: Call) -> float:
-    given = call.given("timeout", int, DEFAULT_TIMEOUT_MS)
-    if given <= 0:
-        raise Invalid("timeout_invalid", "A timeout is a number of milliseconds, and more than none.")
-    return given / 1000
+def _seconds(call: RpcCall) -> float:
+    timeout_ms = call.param("timeout", int, DEFAULT_TIMEOUT_MS)
+    if timeout_ms <= 0:
+        raise Invalid("timeout_invalid", "A timeout is a positive number of milliseconds.")
+    return timeout_ms / 1000
 
 
-async def _directory(call: Call, key: Key, given: str = "") -> tuple[str, WorkingDirectory]:
-    """Where a command is to run, and what it may write to: the session's directory, for all that lies in it, or else
-    the one that is named from there. It must exist."""
+async def _directory(call: RpcCall, key: Key, name: str = "") -> tuple[str, WorkingDirectory]:
+    """The directory that a command runs in, and the root that it may write to: the session's directory if it contains
+    that directory, otherwise the directory itself. It must exist."""
     state = await call.service.operations.state(key)
     root = WorkingDirectory.of(
         state.working_directory or str(call.service.settings.directory), state.directory_identity
     )
     try:
-        found = await asyncio.to_thread(_found, root, given)
+        directory = await asyncio.to_thread(_resolved, root, name)
     except DirectoryRefused as error:
         raise Conflict(error.code, str(error)) from error
     except (OSError, RuntimeError, ValueError):
-        found = None
-    if found is None:
-        raise Invalid("directory_not_found", f"The directory {given or root} does not exist. Name one that does.")
-    if root.identity is not None and (not given or found.is_relative_to(root)):
-        return str(found if given else root), root
-    return str(found), WorkingDirectory.of(str(found), identity_of(str(found)))
+        directory = None
+    if directory is None:
+        raise Invalid("directory_not_found", f"The directory {name or root} does not exist. Name one that does.")
+    if root.identity is not None and (not name or directory.is_relative_to(root)):
+        return str(directory if name else root), root
+    return str(directory), WorkingDirectory.of(str(directory), identity_of(str(directory)))
 
 
-def _found(root: WorkingDirectory, given: str) -> Path | None:
-    """Where a name leads from the session's directory. What is not that directory any more leads nowhere."""
-    if given and not os.path.isabs(given):
+def _resolved(root: WorkingDirectory, name: str) -> Path | None:
+    """The directory of that name, relative to the session's. Raises DirectoryRefused if the session's was replaced."""
+    if name and not os.path.isabs(name):
         with root.opened():
             pass
-    wanted = Path(root, given)
-    return wanted.resolve() if wanted.is_dir() else None
+    path = Path(root, name)
+    return path.resolve() if path.is_dir() else None

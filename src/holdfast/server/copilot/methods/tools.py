@@ -1,4 +1,4 @@
-"""The tools that a session's model is offered: ours, and those that its clients run."""
+"""The tools that a session's model is offered: the built-in ones, and those that its clients run."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.context import ToolSpec
-from holdfast.server.copilot.call import Call, method
+from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
@@ -16,17 +16,18 @@ from holdfast.tools.built_in import BUILT_IN, COPILOT_TOOLS
 from holdfast.tools.registry import Registry
 
 
-def offered(call: Call, state: State) -> tuple[ToolSpec, ...]:
-    """What a session's model is told of."""
-    return _ours(call).offered(state.tools, state.client_tools)
+def offered(call: RpcCall, state: State) -> tuple[ToolSpec, ...]:
+    """The tools that a session's model is offered."""
+    return _built_in(call).offered(state.tools, state.client_tools)
 
 
-def _ours(call: Call) -> Registry:
-    return Registry(found for found in BUILT_IN if found.name in call.service.settings.built_in)
+def _built_in(call: RpcCall) -> Registry:
+    return Registry(tool for tool in BUILT_IN if tool.name in call.service.settings.built_in)
 
 
-async def offer_again(call: Call, attached: Attached, params: SessionParams) -> None:
-    """The client that is attached now runs these tools, and no others. Raises `Conflict` if another one has one."""
+async def replace_tools(call: RpcCall, attached: Attached, params: SessionParams) -> None:
+    """Replace the tools and capabilities of an attached client. Raises `Conflict` if another client runs such a
+    tool."""
     arrival = Arrival(
         attachment_id=attached.member.attachment_id,
         tools=params.client_tools(frozenset(call.service.settings.built_in)),
@@ -39,17 +40,17 @@ async def offer_again(call: Call, attached: Attached, params: SessionParams) -> 
 
 
 @method("session.tools.set")
-async def set_tools(call: Call) -> Any:
+async def set_tools(call: RpcCall) -> Any:
     attached = call.attached()
-    tools = tuple(call.given("tools", list[ToolOptions], []))
+    tools = tuple(call.param("tools", list[ToolOptions], []))
     params = msgspec.structs.replace(attached.params, tools=tools)
-    await offer_again(call, attached, params)
+    await replace_tools(call, attached, params)
     attached.params = params
     return {}
 
 
 @method("session.tools.getCurrentMetadata")
-async def get_current_metadata(call: Call) -> Any:
+async def get_current_metadata(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     return {
         "tools": [
@@ -60,26 +61,26 @@ async def get_current_metadata(call: Call) -> Any:
 
 
 @method("session.tools.initializeAndValidate")
-async def initialize(call: Call) -> Any:
+async def initialize(call: RpcCall) -> Any:
     call.attached()
     return {}
 
 
 @method("session.tools.listPendingRequests")
-async def list_pending(call: Call) -> Any:
+async def list_pending(call: RpcCall) -> Any:
     state = await call.service.operations.state(call.attached().key)
     reply = state.reply()
     items = []
     for request in state.requests.values():
-        found = reply.call(request.tool_call_id) if reply else None
-        if request.kind == "client_tool" and found is not None:
-            asked = {"requestId": request.request_id, "toolCallId": found.tool_call_id, "toolName": found.name}
-            items.append({**asked, "arguments": codec.arguments(found.arguments)})
+        tool_call = reply.call(request.tool_call_id) if reply else None
+        if request.kind == "client_tool" and tool_call is not None:
+            item = {"requestId": request.request_id, "toolCallId": tool_call.tool_call_id, "toolName": tool_call.name}
+            items.append({**item, "arguments": codec.arguments(tool_call.arguments)})
     return {"items": items}
 
 
 @method("session.tools.getBuiltinDescriptors")
-async def get_built_in(call: Call) -> Any:
+async def get_built_in_descriptors(call: RpcCall) -> Any:
     call.attached()
     return {
         "tools": [
@@ -91,16 +92,16 @@ async def get_built_in(call: Call) -> Any:
                 "hasSummariseIntention": False,
                 "safeForTelemetry": False,
             }
-            for spec in _ours(call).offered(COPILOT_TOOLS, ())
+            for spec in _built_in(call).offered(COPILOT_TOOLS, ())
         ]
     }
 
 
 @method("tools.list")
-async def list_tools(call: Call) -> Any:
+async def list_tools(call: RpcCall) -> Any:
     return {
         "tools": [
             {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-            for spec in _ours(call).offered(COPILOT_TOOLS, ())
+            for spec in _built_in(call).offered(COPILOT_TOOLS, ())
         ]
     }

@@ -1,7 +1,7 @@
-"""JSON-RPC messages on a stream of bytes: `Content-Length: N`, an empty line, N bytes of JSON. Bytes in, frames out.
+"""Frames of JSON-RPC messages on a byte stream: a line `Content-Length: N`, an empty line, N bytes of JSON.
 
-Bytes may come cut anywhere. A stream that breaks a rule can't be followed any further: where the next frame would
-begin is unknown.
+The stream may be cut at any byte. After a framing error the stream can't be read any further, because the start of the
+next frame is unknown.
 """
 
 import json
@@ -14,31 +14,31 @@ from holdfast.events.codec import to_bytes, without_surrogates
 from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 
 MAX_FRAME_BYTES: Final = MAX_RESULT_JSON_BYTES
-"""The result of a client's tool fits, and so does a message with several attached images."""
+"""Large enough for the result of a client's tool, or for a message with several attached images."""
 
 MAX_MENDED_BYTES: Final = 500_000
-"""Text with half a character in it is mended in messages of up to this size: it takes much longer than reading."""
+"""Lone surrogates are repaired only in messages up to this size: the repair is much slower than decoding."""
 
 MAX_HEADER_LINE_BYTES: Final = 1024
 MAX_HEADER_LINES: Final = 16
 """Clients send one or two header lines."""
 
 _HEADER_LINE: Final = re.compile(rb"([A-Za-z0-9-]+):[ \t]*(.*?)[ \t]*")
-"""No name may hold a space: so no HTTP request, which any web page can send to a port here, ever passes for a frame."""
+"""A header name has no space, so an HTTP request, which any web page can send to a local port, never parses as one."""
 
 _DIGITS: Final = re.compile(rb"[0-9]{1,20}")
 
 
 class BadFraming(Exception):
-    """The stream is not one of frames. The message says what is wrong with it."""
+    """The stream breaks the framing rules. The message says how."""
 
 
 class NotJson(Exception):
-    """A frame came whole, and its body is not JSON."""
+    """The body of a complete frame is not JSON."""
 
 
 class FrameReader:
-    """Cuts a stream into the bodies of its frames. What follows the last whole frame is kept for later."""
+    """Splits a byte stream into the bodies of its frames, and buffers an incomplete frame until the rest arrives."""
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -51,7 +51,7 @@ class FrameReader:
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next body, or None until more bytes come. After BadFraming there is nothing more to ask for."""
+        """The next body, or None until more bytes arrive. After BadFraming the reader can't be used any more."""
         while not self._body_follows:
             line = self._next_line()
             if line is None:
@@ -60,8 +60,8 @@ class FrameReader:
         length = self._length or 0
         if len(self._buffer) < length:
             return None
-        with memoryview(self._buffer) as held:
-            body = bytes(held[:length])
+        with memoryview(self._buffer) as view:
+            body = bytes(view[:length])
         del self._buffer[:length]
         self._length, self._lines, self._body_follows = None, 0, False
         return body
@@ -97,29 +97,29 @@ class FrameReader:
         if _DIGITS.fullmatch(value) is None:
             raise BadFraming("Content-Length is not a whole number of bytes.")
         if int(value) > self.max_frame_bytes:
-            raise BadFraming(f"Content-Length is {int(value)}; at most {self.max_frame_bytes} bytes are accepted here.")
+            raise BadFraming(f"Content-Length is {int(value)}; at most {self.max_frame_bytes} bytes are accepted.")
         return int(value)
 
 
 def frame(message: Any) -> bytes:
-    """One message as it goes over the wire. The clients' readers accept exactly one header line."""
+    """Encode one message as a frame. The clients' readers accept exactly one header line."""
     body = to_bytes(message)
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def decoded(body: bytes) -> Any:
-    """The JSON value in a frame. Text with half a character in it is mended, as everywhere."""
+    """Decode the JSON body of a frame. Lone surrogates are replaced, as on every surface."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         if len(body) > MAX_MENDED_BYTES or b"\\ud" not in body.lower():
             raise NotJson(str(error)) from None
-    # A lone surrogate: legal JSON, which JavaScript and Python write, and which only this slower reader takes.
+    # JavaScript and Python write lone surrogates, which are legal JSON. Only this slower decoder accepts them.
     try:
-        return without_surrogates(json.loads(body, parse_constant=_refused))
+        return without_surrogates(json.loads(body, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)) from None
 
 
-def _refused(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")

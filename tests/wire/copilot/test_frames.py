@@ -1,4 +1,4 @@
-"""Bytes to frames and back, without a connection."""
+"""Decoding and encoding frames, without a connection."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.copilot.framing import (
+from holdfast.server.copilot.frames import (
     MAX_FRAME_BYTES,
     MAX_HEADER_LINE_BYTES,
     MAX_HEADER_LINES,
@@ -40,7 +40,7 @@ def test_a_stream_may_come_byte_by_byte() -> None:
     assert frames(*(STREAM[at : at + 1] for at in range(len(STREAM)))) == BODIES
 
 
-def test_a_frame_is_there_as_soon_as_its_last_byte_is() -> None:
+def test_frame_is_complete_with_its_last_byte() -> None:
     reader = FrameReader()
     reader.feed(b"Content-Length: 2\r\n\r\n{")
     assert reader.next() is None
@@ -84,7 +84,7 @@ def test_headers_are_read_as_other_clients_write_them(headers: bytes) -> None:
         (b"X: y\r\n" * (MAX_HEADER_LINES + 1), "more than 16 header lines"),
     ],
 )
-def test_what_is_no_stream_of_frames_is_refused_and_why(stream: bytes, why: str) -> None:
+def test_bad_framing_is_refused_with_its_reason(stream: bytes, why: str) -> None:
     with pytest.raises(BadFraming) as refused:
         frames(stream)
     assert why in str(refused.value)
@@ -94,7 +94,7 @@ def test_what_is_no_stream_of_frames_is_refused_and_why(stream: bytes, why: str)
     "first_line", [b"POST / HTTP/1.1", b"POST http://localhost:1/ HTTP/1.1", b"GET / HTTP/1.1", b"OPTIONS * HTTP/1.1"]
 )
 def test_a_web_page_can_not_send_a_frame(first_line: bytes) -> None:
-    """Any page may have the browser post whatever it likes to a port of this machine."""
+    """Any web page can make the browser post arbitrary bytes to a local port."""
     with pytest.raises(BadFraming):
         frames(first_line + b"\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
 
@@ -116,25 +116,25 @@ def test_whole_frames_before_a_bad_one_are_still_read() -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([STREAM, b"Content-Length: 5\r\n\r\n"])), max_size=8))
-def test_no_bytes_do_anything_but_give_frames_or_be_refused(pieces: list[bytes]) -> None:
+def test_any_bytes_yield_frames_or_are_refused(pieces: list[bytes]) -> None:
     try:
         frames(*pieces)
     except BadFraming:
         pass
 
 
-def test_a_message_is_one_header_line_and_utf_8() -> None:
+def test_message_is_written_with_one_header_line_in_utf_8() -> None:
     assert frame({"a": "ä"}) == b'Content-Length: 10\r\n\r\n{"a":"\xc3\xa4"}'
 
 
-def test_half_a_character_is_mended_both_ways() -> None:
-    """JavaScript and Python can write one; no reader of UTF-8 takes it."""
+def test_lone_surrogate_is_replaced_on_read_and_on_write() -> None:
+    """JavaScript and Python can write a lone surrogate, which no UTF-8 decoder accepts."""
     for written in (json.dumps({"a": "x\ud800", "b": ["\udc00"]}), '{"a":"x\\uD800","b":["\\uDC00"]}'):
         assert decoded(written.encode()) == {"a": "x\ufffd", "b": ["\ufffd"]}
     assert frames(frame({"a": "x\ud800"})) == ['{"a":"x\ufffd"}'.encode()]
 
 
-def test_a_whole_character_in_two_escapes_is_left_alone() -> None:
+def test_surrogate_pair_in_escapes_is_kept() -> None:
     assert decoded(b'["\\ud83d\\ude00", "\\ud800"]') == ["😀", "\ufffd"]
 
 
@@ -152,6 +152,6 @@ def test_a_whole_character_in_two_escapes_is_left_alone() -> None:
     ],
     ids=range(8),
 )
-def test_a_body_that_is_not_json_is_told_as_that(body: bytes) -> None:
+def test_body_that_is_not_json_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(NotJson):
         decoded(body)

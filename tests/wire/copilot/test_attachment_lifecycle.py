@@ -1,5 +1,5 @@
-"""Clients that come, leave, are refused, change their minds and die in the middle: whatever they do, the next one finds
-a session that it can use, and nobody waits for an answer that does not come."""
+"""Clients that attach, leave, are refused, cancel their requests and die in mid-turn: the next client always finds a
+usable session, and no request waits for an answer that never comes."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.wire.copilot.harness import TOKEN, Home, Model, Server, calls, frame,
 pytestmark = pytest.mark.anyio
 
 HUGE = 10**30
-"""No 64 bits hold it."""
+"""A number that does not fit into 64 bits."""
 
 NOBODY = {"kind": "user-not-available"}
 ONCE = {"kind": "approve-once"}
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Client:
-    """A connection that hears everything at any time, and asks several things at once."""
+    """A connection that records everything it receives, and can have several requests open."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -43,15 +43,15 @@ class Client:
         self._told: list[dict[str, Any]] = []
         self._news = asyncio.Event()
         self.answers: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-        """What it says when the runtime asks something."""
+        """The answer to requests of the runtime."""
         self.reading = asyncio.create_task(self._read())
 
     def begin(self, method: str, **params: Any) -> "asyncio.Future[dict[str, Any]]":
-        """Ask; the whole response comes later."""
+        """Send a request; the future holds the whole response."""
         return self.begin_all((method, params))[0]
 
     def begin_all(self, *asked: tuple[str, dict[str, Any]]) -> "list[asyncio.Future[dict[str, Any]]]":
-        """Ask several things with one write."""
+        """Send several requests in one write."""
         numbers = [next(self._ids) for _ in asked]
         for number in numbers:
             self._asked[number] = asyncio.get_running_loop().create_future()
@@ -71,7 +71,7 @@ class Client:
         await self.ask("session.resume", **{"sessionId": session, "requestPermission": True, **params})
 
     async def resume_but_cancel(self, session: str, after_seconds: float, **params: Any) -> dict[str, Any]:
-        """The response, whichever came first."""
+        """Resume and cancel the request after a delay; return the response."""
         asked = self.begin("session.resume", sessionId=session, requestPermission=True, **params)
         number = next(number for number, future in self._asked.items() if future is asked)
         await self._writer.drain()
@@ -81,14 +81,14 @@ class Client:
             return await asked
 
     async def run(self, session: str, prompt: str) -> Any:
-        """What came of a message, once its turn has ended."""
+        """Send a message and return the outcome of its turn."""
         return await self.ask("session.sendAndWait", sessionId=session, prompt=prompt)
 
     async def send(self, session: str, prompt: str) -> None:
         await self.ask("session.send", sessionId=session, prompt=prompt)
 
     async def give(self, session: str, call: dict[str, Any], result: Any) -> bool:
-        """A tool's result; whether it was taken."""
+        """Send a tool's result and return whether it was accepted."""
         asked = {"sessionId": session, "requestId": call["requestId"], "result": result}
         return bool((await self.ask("session.tools.handlePendingToolCall", **asked))["success"])
 
@@ -110,8 +110,8 @@ class Client:
     async def until(
         self, session: str, event_type: str, times: int = 1, *, instead_of: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """The data of the first event of a type, or of a later one; none of those which it comes instead of may
-        come before."""
+        """The data of the event of this type that comes as number `times`. No event of the `instead_of` types may come
+        before it."""
         since = len(self._told)
         async with patience():
             while len(found := self.events(session, event_type)) < times:
@@ -162,7 +162,7 @@ async def outcome(asked: "asyncio.Future[dict[str, Any]]") -> Any:
 
 @contextlib.asynccontextmanager
 async def clients_of(server: Server, count: int) -> AsyncIterator[list[Client]]:
-    """So many clients, admitted."""
+    """This many authenticated clients."""
     found = []
     try:
         for _ in range(count):
@@ -198,7 +198,7 @@ def a_waiting_tool(model: Model, prompt: str) -> None:
 
 
 async def killed_while_it_waits(home: Home, **options: Any) -> tuple[str, dict[str, Any]]:
-    """A session whose tool call waits for a client, and whose runtime is dead; and the call."""
+    """A session whose tool call waits for a client and whose runtime is dead, and the call's request."""
     a_waiting_tool(home.model, COLD)
     async with home.serve() as server, clients_of(server, 1) as (client,):
         session = await client.create(tools=[tool("ta")], **options)
@@ -215,7 +215,7 @@ def types_of(events: list[dict[str, Any]]) -> list[str]:
 # What a client may not bring
 
 
-async def test_a_tool_with_a_number_of_more_than_64_bits_is_refused_and_the_session_goes_on(
+async def test_tool_schema_with_a_number_beyond_64_bits_is_refused_and_the_session_goes_on(
     pair: list[Client], model: Model
 ) -> None:
     model.on("Count without end", says("Counted."))
@@ -238,7 +238,7 @@ async def test_a_tool_with_a_number_of_more_than_64_bits_is_refused_and_the_sess
 @pytest.mark.parametrize(
     "name", ["*", "shell(*)", "write(/*)", "", "a\0b", "a b", "x" * 500], ids=lambda name: repr(name[:9])
 )
-async def test_a_tool_whose_name_no_model_and_no_rule_could_use_is_refused(pair: list[Client], name: str) -> None:
+async def test_tool_name_that_models_or_rules_can_not_express_is_refused(pair: list[Client], name: str) -> None:
     one, _ = pair
     with pytest.raises(Refused, match="name"):
         await one.create(tools=[tool(name)])
@@ -251,7 +251,7 @@ async def test_a_tool_whose_name_no_model_and_no_rule_could_use_is_refused(pair:
 # Refused and cancelled
 
 
-async def test_a_refused_resume_leaves_what_was_pending_to_the_next_client(own_home: Home) -> None:
+async def test_refused_resume_leaves_pending_requests_to_the_next_client(own_home: Home) -> None:
     session, call = await killed_while_it_waits(own_home)
     async with own_home.serve() as server, clients_of(server, 2) as (refused, next_one):
         with pytest.raises(Refused, match="nonexistent"):
@@ -277,7 +277,7 @@ async def test_a_refused_resume_leaves_what_was_pending_to_the_next_client(own_h
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-async def test_a_refused_resume_leaves_no_attachment_and_no_trace(trio: list[Client], wrong: dict[str, Any]) -> None:
+async def test_refused_resume_leaves_no_attachment_and_no_event(trio: list[Client], wrong: dict[str, Any]) -> None:
     one, refused, other = trio
     session = await one.create()
     before = types_of(await one.history(session))
@@ -336,9 +336,7 @@ async def test_a_cancelled_resume_leaves_a_session_that_the_next_client_can_use(
     assert cancelled, "each came too late to cancel anything"
 
 
-async def test_a_cancelled_resume_beside_another_client_leaves_no_tool_that_nobody_runs(
-    pair: list[Client], model: Model
-) -> None:
+async def test_cancelled_resume_beside_another_client_leaves_no_orphaned_tool(pair: list[Client], model: Model) -> None:
     model.on("What can be used?", says("This."))
     one, two = pair
     session = await two.create(tools=[tool("tb")])
@@ -355,7 +353,7 @@ async def test_a_cancelled_resume_beside_another_client_leaves_no_tool_that_nobo
 # Whoever waits is answered
 
 
-async def test_who_waits_for_a_turn_is_answered_when_another_client_deletes_the_session(
+async def test_send_and_wait_is_answered_when_another_client_deletes_the_session(
     pair: list[Client], model: Model
 ) -> None:
     a_waiting_tool(model, "Wait until it is deleted")
@@ -369,7 +367,9 @@ async def test_who_waits_for_a_turn_is_answered_when_another_client_deletes_the_
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
-async def test_who_waits_for_a_turn_is_answered_when_it_detaches(pair: list[Client], model: Model, others: int) -> None:
+async def test_send_and_wait_is_answered_when_its_client_detaches(
+    pair: list[Client], model: Model, others: int
+) -> None:
     a_waiting_tool(model, "Wait until I leave")
     one, two = pair
     session = await one.create(tools=[tool("ta")])
@@ -386,9 +386,7 @@ async def test_who_waits_for_a_turn_is_answered_when_it_detaches(pair: list[Clie
     await two.until(session, "session.idle")
 
 
-async def test_who_waits_for_a_turn_is_answered_after_resuming_in_the_middle_of_it(
-    pair: list[Client], model: Model
-) -> None:
+async def test_send_and_wait_is_answered_after_a_resume_in_mid_turn(pair: list[Client], model: Model) -> None:
     a_waiting_tool(model, "Wait while I come back")
     one, _ = pair
     session = await one.create(tools=[tool("ta")])
@@ -424,7 +422,7 @@ async def test_stopping_a_turn_and_detaching_at_once_are_both_answered(
 
 
 @pytest.mark.parametrize("kind", ["approve-for-session", "approve-permanently"])
-async def test_approving_a_clients_tool_called_bash_does_not_approve_our_own(own_home: Home, kind: str) -> None:
+async def test_approving_a_client_tool_named_bash_does_not_approve_the_built_in_one(own_home: Home, kind: str) -> None:
     model = own_home.model
     model.on("Use theirs", calls("bash", command="x"), says("Done."))
     model.on("Use ours", calls("bash", command="touch unasked", description="x"), says("Done."))
@@ -442,7 +440,7 @@ async def test_approving_a_clients_tool_called_bash_does_not_approve_our_own(own
 
 
 async def is_asked_and_denies(client: Client, session: str, prompt: str) -> None:
-    """The turn asks before it does anything."""
+    """Run a turn, check that it asks for permission before anything else happens, and deny it."""
     before = len(client.events(session, "permission.requested")), len(client.events(session, "session.idle"))
     await client.send(session, prompt)
     unasked = ("external_tool.requested", "session.idle")
@@ -470,7 +468,7 @@ async def test_approving_every_tool_by_a_star_approves_one_tool_at_most(pair: li
         await is_asked_and_denies(one, session, prompt)
 
 
-async def test_what_was_approved_for_a_place_holds_there_and_nowhere_else(own_home: Home) -> None:
+async def test_approval_for_a_location_holds_there_and_nowhere_else(own_home: Home) -> None:
     here, there = own_home.work / "here", own_home.work / "there"
     here.mkdir()
     there.mkdir()
@@ -496,7 +494,7 @@ async def test_what_was_approved_for_a_place_holds_there_and_nowhere_else(own_ho
 
 
 @pytest.mark.parametrize("kind", [[], {}, None, 5], ids=repr)
-async def test_a_decision_or_a_result_of_no_kind_is_refused_clearly_and_changes_nothing(
+async def test_unknown_decision_or_result_kind_is_refused_and_changes_nothing(
     pair: list[Client], model: Model, kind: Any
 ) -> None:
     model.on("Decide on this", calls("asking_tool"), says("Got {last_tool_result}."))
@@ -551,11 +549,11 @@ async def test_a_providers_key_stays_when_a_client_creates_the_session_again_wit
 # What is pending
 
 
-async def test_a_call_that_was_answered_is_not_given_to_the_next_client_again(own_home: Home) -> None:
+async def test_answered_call_is_not_delivered_to_the_next_client(own_home: Home) -> None:
     own = {"provider": {"baseUrl": own_home.model.url, "apiKey": "a-key"}, "model": "scripted"}
     session, call = await killed_while_it_waits(own_home, **own)
     async with own_home.serve() as server, clients_of(server, 2) as (keyless, next_one):
-        # Nobody has the key: the answer is accepted, and nobody can take it up.
+        # No process has the key: the answer is accepted, and no worker can run the session.
         await keyless.resume(session, continuePendingWork=True)
         assert await keyless.give(session, call, "it") is True
         await keyless.detach(session)
@@ -565,7 +563,7 @@ async def test_a_call_that_was_answered_is_not_given_to_the_next_client_again(ow
         assert next_one.events(session, "assistant.message")[-1]["data"]["content"] == "Got it."
 
 
-async def test_creating_a_session_that_is_there_takes_it_up_in_this_process(own_home: Home) -> None:
+async def test_creating_an_existing_session_attaches_it_to_this_process(own_home: Home) -> None:
     session, call = await killed_while_it_waits(own_home)
     async with own_home.serve() as server, clients_of(server, 2) as (one, two):
         await one.create(sessionId=session, tools=[tool("ta")])
@@ -577,15 +575,13 @@ async def test_creating_a_session_that_is_there_takes_it_up_in_this_process(own_
         assert two.events(session, "assistant.message")[-1]["data"]["content"] == "Got it."
 
 
-async def test_a_call_that_is_approved_after_its_client_left_waits_for_the_next_one(
-    pair: list[Client], model: Model
-) -> None:
+async def test_call_approved_after_its_client_left_waits_for_the_next_client(pair: list[Client], model: Model) -> None:
     one, two = pair
     session = await approved_after_its_client_left(one, two, model)
     assert two.events(session, "assistant.message")[-1]["data"]["content"] == "Got it."
 
 
-async def test_the_tool_of_a_client_that_left_is_not_offered_any_more_once_its_call_is_done(
+async def test_tool_of_a_client_that_left_is_no_longer_offered_once_its_call_is_done(
     pair: list[Client], model: Model
 ) -> None:
     model.on("What is left now?", says("Nothing."))
@@ -596,7 +592,7 @@ async def test_the_tool_of_a_client_that_left_is_not_offered_any_more_once_its_c
 
 
 async def approved_after_its_client_left(one: Client, two: Client, model: Model) -> str:
-    """A session whose first client left in mid-turn, and whose second one did its work."""
+    """A session whose first client left in mid-turn, and whose second client did its work."""
     a_waiting_tool(model, "Approve it later")
     session = await one.create(tools=[tool("ta", skipPermission=False)])
     await two.resume(session)
@@ -610,7 +606,7 @@ async def approved_after_its_client_left(one: Client, two: Client, model: Model)
     return session
 
 
-async def test_a_permission_is_denied_when_the_runtime_of_the_last_who_could_decide_is_killed(own_home: Home) -> None:
+async def test_permission_is_denied_when_the_runtime_of_the_last_deciding_client_is_killed(own_home: Home) -> None:
     own_home.model.on("Who decides?", calls("create", path="undecided", file_text="x"), says("Nobody."))
     async with (
         own_home.serve() as first,
@@ -653,7 +649,7 @@ async def test_a_question_that_no_client_answers_properly_fails_and_the_turn_end
 # What the events say of each other
 
 
-async def test_what_is_told_after_rewinds_refers_to_the_history_as_it_is_read(trio: list[Client], model: Model) -> None:
+async def test_events_after_rewinds_refer_to_the_readable_history(trio: list[Client], model: Model) -> None:
     model.on("One after the other", says("Said."))
     one, two, three = trio
     session = await one.create()
@@ -680,7 +676,7 @@ async def rewind_to_third(client: Client, session: str) -> None:
 
 
 def check_parents(told: list[dict[str, Any]], history: list[dict[str, Any]]) -> None:
-    """The history is a chain, and what was told of it live says the same."""
+    """The history is a chain of parents, and the live events have the same parents."""
     assert [event["parentId"] for event in history] == [None, *(event["id"] for event in history[:-1])]
     parents = {event["id"]: event["parentId"] for event in history}
     compared = [event for event in told if event["id"] in parents and not event.get("ephemeral")]
