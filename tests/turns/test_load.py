@@ -31,7 +31,7 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int
 ) -> None:
     async with recording(tmp_path) as found:
-        await found.holding.commit_segments([SHOWN])
+        await found.held.commit_segments([SHOWN])
         note = Event(Position(0), EventId("n"), 1, SessionInfo(info_type="note", message="meanwhile"))
         row = SqliteStore.row
 
@@ -42,7 +42,7 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
             return read
 
         monkeypatch.setattr(SqliteStore, "row", append_after)
-        claim = Claim(lease=found.holding.lease, claims_without_progress=3 + beyond, eligible=True)
+        claim = Claim(lease=found.held.lease, claims_without_progress=3 + beyond, eligible=True)
         loaded = await folded(found.store, claim, max_claims=3)
         assert loaded is not None
         assert loaded.segments == (SHOWN,)

@@ -1,7 +1,7 @@
 """The agent loop: decide, do it, decide again.
 
 There is no other way that a turn runs, so that resuming after a crash is not a case of its own. Everything durable
-happens in `Holding.commit`; everything slow happens in an activity beside the loop, so that a stop, an answer or a
+happens in `HeldSession.commit`; everything slow happens in an activity beside the loop, so that a stop, an answer or a
 follow-up is heard while it runs.
 """
 
@@ -23,12 +23,12 @@ from holdfast.session.state import ToolCall
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
+from holdfast.turns.activities import Activities, linger
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 from holdfast.turns.model_call import call_model
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
-from holdfast.turns.waiting import Activities, linger
 
 Models = Callable[[ModelChoice], Awaitable[Model]]
 """From a session's choice of model to the model; raises `ModelNotUsable`."""
@@ -37,12 +37,12 @@ UNNAMED = "(configured)"
 """The model of a session that names none, when it can't be used."""
 
 
-class Loop:
+class TurnLoop:
     """Runs one held session until nothing is left to do."""
 
     def __init__(
         self,
-        holding: Holding,
+        session: HeldSession,
         claim: Claim,
         *,
         node: str,
@@ -52,10 +52,10 @@ class Loop:
         instructions: str = "",
         stream: bool = True,
         titles: Titles | None = None,
-        lingering: set[Holding] | None = None,
+        lingering: set[HeldSession] | None = None,
         others_wait: Callable[[Key], Awaitable[bool]] | None = None,
     ) -> None:
-        self.holding = holding
+        self.session = session
         self.draining = False
         self._claim = claim
         self._takeover: tuple[Fence, str] | None = (claim.lease.fence, node)
@@ -67,7 +67,7 @@ class Loop:
         self._stream = stream
         self._titles = titles
         self._lingering = set() if lingering is None else lingering
-        self._activities = Activities(holding.woken)
+        self._activities = Activities(session.woken)
         self._facts: dict[ToolCallId, CallFacts] = {}
         self._others_wait = others_wait
         self._had_turn = False
@@ -78,7 +78,7 @@ class Loop:
     async def run(self) -> None:
         """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
         what the store raised: then drop it all."""
-        if self._claim.eligible and not self.holding.is_partial:
+        if self._claim.eligible and not self.session.is_partial:
             await self._model()
         try:
             while not await self._turn_of_the_loop():
@@ -87,10 +87,10 @@ class Loop:
             try:
                 await self._activities.cancel()
             finally:
-                await self.holding.cancelled_tools.wait_out()
-            self.holding.has_spoken.set()
-            if self._credentials is not None and self.holding.state.turn is None:
-                self._credentials.turn_ended(self.holding.key)
+                await self.session.cancelled_tools.wait_out()
+            self.session.has_spoken.set()
+            if self._credentials is not None and self.session.state.turn is None:
+                self._credentials.turn_ended(self.session.key)
 
     def end_activities(self) -> None:
         """The lease is over, or will be soon: what was started under it ends at once, also while the loop itself has to
@@ -98,45 +98,45 @@ class Loop:
         self._activities.tell_to_end()
 
     async def _turn_of_the_loop(self) -> bool:
-        self.holding.woken.clear()
+        self.session.woken.clear()
         self._activities.raise_failures()
-        await self.holding.refresh_inbox()
-        self._had_turn |= self.holding.state.turn is not None
+        await self.session.refresh_inbox()
+        self._had_turn |= self.session.state.turn is not None
         if self._claim.eligible:  # Elsewhere the same path is another folder.
-            await self.holding.fix_directory()
+            await self.session.fix_directory()
         granted = await self._granted()
-        decision = decide(self.holding.state, self._inputs(granted))
+        decision = decide(self.session.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
             return await self._leave_the_next_turn()
         if not isinstance(decision, Append):
-            await self.holding.until_claimed()
+            await self.session.until_claimed()
         match decision:
             case Append() if await self._gives_way():
                 return await self._let_go("gave_way")
             case Append() as written:
-                if await self.holding.commit(written):
+                if await self.session.commit(written):
                     self._takeover = None
-                    if self.holding.state.turn is None:
-                        self._is_spent = self.holding.is_partial
-                        self.holding.interrupted.clear()
+                    if self.session.state.turn is None:
+                        self._is_spent = self.session.is_partial
+                        self.session.interrupted.clear()
                         self._claims = 0  # Whatever was wrong with that turn is not the fault of the next.
             case Interrupt():
-                self.holding.is_interrupting = True
+                self.session.is_interrupting = True
                 await self._activities.cancel()
-                await self.holding.cancelled_tools.wait(cancelled_tools.GIVE_UP_SECONDS)
-                await self.holding.until_written()
-                self.holding.is_interrupting = False
+                await self.session.cancelled_tools.wait(cancelled_tools.GIVE_UP_SECONDS)
+                await self.session.until_written()
+                self.session.is_interrupting = False
             case GoToBackground(tool_call_id=tool_call_id):
-                self.holding.to_background[tool_call_id].set()
+                self.session.to_background[tool_call_id].set()
             case Deny(request_ids=request_ids):
-                await self.holding.deny(request_ids)
+                await self.session.deny(request_ids)
             case Pause():
-                await self.holding.woken.wait()
+                await self.session.woken.wait()
             case Release(for_another=True):
                 return await self._let_go("for_another")
             case Release(for_newer=for_newer):
                 await self._linger()
-                return not self.holding.woken.is_set() and await self._let_go("for_newer" if for_newer else "done")
+                return not self.session.woken.is_set() and await self._let_go("for_newer" if for_newer else "done")
             case CallModel() | RunTools() if self.draining and not self._activities.running:
                 return await self._let_go("handed_over")
             case CallModel() as call:
@@ -153,55 +153,55 @@ class Loop:
     async def _gives_way(self) -> bool:
         """Between two turns a session goes to the end of the line, if others wait for its place: however many messages
         it is sent, it keeps nobody else from theirs."""
-        if not self._had_turn or self.holding.state.turn is not None or self._activities.running:
+        if not self._had_turn or self.session.state.turn is not None or self._activities.running:
             return False
-        return bool(self.holding.inbox) and self._others_wait is not None and await self._others_wait(self.holding.key)
+        return bool(self.session.inbox) and self._others_wait is not None and await self._others_wait(self.session.key)
 
     async def _linger(self) -> None:
-        self._lingering.add(self.holding)
+        self._lingering.add(self.session)
         try:
-            await linger(self.holding, stay=bool(self.holding.state.requests) and not self.draining)
+            await linger(self.session, stay=bool(self.session.state.requests) and not self.draining)
         finally:
-            self._lingering.discard(self.holding)
+            self._lingering.discard(self.session)
 
     async def _granted(self) -> frozenset[str]:
         """Looked up before each decision that may need it: a person may have taken a rule back through any process."""
-        state = self.holding.state
+        state = self.session.state
         if not state.place_rules or state.reply() is None:
             return frozenset()
-        return frozenset(await self.holding.store.granted(self.holding.key.owner, state.working_directory or ""))
+        return frozenset(await self.session.store.granted(self.session.key.owner, state.working_directory or ""))
 
     def _inputs(self, granted: frozenset[str]) -> Inputs:
-        holding = self.holding
+        session = self.session
         self._facts = facts_of(
-            holding.state,
+            session.state,
             self._registry,
             running=self._activities.running,
-            max_calls=holding.bounds.max_calls_per_step,
-            directory=holding.directory(),
+            max_calls=session.bounds.max_calls_per_step,
+            directory=session.directory(),
         )
         return Inputs(
-            new_id=holding.new_id,
-            now=holding.clock.now_ms(),
-            bounds=holding.bounds,
-            inbox=holding.inbox,
-            shown=holding.shown() if MODEL not in self._activities.running else (),
+            new_id=session.new_id,
+            now=session.clock.now_ms(),
+            bounds=session.bounds,
+            inbox=session.inbox,
+            shown=session.shown() if MODEL not in self._activities.running else (),
             running=self._activities.running,
             facts=self._facts,
-            interrupted={call: look() for call, look in holding.interrupted.items()},
+            interrupted={call: look() for call, look in session.interrupted.items()},
             claims_without_progress=self._claims,
             eligible=self._claim.eligible,
-            backgrounded=self._activities.running - holding.waited_for(),
+            backgrounded=self._activities.running - session.waited_for(),
             granted=granted,
-            readable=holding.readable,
-            deciders=holding.deciders,
-            denying=holding.denying,
+            readable=session.readable,
+            deciders=session.deciders,
+            denying=session.denying,
             takeover=self._takeover,
         )
 
     async def _start_model(self, call: CallModel) -> None:
         model = await self._model()
-        state = self.holding.state
+        state = self.session.state
         without_tools = state.turn is not None and state.turn.last_step
         history, seed = tuple(state.history), state.seed
         request = ModelRequest(
@@ -215,20 +215,20 @@ class Loop:
             thinking=state.thinking_now(),
             headers=self._headers(),
         )
-        self._start(MODEL, call_model(self.holding, call, model, request))
+        self._start(MODEL, call_model(self.session, call, model, request))
         self._consider_title()
 
     def _consider_title(self) -> None:
         """Once for each claim: a model that fails is not asked again at every step."""
         titles, self._titles = self._titles, None
         if titles is not None:
-            state = self.holding.state
-            own = ModelChoice(key=self.holding.key, name=state.model, provider=state.provider)
-            titles.consider(self.holding.key, state, lambda: self._models(own), self.holding.has_spoken)
+            state = self.session.state
+            own = ModelChoice(key=self.session.key, name=state.model, provider=state.provider)
+            titles.consider(self.session.key, state, lambda: self._models(own), self.session.has_spoken)
 
     async def _model(self) -> Model:
-        state = self.holding.state
-        choice = ModelChoice(key=self.holding.key, name=state.model_now(), provider=state.provider)
+        state = self.session.state
+        choice = ModelChoice(key=self.session.key, name=state.model_now(), provider=state.provider)
         try:
             return await self._models(choice)
         except SecretsUnknown as error:
@@ -237,16 +237,16 @@ class Loop:
             raise ModelUnusableHere(choice.name or UNNAMED, str(error)) from error
 
     def _headers(self) -> dict[str, str]:
-        turn = self.holding.state.turn
+        turn = self.session.state.turn
         if self._credentials is None or turn is None:
             return {}
-        return self._credentials.headers(self.holding.key, turn.message_ids)
+        return self._credentials.headers(self.session.key, turn.message_ids)
 
     def _start_tool(self, call: ToolCall) -> None:
         tool = self._registry.get(call.name)
         assert tool is not None, "decide only starts calls whose tool is here"
-        self.holding.to_background[call.tool_call_id] = asyncio.Event()
-        self._start(call.tool_call_id, run_tool(self.holding, call, tool, self._facts[call.tool_call_id].ask))
+        self.session.to_background[call.tool_call_id] = asyncio.Event()
+        self._start(call.tool_call_id, run_tool(self.session, call, tool, self._facts[call.tool_call_id].ask))
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._claims = 0
@@ -257,15 +257,15 @@ class Loop:
 
         A refusal that nothing in the inbox explains means that the lease is over, even if the session's row still has
         its fence: a standby took over, or another process gave this one up."""
-        holding = self.holding
-        if not await holding.cancelled_tools.wait_out(holding.woken if how == "done" else None):
+        session = self.session
+        if not await session.cancelled_tools.wait_out(session.woken if how == "done" else None):
             return False
-        await holding.until_kept()
-        seen = holding.tail_seen
-        if await holding.store.release(holding.lease, seen_tail=seen, how=how):
+        await session.until_kept()
+        seen = session.tail_seen
+        if await session.store.release(session.lease, seen_tail=seen, how=how):
             return True
-        holding.wake()
-        await holding.refresh_inbox()
-        if how not in ("done", "for_newer") or holding.tail_seen == seen:
-            raise LeaseLost(holding.key)
+        session.wake()
+        await session.refresh_inbox()
+        if how not in ("done", "for_newer") or session.tail_seen == seen:
+            raise LeaseLost(session.key)
         return False

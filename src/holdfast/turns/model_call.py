@@ -15,49 +15,53 @@ from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.actions import Append, CallModel
 from holdfast.session.inputs import Inputs
 from holdfast.session.model_step import after_answer, after_answer_promotions
-from holdfast.turns.answer import Answer
+from holdfast.turns.activities import raise_if_cancelled
+from holdfast.turns.answer_buffer import AnswerBuffer
 from holdfast.turns.deferral import completed
-from holdfast.turns.holding import Holding
-from holdfast.turns.waiting import raise_if_cancelled
+from holdfast.turns.held_session import HeldSession
 
 
-async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
+async def call_model(session: HeldSession, call: CallModel, model: Model, request: ModelRequest) -> None:
     """Make the call and record what came of it: the message, or the failure."""
     if call.delay_seconds:
-        await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
-    started = holding.clock.now_ms()
-    answer = Answer(call.message_id, call.attempt, holding.new_id, holding.clock.monotonic)
-    holding.call_in_flight = (call.message_id, call.attempt)
+        await session.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
+    started = session.clock.now_ms()
+    answer = AnswerBuffer(call.message_id, call.attempt, session.new_id, session.clock.monotonic)
+    session.call_in_flight = (call.message_id, call.attempt)
     try:
-        await _observed(holding, answer, model, request)
+        await _observed(session, answer, model, request)
     except ModelError as error:
         raise_if_cancelled()
-        holding.call_in_flight = None
-        await _failed(holding, call, error)
+        session.call_in_flight = None
+        await _failed(session, call, error)
     else:
         raise_if_cancelled()
-        holding.call_in_flight = None
-        await _record(holding, answer, model.name, max(0, holding.clock.now_ms() - started))
+        session.call_in_flight = None
+        await _record(session, answer, model.name, max(0, session.clock.now_ms() - started))
 
 
-async def _observed(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
-    turn = holding.observed.span
+async def _observed(session: HeldSession, answer: AnswerBuffer, model: Model, request: ModelRequest) -> None:
+    turn = session.observed.span
     if turn is None:
-        return await _receive(holding, answer, model, request)
+        return await _receive(session, answer, model, request)
     span = turn.model_call(
         model.name, message_id=answer.message_id, attempt=answer.attempt, stream=request.stream, sent=request.messages
     )
-    started = holding.clock.monotonic()
+    started = session.clock.monotonic()
     with span:
-        await _receive(holding, answer, model, request, lambda: span.first_chunk(holding.clock.monotonic() - started))
+        await _receive(session, answer, model, request, lambda: span.first_chunk(session.clock.monotonic() - started))
         span.answered(answer.finish_reason, answer.usage, answer.blocks)
 
 
 async def _receive(
-    holding: Holding, answer: Answer, model: Model, request: ModelRequest, began: Callable[[], None] | None = None
+    session: HeldSession,
+    answer: AnswerBuffer,
+    model: Model,
+    request: ModelRequest,
+    began: Callable[[], None] | None = None,
 ) -> None:
     """`began` is called once, when the first of the answer is here."""
-    writer = SegmentWriter(holding, answer)
+    writer = SegmentWriter(session, answer)
     stream = _whatever_it_raises(model, request)
     try:
         async for chunks in stream:
@@ -70,7 +74,7 @@ async def _receive(
                 writer.write_soon()
             else:
                 await writer.write_now()
-            if answer.characters > holding.bounds.max_answer_characters:
+            if answer.characters > session.bounds.max_answer_characters:
                 answer.finish_reason = "length"
                 break
     finally:
@@ -98,8 +102,8 @@ class SegmentWriter:
     behind the log.
     """
 
-    def __init__(self, holding: Holding, answer: Answer) -> None:
-        self._holding = holding
+    def __init__(self, session: HeldSession, answer: AnswerBuffer) -> None:
+        self._session = session
         self._answer = answer
         self._more = asyncio.Event()
         self._is_settling = False
@@ -109,7 +113,7 @@ class SegmentWriter:
     async def write_now(self) -> None:
         """The first words, that people wait for. They are written before more is read."""
         if segments := self._answer.take_segments():
-            await self._holding.commit_segments(segments)
+            await self._session.commit_segments(segments)
             self.has_shown = True
 
     def write_soon(self) -> None:
@@ -135,28 +139,28 @@ class SegmentWriter:
             if self._is_settling:
                 return
             if segments := self._answer.take_segments():
-                await self._holding.commit_segments(segments)
+                await self._session.commit_segments(segments)
 
 
-async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms: int) -> None:
+async def _record(session: HeldSession, answer: AnswerBuffer, model_name: str, duration_ms: int) -> None:
     """The message, what it used, its calls and, when it calls nothing, the end of its step and turn: one unit."""
     while True:
-        await holding.refresh_inbox()
+        await session.refresh_inbox()
         said = _message_events(answer, model_name, duration_ms)
         following: list[Body] = []
-        inputs = Inputs(new_id=holding.new_id, now=holding.clock.now_ms(), bounds=holding.bounds, inbox=holding.inbox)
-        if not answer.calls() and holding.state.turn and not holding.stopping():
-            following = after_answer(holding.state, inputs, holding.state.turn, answer.text())
+        inputs = Inputs(new_id=session.new_id, now=session.clock.now_ms(), bounds=session.bounds, inbox=session.inbox)
+        if not answer.calls() and session.state.turn and not session.stopping():
+            following = after_answer(session.state, inputs, session.state.turn, answer.text())
         written = Append(
             events=[*said, *following],
             promotes=after_answer_promotions(following, inputs),
             drops_segments=True,
         )
-        if await holding.commit(written):
+        if await session.commit(written):
             return
 
 
-def _message_events(answer: Answer, model_name: str, duration_ms: int) -> list[Body]:
+def _message_events(answer: AnswerBuffer, model_name: str, duration_ms: int) -> list[Body]:
     usage = answer.usage
     return [
         message.AssistantMessage(
@@ -185,7 +189,7 @@ def _started(block: ToolCallBlock) -> tool.ToolStarted:
     return tool.ToolStarted(tool_call_id=block.tool_call_id, tool_name=block.name, arguments=block.arguments)
 
 
-async def _failed(holding: Holding, call: CallModel, error: ModelError) -> None:
+async def _failed(session: HeldSession, call: CallModel, error: ModelError) -> None:
     wait = error.retry_after_seconds
     failure = message.CallFailed(
         message_id=call.message_id,
@@ -196,4 +200,4 @@ async def _failed(holding: Holding, call: CallModel, error: ModelError) -> None:
         status_code=error.status,
         retry_after_ms=None if wait is None else int(wait * 1000),
     )
-    await holding.commit(Append(events=[failure]))
+    await session.commit(Append(events=[failure]))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from holdfast.events.ids import Key
 from holdfast.store.clock import Clock
 from holdfast.store.store import Store
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class LeaseKeeper:
         self._listen_every = listen_every_seconds
         self._on_lost = on_lost
         self._trusted_until = 0.0
-        self.holdings: dict[Key, Holding] = {}
+        self.sessions: dict[Key, HeldSession] = {}
 
     def trusted(self) -> bool:
         """Whether this process may take more on: nobody else can have been given what it holds."""
@@ -85,29 +85,29 @@ class LeaseKeeper:
     async def _listening(self) -> None:
         while True:
             await self._clock.sleep(self._listen_every)
-            if self.holdings:
+            if self.sessions:
                 await self.listen()
 
     async def listen(self) -> None:
         """Hear what was put into the held sessions, and which of them are no longer held."""
-        asked = {key: holding for key, holding in self.holdings.items() if holding.is_claimed}
+        asked = {key: session for key, session in self.sessions.items() if session.is_claimed}
         try:
             tails = await self._store.tails(list(asked))
         except Exception as error:
             log.warning("could not listen: %s", error)
             return
-        for key, holding in asked.items():
-            if self.holdings.get(key) is not holding:
+        for key, session in asked.items():
+            if self.sessions.get(key) is not session:
                 continue  # Let go of, or claimed anew, while the store was asked.
             found = tails.get(key)
-            if found is not None and found[0] == holding.lease.fence:
-                holding.heard_tail(found[1])
+            if found is not None and found[0] == session.lease.fence:
+                session.heard_tail(found[1])
             else:
-                del self.holdings[key]
+                del self.sessions[key]
                 self._on_lost(key)
 
     def _lose_all(self, why: str) -> None:
-        """Also what is only being loaded so far, which `holdings` does not have yet."""
-        if self.holdings:
-            log.warning("%s: %d sessions are let go of", why, len(self.holdings))
+        """Also what is only being loaded so far, which `sessions` does not have yet."""
+        if self.sessions:
+            log.warning("%s: %d sessions are let go of", why, len(self.sessions))
         self._on_lost(None)

@@ -26,9 +26,9 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.working_directory import Identify, identity_of
 from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
-from holdfast.turns.holding import Holding, MayWorkIn, nowhere
+from holdfast.turns.held_session import HeldSession, MayWorkIn, nowhere
 from holdfast.turns.load import folded
-from holdfast.turns.loop import Loop, Models
+from holdfast.turns.loop import Models, TurnLoop
 from holdfast.turns.titles import Titles
 from holdfast.workers.lease_keeper import LeaseKeeper
 
@@ -97,8 +97,8 @@ class Worker:
         self._identify = identify
         self._titles = Titles(store=store, live=live, clock=clock, new_id=new_id)
         self._running: dict[Key, asyncio.Task[None]] = {}
-        self._loops: dict[Key, Loop] = {}
-        self._lingering: set[Holding] = set()
+        self._loops: dict[Key, TurnLoop] = {}
+        self._lingering: set[HeldSession] = set()
         """Those that only wait for somebody, and are about to be let go of."""
         self._tasks: dict[Lease, asyncio.Task[None]] = {}
         """The tasks in `_running`, and those of earlier claims of the same sessions that have not ended yet."""
@@ -172,7 +172,7 @@ class Worker:
         await self._titles.stop()
         for loop in self._loops.values():
             loop.draining = True
-            loop.holding.wake()
+            loop.session.wake()
         await self._grace()
         ending = list(self._tasks.values())
         for lease, task in self._tasks.items():
@@ -196,23 +196,23 @@ class Worker:
         await asyncio.gather(stepping, over, return_exceptions=True)
 
     @property
-    def holding(self) -> int:
+    def sessions_held(self) -> int:
         """How many sessions are in memory."""
         return len(self._running)
 
     @property
     def turns_running(self) -> int:
         """How many of them are in a turn that does not wait for somebody."""
-        return sum(loop.holding.state.phase not in (Phase.IDLE, Phase.WAITING) for loop in self._loops.values())
+        return sum(loop.session.state.phase not in (Phase.IDLE, Phase.WAITING) for loop in self._loops.values())
 
     # Claiming
 
     def _heard(self, key: Key | None, tail: int | None) -> None:
-        for holding in sorted(self._lingering, key=lambda held: held.key):
-            if key is None or key.owner == holding.key.owner:
-                holding.others_changed.set()
+        for session in sorted(self._lingering, key=lambda held: held.key):
+            if key is None or key.owner == session.key.owner:
+                session.others_changed.set()
         if key is not None and key in self._loops:
-            self._loops[key].holding.heard_tail(tail)
+            self._loops[key].session.heard_tail(tail)
         elif key is not None and (self._asking is not None or key in self._running):
             self._heard_early[key] = tail
         else:
@@ -408,7 +408,7 @@ class Worker:
         found = await folded(self._store, claim, max_claims=max_claims, claiming=claims)
         if found is None:
             raise LeaseLost(key)
-        holding = Holding(
+        session = HeldSession(
             store=self._store,
             live=self._live,
             clock=self._clock,
@@ -423,8 +423,8 @@ class Worker:
             may_work_in=self._may_work_in,
             identify=self._identify,
         )
-        loop = Loop(
-            holding,
+        loop = TurnLoop(
+            session,
             claim,
             node=self._node,
             models=self._models,
@@ -437,11 +437,11 @@ class Worker:
         )
         loop.draining = self._draining
         self._loops[key] = loop
-        self.keeper.holdings[key] = holding
+        self.keeper.sessions[key] = session
         if key in self._heard_early:
-            holding.heard_tail(self._heard_early.pop(key))
-        state = holding.state
-        resumed = holding.observed.resume(
+            session.heard_tail(self._heard_early.pop(key))
+        state = session.state
+        resumed = session.observed.resume(
             state.turn.turn_id if state.turn else None, waits=state.phase is Phase.WAITING
         )
         try:
@@ -450,9 +450,9 @@ class Worker:
         finally:
             if self._loops.get(key) is loop:  # Not when it was lost, and claimed anew meanwhile.
                 del self._loops[key]
-            if self.keeper.holdings.get(key) is holding:
-                del self.keeper.holdings[key]
-            if holding.woken.is_set():
+            if self.keeper.sessions.get(key) is session:
+                del self.keeper.sessions[key]
+            if session.woken.is_set():
                 # Put while it was being let go of: the wake-up went to this loop, which heeds it no more.
                 self._wanted.set()
 
@@ -523,7 +523,7 @@ class Worker:
         of a write, and another process may hold the session before that comes."""
         self._cancel_once(task)
         loop = self._loops.get(key)
-        if loop is not None and self._tasks.get(loop.holding.lease) is task:
+        if loop is not None and self._tasks.get(loop.session.lease) is task:
             loop.end_activities()
 
     def _cancel_once(self, task: asyncio.Task[None]) -> None:

@@ -31,7 +31,7 @@ class _OpenBlock:
         """Nothing more can come: another block has begun and, for a call, its arguments are complete."""
 
 
-class Answer:
+class AnswerBuffer:
     """One model call's answer so far. Text, reasoning and tool calls keep the order in which they came."""
 
     def __init__(

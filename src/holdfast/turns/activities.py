@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.turns import cancelled_tools
 from holdfast.turns.deferral import completed
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Activities:
         task.add_done_callback(lambda done: self._ended(name, done))
 
     def raise_failures(self) -> None:
-        """An activity that failed (it lost the lease, the store is gone) ends the whole holding."""
+        """An activity that failed (it lost the lease, the store is gone) ends the whole session."""
         if self._failures:
             raise self._failures[0]
 
@@ -80,19 +80,19 @@ def raise_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def linger(holding: Holding, *, stay: bool) -> None:
+async def linger(session: HeldSession, *, stay: bool) -> None:
     """Before a session is let go of to wait for people: stay a moment, in case the answer comes at once. But not where
     it takes up the slot that another turn waits for."""
     if not stay:
         return
-    waking = asyncio.create_task(holding.woken.wait())
-    pause = asyncio.create_task(holding.clock.sleep(holding.bounds.linger_seconds))
+    waking = asyncio.create_task(session.woken.wait())
+    pause = asyncio.create_task(session.clock.sleep(session.bounds.linger_seconds))
     try:
         while not (waking.done() or pause.done()):
-            holding.others_changed.clear()
-            if await holding.is_in_the_way():
+            session.others_changed.clear()
+            if await session.is_in_the_way():
                 return
-            others = asyncio.create_task(holding.others_changed.wait())
+            others = asyncio.create_task(session.others_changed.wait())
             try:
                 await asyncio.wait((waking, pause, others), return_when=asyncio.FIRST_COMPLETED)
             finally:

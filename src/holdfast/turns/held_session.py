@@ -52,7 +52,7 @@ from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.deferral import completed
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.load import Folded
-from holdfast.turns.shown import blocks_of
+from holdfast.turns.segments import blocks_of
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def nowhere(owner: Owner, path: str) -> bool:
 _STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
 
 
-class Holding:
+class HeldSession:
     """Everything about one held session. Dropped, and folded anew, whenever a write's outcome is unknown."""
 
     def __init__(
