@@ -100,15 +100,15 @@ def _count_after_the_load() -> None:
     """A claim is an attempt only once its session is in memory."""
     SQL["take"] = altered(SQL["take"], "claims = claims + 1,", "")
     counted = "UPDATE session SET claims = claims + 1 WHERE owner = ? AND id = ?"
-    folded = load.folded
+    load_claimed = load.load_claimed
 
-    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.Folded | None:
-        found = await folded(store, claim, **rest)
+    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.FoldedSession | None:
+        found = await load_claimed(store, claim, **rest)
         key = claim.lease.key
         await store._write("claim", lambda db: (db.execute(counted, (key.owner, key.session)), "sessions"))
         return found
 
-    _replace(worker, "folded", and_counted)
+    _replace(worker, "load_claimed", and_counted)
 
 
 def _forget_the_tombstone() -> None:
@@ -255,7 +255,7 @@ def _name_over_names() -> None:
             head = events[-1].position
         return head
 
-    _replace(Titles, "_unless_titled", whatever)
+    _replace(Titles, "_head_if_untitled", whatever)
 
 
 def _see_later() -> None:

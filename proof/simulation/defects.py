@@ -100,7 +100,7 @@ def _forget_unheard_claims() -> None:
     async def nothing(self: Worker) -> None:
         return None
 
-    _replace(Worker, "_give_back_unheard", nothing)
+    _replace(Worker, "_release_unknown_claims", nothing)
 
 
 def _trust_from_the_answer() -> None:
@@ -165,13 +165,13 @@ def _count_slots_late() -> None:
 
 
 def _forget_claims_not_given_back() -> None:
-    ended = Worker._ended
+    ended = Worker._task_ended
 
     def forget(self: Worker, lease: Lease, task: asyncio.Task[None]) -> None:
-        self._held.pop(lease, None)
+        self._unreleased.pop(lease, None)
         ended(self, lease, task)
 
-    _replace(Worker, "_ended", forget)
+    _replace(Worker, "_task_ended", forget)
 
 
 # Accepting
@@ -322,7 +322,7 @@ def _end_over_a_write() -> None:
 
 
 def _forget_failures() -> None:
-    writing = HeldSession._writing
+    writing = HeldSession._track_write
 
     @contextmanager
     def and_forgotten(self: HeldSession) -> Iterator[None]:
@@ -334,9 +334,9 @@ def _forget_failures() -> None:
                 raise asyncio.CancelledError from error
             raise
         finally:
-            self._failed = None
+            self._write_failure = None
 
-    _replace(HeldSession, "_writing", and_forgotten)
+    _replace(HeldSession, "_track_write", and_forgotten)
 
 
 def _is_cancelled() -> bool:

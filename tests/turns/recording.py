@@ -22,7 +22,7 @@ from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.turns.answer_buffer import AnswerBuffer
 from holdfast.turns.held_session import HeldSession
-from holdfast.turns.load import folded
+from holdfast.turns.load import load_claimed
 
 KEY = Key(Owner("me"), SessionId("s"))
 WORDS = ("Hello", " world", "é", "𝄞𝄞", "\u2028", "x" * 40, "漢字")
@@ -63,7 +63,7 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
         await operations.create(KEY.owner, SessionOptions(title="T"), KEY.session)
         await operations.send(KEY, "Hi")
         (claim,) = await store.claim(limit=1)
-        found = await folded(store, claim, max_claims=bounds.max_claims_without_progress)
+        found = await load_claimed(store, claim, max_claims=bounds.max_claims_without_progress)
         assert found
         held = HeldSession(
             store=store,

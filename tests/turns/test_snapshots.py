@@ -16,7 +16,7 @@ from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.history import context
 from holdfast.store import crash_points
 from holdfast.store.store import Snapshot
-from holdfast.turns.load import folded_whole
+from holdfast.turns.load import fold_loaded
 from tests.turns.recording import KEY, Recording, recording
 
 pytestmark = pytest.mark.anyio
@@ -48,12 +48,12 @@ async def begin(found: Recording) -> None:
         [ToolCompleted(tool_call_id=ToolCallId("c"), success=True, content="seen", images=(PICTURE,))],
     ):
         assert await found.held.commit(Append(events=[*bodies]))
-        await found.held.until_kept()
+        await found.held.until_snapshot_kept()
 
 
 async def note(found: Recording, text: str) -> None:
     assert await found.held.commit(Append(events=[SessionInfo(info_type="note", message=text)]))
-    await found.held.until_kept()
+    await found.held.until_snapshot_kept()
 
 
 async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Path, kept: list[str]) -> None:
@@ -66,7 +66,7 @@ async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Pa
         assert loaded.snapshot is not None
         assert loaded.snapshot.position == loaded.row.head
         assert len(loaded.snapshot.state) < len(PICTURE.data) // 10
-        again = await folded_whole(found.store, loaded)
+        again = await fold_loaded(found.store, loaded)
         assert again is not None
         assert context(again.state) == context(found.held.state)
         assert sum(len(each.images) for each in context(again.state) if hasattr(each, "images")) == 2
@@ -81,7 +81,7 @@ async def test_a_session_whose_snapshot_can_not_be_read_is_folded_from_its_log(t
         loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
         assert loaded is not None
         assert loaded.snapshot is not None
-        again = await folded_whole(found.store, loaded)
+        again = await fold_loaded(found.store, loaded)
         assert again is not None
         assert context(again.state) == context(found.held.state)
         assert (await found.operations.state(KEY)).head == head
@@ -99,7 +99,7 @@ async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event
         begun = [TurnStarted(turn_id=TURN), StepStarted(turn_id=TURN, step=1, message_id=MessageId("a"))]
         assert await found.held.commit(Append(events=[*begun]))
         assert await found.held.commit(Append(events=[AssistantMessage(message_id=MessageId("a"), blocks=(call,))]))
-        await found.held.until_kept()
+        await found.held.until_snapshot_kept()
         before = len(kept)
         for number in range(30):
             await note(found, str(number))

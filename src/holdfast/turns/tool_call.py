@@ -1,7 +1,7 @@
-"""One tool call: what the tools say of it before it runs, and the run itself.
+"""One tool call: the facts that `decide` needs before it runs, and the run itself.
 
-Right before the side effect an attempt is committed, under the fence. From then until the result is committed, a
-crash leaves the outcome unknown, and the tool's own rule says what is to be done.
+An attempt is committed, under the fence, right before the side effect. From then until the result is committed, a crash
+leaves the outcome unknown, and the tool's own rule says what the next holder does.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def facts_of(
     max_calls: int,
     directory: Path | None = None,
 ) -> dict[ToolCallId, CallFacts]:
-    """What the tools say of each call that has no result yet and does not run."""
+    """The facts about each call that has no result and does not run: where it runs, what it asks, why it can't run."""
     reply = state.reply()
     if reply is None:
         return {}
@@ -65,33 +65,35 @@ def facts_of(
 
 
 def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | None) -> CallFacts:
-    client = next((found for found in state.client_tools if found.name == call.name), None)
+    client = next((each for each in state.client_tools if each.name == call.name), None)
     if client is not None:
         return _client_facts(client, call)
-    found = registry.get(call.name)
-    if found is None or not (state.tools is None or call.name in state.tools):
+    tool = registry.get(call.name)
+    if tool is None or not (state.tools is None or call.name in state.tools):
         offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
         text = f"Tool '{call.name}' does not exist. Available tools that can be called are {offered}."
         return CallFacts(where="nowhere", error=text)
     try:
-        arguments = found.parse(call.arguments)
-        ask = found.asks(arguments, directory)
+        arguments = tool.parse(call.arguments)
+        ask = tool.asks(arguments, directory)
     except ToolFailure as error:
         if error.code:
             return CallFacts(where="nowhere", error=str(error), error_code="failed", code=error.code)
-        return _unfit(found, str(error))
-    except Exception as error:  # The tool's own code: whatever it raises is this call's result, not the session's end.
-        text = codec.without_surrogates(f"{found.name} can't take these arguments: {type(error).__name__}: {error}")
-        return _unfit(found, text)
-    if found.asks_person:
+        return _invalid_arguments(tool, str(error))
+    except (
+        Exception
+    ) as error:  # The tool's own code: its errors become the result of this call, and do not end the session.
+        text = codec.without_surrogates(f"{tool.name} can't take these arguments: {type(error).__name__}: {error}")
+        return _invalid_arguments(tool, text)
+    if tool.asks_person:
         return _question_facts(arguments)
-    if state.dry_run and not found.read_only:
+    if state.dry_run and not tool.read_only:
         ask = None
-    return CallFacts(where="here", ask=ask, repeatable=found.after_crash == "repeat")
+    return CallFacts(where="here", ask=ask, repeatable=tool.after_crash == "repeat")
 
 
-def _unfit(found: Tool, error: str) -> CallFacts:
-    return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=found.origin)
+def _invalid_arguments(tool: Tool, error: str) -> CallFacts:
+    return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=tool.origin)
 
 
 def _client_facts(client: ClientTool, call: ToolCall) -> CallFacts:
@@ -117,19 +119,20 @@ def _question_facts(arguments: Question) -> CallFacts:
 
 
 async def run_tool(session: HeldSession, call: ToolCall, tool: Tool, permitted: PermissionAsk | None = None) -> None:
-    """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does.
+    """Run one call and record its result. When a stop cancels it, it records nothing: the stop does.
 
-    `permitted` is what the decision to run it was made on: a link that leads elsewhere by now must not be followed."""
+    `permitted` is the permission that the decision to run it was based on: a link that was changed since then must not
+    be followed."""
     attempt = call.attempts + 1
     arguments = tool.parse(call.arguments)
     if session.state.dry_run and not tool.read_only:
-        result = await _outcome(tool.name, _simulated(tool, arguments))
-        await _complete(session, call.tool_call_id, result, 0, tool.origin, simulated=True)
+        result = await _outcome_of(tool.name, _simulate(tool, arguments))
+        await _record_result(session, call.tool_call_id, result, 0, tool.origin, simulated=True)
         return
     try:
         command = _command_row(session, call, tool, arguments)
     except Exception as error:  # The tool's own code, as in `_facts`.
-        await _complete(
+        await _record_result(
             session, call.tool_call_id, ToolRunOutcome(f"{tool.name} failed: {error}", "failed"), 0, tool.origin
         )
         return
@@ -139,33 +142,33 @@ async def run_tool(session: HeldSession, call: ToolCall, tool: Tool, permitted: 
     context = _context(session, call, attempt, permitted, command)
     begin_tool_call(call.tool_call_id)
     try:
-        result = await _observed(session, call, tool, arguments, context)
+        result = await _run_in_span(session, call, tool, arguments, context)
     finally:
         context.cancel()
         session.to_background.pop(call.tool_call_id, None)
     duration = max(0, session.clock.now_ms() - started)
-    await _complete(session, call.tool_call_id, result, duration, tool.origin, command=command)
+    await _record_result(session, call.tool_call_id, result, duration, tool.origin, command=command)
 
 
-async def _observed(
+async def _run_in_span(
     session: HeldSession, call: ToolCall, tool: Tool, arguments: Any, context: ToolContext
 ) -> "ToolRunOutcome":
-    """What came of it; as a span, too, where somebody keeps those."""
+    """Run the tool, inside a span if traces are on."""
     turn = session.observed.span
     if turn is None:
-        return await _within_limit(session, tool, arguments, context)
+        return await _run_within_limit(session, tool, arguments, context)
     span = turn.tool_call(tool.name, tool_call_id=call.tool_call_id, attempt=context.attempt, arguments=call.arguments)
     with span:
-        result = await _within_limit(session, tool, arguments, context)
+        result = await _run_within_limit(session, tool, arguments, context)
         span.ended(result.error, result.content)
         return result
 
 
-async def _within_limit(session: HeldSession, tool: Tool, arguments: Any, context: ToolContext) -> "ToolRunOutcome":
-    """Run it in a task of its own. A tool that ignores its cancellation, or can't be stopped because it runs in a
-    thread, holds up neither the turn nor a stop: it is left to `session.cancelled_tools`."""
-    limit_seconds = _limit(session, tool)
-    running = asyncio.create_task(_outcome(tool.name, tool.run(arguments, context)), name=f"tool {tool.name}")
+async def _run_within_limit(session: HeldSession, tool: Tool, arguments: Any, context: ToolContext) -> "ToolRunOutcome":
+    """Run the tool in a task of its own, within its time limit. A tool that ignores its cancellation, or can't be
+    stopped because it runs in a thread, delays neither the turn nor a stop: it is left to `session.cancelled_tools`."""
+    limit_seconds = _time_limit(session, tool)
+    running = asyncio.create_task(_outcome_of(tool.name, tool.run(arguments, context)), name=f"tool {tool.name}")
     try:
         ended, _ = await asyncio.wait((running,), timeout=limit_seconds)
         if not ended:
@@ -189,7 +192,7 @@ async def _within_limit(session: HeldSession, tool: Tool, arguments: Any, contex
     return ToolRunOutcome(text, "timeout", origin="runtime")
 
 
-def _limit(session: HeldSession, tool: Tool) -> float | None:
+def _time_limit(session: HeldSession, tool: Tool) -> float | None:
     if tool.waits_by_itself:
         return None
     return min(tool.timeout_seconds or math.inf, session.bounds.tool_timeout_seconds)
@@ -198,7 +201,7 @@ def _limit(session: HeldSession, tool: Tool) -> float | None:
 def _interrupted_call(
     session: HeldSession, running: "asyncio.Task[ToolRunOutcome]", context: ToolContext, origin: Origin
 ) -> InterruptedCall:
-    """How far a call came whose turn is being ended, as far as its tool says by now."""
+    """How far an interrupted call got, as far as its tool has reported by now."""
     if not running.done():
         return InterruptedCall(has_ended=False)
     known = context.last_words if running.cancelled() else running.result().content
@@ -209,12 +212,12 @@ def _interrupted_call(
 
 
 class ToolRunOutcome(msgspec.Struct, frozen=True):
-    """A result, whatever the tool gave or raised."""
+    """The result of a run, made from the value that the tool returned or the error that it raised."""
 
     content: str
     error: ToolError | None = None
     origin: Origin | None = None
-    """Where the content is from; None: from where the tool gets what it gives."""
+    """Where the content comes from; None: the tool's own origin."""
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
     details: str = ""
@@ -223,9 +226,9 @@ class ToolRunOutcome(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-async def _outcome(name: str, work: Awaitable[Any]) -> ToolRunOutcome:
-    """Whatever a tool does short of ending the process becomes a result that the model can read; but what it raises
-    after it was cancelled says nothing, and is raised as its cancellation."""
+async def _outcome_of(name: str, work: Awaitable[Any]) -> ToolRunOutcome:
+    """Turn the tool's value or error into a result that the model can read. An error that it raises after it was
+    cancelled carries no information, and is raised as the cancellation."""
     try:
         return _as_outcome(await work)
     except asyncio.CancelledError:
@@ -241,7 +244,7 @@ async def _outcome(name: str, work: Awaitable[Any]) -> ToolRunOutcome:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was cancelled, and the tool did not raise the cancellation by itself."""
+    """Whether this task was cancelled; false if the tool raised a `CancelledError` by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -249,8 +252,8 @@ def _is_cancelled() -> bool:
 def _as_outcome(value: Any) -> ToolRunOutcome:
     match value:
         case ToolResult():
-            said: object = value.content
-            content = said if isinstance(said, str) else codec.to_bytes(said).decode()
+            raw: object = value.content
+            content = raw if isinstance(raw, str) else codec.to_bytes(raw).decode()
             return ToolRunOutcome(
                 content,
                 None if value.success else "failed",
@@ -284,13 +287,13 @@ def _from_bytes(value: bytes) -> ToolRunOutcome:
         )
 
 
-async def _simulated(tool: Tool, arguments: Any) -> Any:
+async def _simulate(tool: Tool, arguments: Any) -> Any:
     if tool.simulate is not None:
         return tool.simulate(arguments)
     return f"(dry run: {tool.name} was not run; suppose that it succeeded)"
 
 
-async def _complete(
+async def _record_result(
     session: HeldSession,
     tool_call_id: ToolCallId,
     outcome: ToolRunOutcome,
@@ -343,7 +346,8 @@ def _task_started(session: HeldSession, command: TaskRow, outcome: ToolRunOutcom
 
 
 def _command_row(session: HeldSession, call: ToolCall, tool: Tool, arguments: Any) -> TaskRow | None:
-    """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
+    """The row of the command that a call starts; None if it starts none. The row is written with the attempt, before
+    the command starts, so that the command is watched even after a crash."""
     if tool.words is None or session.shell is None:
         return None
     words = tool.words(arguments, session.directory())
@@ -388,12 +392,12 @@ def _call_key(reply: ModelReply | None, call: ToolCall) -> str:
 
 
 async def _whole_output(session: HeldSession, tool_call_id: ToolCallId) -> str | None:
-    """The last result under this id, as the log has it, whole."""
-    found = None
+    """The whole content of the last result with this id in the log; None if there is none."""
+    content = None
     position = Position(0)
     while page := await session.store.events_after(session.key, position, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
         for event in page:
             if isinstance(event.body, ToolCompleted) and event.body.tool_call_id == tool_call_id:
-                found = event.body.content
+                content = event.body.content
         position = page[-1].position
-    return found
+    return content
