@@ -22,8 +22,8 @@ from holdfast.session.inputs import Inputs
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key
-from holdfast.turns.holding import Holding
-from holdfast.turns.load import folded
+from holdfast.turns.held_session import HeldSession
+from holdfast.turns.load import load_claimed
 
 KEY = Key(Owner("local"), SessionId("long"))
 WAITING = Message(message_id=MessageId("next"), text=ONE_TOKEN)
@@ -68,12 +68,12 @@ async def _open(path: Path) -> float:
     clock, bounds = SystemClock(), Bounds()
     started = time.perf_counter()
     (claim,) = await store.claim(limit=1)
-    found = await folded(store, claim, max_claims=bounds.max_claims_without_progress)
+    found = await load_claimed(store, claim, max_claims=bounds.max_claims_without_progress)
     assert found is not None
-    holding = Holding(
+    held = HeldSession(
         store=store, live=LocalLive(), clock=clock, bounds=bounds, new_id=lambda: "id", lease=claim.lease, folded=found
     )
-    action = decide(holding.state, Inputs(new_id=lambda: "id", now=0, bounds=bounds, inbox=holding.inbox))
+    action = decide(held.state, Inputs(new_id=lambda: "id", now=0, bounds=bounds, inbox=held.inbox))
     taken = time.perf_counter() - started
     assert isinstance(action, Append)
     await store.close()

@@ -20,8 +20,8 @@ from holdfast.store.sqlite import order as sqlite_order
 from holdfast.store.sqlite.units import UnitJob, Units
 from holdfast.store.store import Committed, Outcome
 from holdfast.store.turn_limits import TurnLimits
-from holdfast.turns import holding
-from holdfast.turns.waiting import Activities
+from holdfast.turns import held_session
+from holdfast.turns.activities import Activities
 from proof.crash.plant import replace
 from proof.crash.stage import TOOL_NAMES
 
@@ -29,7 +29,7 @@ from proof.crash.stage import TOOL_NAMES
 
 
 def forget_progress() -> None:
-    replace(holding, "_makes_progress", lambda bodies: False)
+    replace(held_session, "_makes_progress", lambda bodies: False)
 
 
 def let_go_of_what_still_runs() -> None:

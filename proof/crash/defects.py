@@ -42,7 +42,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.tasks import TaskRow
 from holdfast.turns import load, loop, tool_call
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import worker
@@ -100,15 +100,15 @@ def _count_after_the_load() -> None:
     """A claim is an attempt only once its session is in memory."""
     SQL["take"] = altered(SQL["take"], "claims = claims + 1,", "")
     counted = "UPDATE session SET claims = claims + 1 WHERE owner = ? AND id = ?"
-    folded = load.folded
+    load_claimed = load.load_claimed
 
-    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.Folded | None:
-        found = await folded(store, claim, **rest)
+    async def and_counted(store: SqliteStore, claim: Claim, **rest: Any) -> load.FoldedSession | None:
+        found = await load_claimed(store, claim, **rest)
         key = claim.lease.key
         await store._write("claim", lambda db: (db.execute(counted, (key.owner, key.session)), "sessions"))
         return found
 
-    _replace(worker, "folded", and_counted)
+    _replace(worker, "load_claimed", and_counted)
 
 
 def _forget_the_tombstone() -> None:
@@ -168,15 +168,15 @@ def _wake_nobody_who_could_deny() -> None:
 
 def _split(first: Callable[[Append], Append | None], rest: Callable[[Append], Append]) -> None:
     """Commit a part of each decision on its own, and then the rest."""
-    commit = Holding.commit
+    commit = HeldSession.commit
 
-    async def in_two(self: Holding, append: Append, **tasks: Any) -> bool:
+    async def in_two(self: HeldSession, append: Append, **tasks: Any) -> bool:
         part = first(append)
         if part is None:
             return await commit(self, append, **tasks)
         return await commit(self, part) and await commit(self, rest(append), **tasks)
 
-    _replace(Holding, "commit", in_two)
+    _replace(HeldSession, "commit", in_two)
 
 
 def _consume_first() -> None:
@@ -220,33 +220,33 @@ def _changed(append: Append, **changes: Any) -> Append:
 
 
 def _keep_segments() -> None:
-    unit = Holding._unit
+    unit = HeldSession._unit
 
-    def keeping(self: Holding, append: Append, events: Any, says: Any) -> Unit:
+    def keeping(self: HeldSession, append: Append, events: Any, says: Any) -> Unit:
         return msgspec.structs.replace(unit(self, append, events, says), drops_segments=False)
 
-    _replace(Holding, "_unit", keeping)
+    _replace(HeldSession, "_unit", keeping)
 
 
 def _snapshot_ahead() -> None:
-    due = Holding._snapshot_if_due
+    due = HeldSession._snapshot_if_due
 
-    def ahead(self: Holding) -> Snapshot | None:
+    def ahead(self: HeldSession) -> Snapshot | None:
         kept = due(self)
         return kept and Snapshot(kept.fold_version, Position(kept.position + 1), kept.state)
 
-    _replace(Holding, "_snapshot_if_due", ahead)
+    _replace(HeldSession, "_snapshot_if_due", ahead)
 
 
 def _book_twice() -> None:
-    booked = Holding._ledger
+    booked = HeldSession._ledger
 
-    def twice(self: Holding, bodies: Any) -> Iterable[LedgerEntry]:
+    def twice(self: HeldSession, bodies: Any) -> Iterable[LedgerEntry]:
         for entry in booked(self, bodies):
             yield entry
             yield msgspec.structs.replace(entry, attempt=entry.attempt + 100)
 
-    _replace(Holding, "_ledger", twice)
+    _replace(HeldSession, "_ledger", twice)
 
 
 def _name_over_names() -> None:
@@ -255,7 +255,7 @@ def _name_over_names() -> None:
             head = events[-1].position
         return head
 
-    _replace(Titles, "_unless_titled", whatever)
+    _replace(Titles, "_head_if_untitled", whatever)
 
 
 def _see_later() -> None:
@@ -272,21 +272,21 @@ def _see_later() -> None:
 
 
 def _show_first() -> None:
-    commit_segments = Holding.commit_segments
+    commit_segments = HeldSession.commit_segments
 
-    async def shown_first(self: Holding, segments: list[Segment]) -> None:
+    async def shown_first(self: HeldSession, segments: list[Segment]) -> None:
         self._show(segments, self.state.head)
         await asyncio.sleep(0.002)  # Long enough for a reader to see it.
         await commit_segments(self, segments)
 
-    _replace(Holding, "commit_segments", shown_first)
+    _replace(HeldSession, "commit_segments", shown_first)
 
 
 def _throw_away_shown() -> None:
-    def nothing(self: Holding) -> tuple[Block, ...]:
+    def nothing(self: HeldSession) -> tuple[Block, ...]:
         return ()
 
-    _replace(Holding, "shown", nothing)
+    _replace(HeldSession, "shown", nothing)
 
 
 # Tools, answers, stops
@@ -301,10 +301,10 @@ def _repeat_unknown() -> None:
 
 
 def _attempt_after_effect() -> None:
-    commit = Holding.commit
+    commit = HeldSession.commit
     held_back: list[Any] = []
 
-    async def late(self: Holding, append: Append, **tasks: Any) -> bool:
+    async def late(self: HeldSession, append: Append, **tasks: Any) -> bool:
         if append.events and isinstance(append.events[0], tool.ToolAttempted):
             held_back.extend(append.events)
             return True
@@ -313,20 +313,20 @@ def _attempt_after_effect() -> None:
             held_back.clear()
         return await commit(self, append, **tasks)
 
-    _replace(Holding, "commit", late)
+    _replace(HeldSession, "commit", late)
 
 
 def _record_results_twice() -> None:
-    commit = Holding.commit
+    commit = HeldSession.commit
 
-    async def twice(self: Holding, append: Append, **tasks: Any) -> bool:
+    async def twice(self: HeldSession, append: Append, **tasks: Any) -> bool:
         results = [body for body in append.events if isinstance(body, tool.ToolCompleted)]
         done = await commit(self, append, **tasks)
         if done and results and len(append.events) == 1:
             await commit(self, Append(events=list(results)))
         return done
 
-    _replace(Holding, "commit", twice)
+    _replace(HeldSession, "commit", twice)
 
 
 def _stop_whatever_runs() -> None:

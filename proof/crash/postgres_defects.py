@@ -65,10 +65,10 @@ def _release_without_looking() -> None:
 def _count_after_the_load() -> None:
     _alter("take", ", claims = claims + 1", "")
     counted = "UPDATE holdfast.session SET claims = claims + 1 WHERE owner = $1 AND id = $2 RETURNING claims"
-    folded = load.folded
+    load_claimed = load.load_claimed
 
-    async def and_counted(store: PostgresStore, claim: Claim, **rest: Any) -> load.Folded | None:
-        found = await folded(store, claim, **rest)
+    async def and_counted(store: PostgresStore, claim: Claim, **rest: Any) -> load.FoldedSession | None:
+        found = await load_claimed(store, claim, **rest)
         key = claim.lease.key
 
         async def count(db: Link) -> tuple[Any, str]:
@@ -77,7 +77,7 @@ def _count_after_the_load() -> None:
         await store._write("claim", count)
         return found
 
-    replace(worker, "folded", and_counted)
+    replace(worker, "load_claimed", and_counted)
 
 
 def _forget_the_tombstone() -> None:

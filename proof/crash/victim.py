@@ -311,14 +311,16 @@ def _die_of_loads() -> None:
     """No session is so small that it comes with its claim."""
     for rows in (sqlite_rows, postgres_rows):
         planting.replace(rows, "SMALL_EVENTS", -1)
-    folded_whole = load.folded_whole
+    fold_loaded = load.fold_loaded
 
-    async def deadly(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None) -> load.Folded | None:
+    async def deadly(
+        store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None
+    ) -> load.FoldedSession | None:
         if loaded.row.turn_id is not None:
             os.kill(os.getpid(), signal.SIGKILL)
-        return await folded_whole(store, loaded, claiming)
+        return await fold_loaded(store, loaded, claiming)
 
-    planting.replace(load, "folded_whole", deadly)
+    planting.replace(load, "fold_loaded", deadly)
 
 
 def _options(part: Part, story: Scenario) -> SessionOptions:

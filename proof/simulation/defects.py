@@ -22,10 +22,10 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.store.tasks import TaskEnding, TaskRow
-from holdfast.turns import holding, loop, model_call, tool_call
+from holdfast.turns import held_session, loop, model_call, tool_call
+from holdfast.turns.activities import Activities
 from holdfast.turns.cancelled_tools import CancelledTools
-from holdfast.turns.holding import Holding
-from holdfast.turns.waiting import Activities
+from holdfast.turns.held_session import HeldSession
 from holdfast.workers.lease_keeper import LeaseKeeper
 from holdfast.workers.worker import Worker
 from proof.crash import defects
@@ -100,7 +100,7 @@ def _forget_unheard_claims() -> None:
     async def nothing(self: Worker) -> None:
         return None
 
-    _replace(Worker, "_give_back_unheard", nothing)
+    _replace(Worker, "_release_unknown_claims", nothing)
 
 
 def _trust_from_the_answer() -> None:
@@ -119,7 +119,7 @@ def _trust_from_the_answer() -> None:
 
 
 def _never_reset_the_count() -> None:
-    _replace(holding, "_makes_progress", lambda bodies: False)
+    _replace(held_session, "_makes_progress", lambda bodies: False)
 
 
 def _release_over_running_tools() -> None:
@@ -165,13 +165,13 @@ def _count_slots_late() -> None:
 
 
 def _forget_claims_not_given_back() -> None:
-    ended = Worker._ended
+    ended = Worker._task_ended
 
     def forget(self: Worker, lease: Lease, task: asyncio.Task[None]) -> None:
-        self._held.pop(lease, None)
+        self._unreleased.pop(lease, None)
         ended(self, lease, task)
 
-    _replace(Worker, "_ended", forget)
+    _replace(Worker, "_task_ended", forget)
 
 
 # Accepting
@@ -315,17 +315,17 @@ def _write_again() -> None:
 
 
 def _end_over_a_write() -> None:
-    async def at_once(self: Holding) -> None:
+    async def at_once(self: HeldSession) -> None:
         return None
 
-    _replace(Holding, "until_written", at_once)
+    _replace(HeldSession, "until_written", at_once)
 
 
 def _forget_failures() -> None:
-    writing = Holding._writing
+    writing = HeldSession._track_write
 
     @contextmanager
-    def and_forgotten(self: Holding) -> Iterator[None]:
+    def and_forgotten(self: HeldSession) -> Iterator[None]:
         try:
             with writing(self):
                 yield
@@ -334,9 +334,9 @@ def _forget_failures() -> None:
                 raise asyncio.CancelledError from error
             raise
         finally:
-            self._failed = None
+            self._write_failure = None
 
-    _replace(Holding, "_writing", and_forgotten)
+    _replace(HeldSession, "_track_write", and_forgotten)
 
 
 def _is_cancelled() -> bool:
@@ -424,7 +424,7 @@ BY_NAME: Final = {defect.name: defect for defect in DEFECTS}
 _CLASSES: Final[tuple[Any, ...]] = (
     Activities,
     CancelledTools,
-    Holding,
+    HeldSession,
     LeaseKeeper,
     Leases,
     MemoryStore,
@@ -434,7 +434,7 @@ _CLASSES: Final[tuple[Any, ...]] = (
     Worker,
 )
 _MODULES: Final[tuple[Any, ...]] = (
-    holding,
+    held_session,
     inbox,
     interventions,
     leases,

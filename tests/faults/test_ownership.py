@@ -63,7 +63,7 @@ async def test_fault_01_after_a_stop_nothing_stays_locked_and_the_next_turn_star
         assert time.monotonic() - asked < 1
         assert (await session.result_of(sent.message_id)).reason == "completed"
         assert (await endings_of(session))[-1] == "completed"
-        await comes_true(lambda: runtime.worker.holding == 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
         assert (await session.row()).held_by is None
 
 

@@ -85,7 +85,7 @@ async def test_answer_put_on_any_node_wakes_a_worker_at_once(nodes: Nodes) -> No
         async with patience():
             waiting = await session.run("write a note")
             assert waiting.reason == "waiting"
-            await until(lambda: working.worker.holding == 0)
+            await until(lambda: working.worker.sessions_held == 0)
             await session.approve(waiting.requests[0].request_id)
         following = Following(session)
         await following.until_the_end()

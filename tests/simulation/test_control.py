@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 from proof.simulation.campaign import SEEDS, main, seeds_until_caught, told
 from proof.simulation.defects import DEFECTS, planted
 
@@ -25,10 +25,10 @@ def test_a_planted_defect_is_found(name: str) -> None:
 
 
 def test_a_defect_is_gone_when_it_is_no_longer_planted() -> None:
-    before = dict(vars(Holding))
+    before = dict(vars(HeldSession))
     with planted("text that was shown is thrown away"):
-        assert dict(vars(Holding)) != before
-    assert dict(vars(Holding)) == before
+        assert dict(vars(HeldSession)) != before
+    assert dict(vars(HeldSession)) == before
 
 
 def test_a_failing_seed_is_told_with_its_log_and_what_broke(capsys: pytest.CaptureFixture[str]) -> None:

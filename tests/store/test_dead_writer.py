@@ -152,7 +152,7 @@ async def test_writer_failure_stops_the_runtime_s_work_and_every_call_raises(pat
         assert await code_of(runtime.sessions) == "store_writer_died"
         assert runtime.store._dying is not None
         await runtime.store._dying
-        assert runtime.worker.holding == 0
+        assert runtime.worker.sessions_held == 0
         other = await SqliteStore.open(path, node=runtime._node, tools=runtime._registry.names())
         assert [claim.lease.key for claim in await other.claim(limit=MANY)] == [session.key]
         await other.close()

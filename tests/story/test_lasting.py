@@ -124,7 +124,7 @@ async def test_waiting_costs_nothing(database: Path, monkeypatch: pytest.MonkeyP
         assert {turn.reason for turn in turns} == {"waiting"}
 
         async def nothing_is_held() -> bool:
-            return runtime.worker.holding == 0
+            return runtime.worker.sessions_held == 0
 
         await until(nothing_is_held)
         assert {(await session.row()).status for session in sessions} == {"waiting"}

@@ -190,7 +190,7 @@ async def test_deleting_a_session_stops_what_it_does(database: Path) -> None:
         await asyncio.wait_for(ended.wait(), 10)
 
         async def nothing_is_held() -> bool:
-            return runtime.worker.holding == 0
+            return runtime.worker.sessions_held == 0
 
         await until(nothing_is_held)
 

@@ -33,7 +33,7 @@ BOUNDS = Bounds(max_tool_result_bytes=6_000_000, max_tool_characters=1_000, tool
 @pytest.fixture
 async def session(tmp_path: Path) -> AsyncIterator[Recording]:
     async with recording(tmp_path) as found:
-        found.holding.bounds = BOUNDS
+        found.held.bounds = BOUNDS
         yield found
 
 
@@ -42,19 +42,19 @@ async def call_of(session: Recording, name: str, arguments: str = "{}") -> ToolC
     block = message.ToolCallBlock(tool_call_id=ToolCallId("c1"), name=name, arguments=arguments)
     said = message.AssistantMessage(message_id=MessageId("m"), blocks=(block,))
     started = [turn.TurnStarted(turn_id=TurnId("t")), step_started(1, MessageId("m")), said]
-    await session.holding.commit(Append(events=list(started)))
-    reply = session.holding.state.reply()
+    await session.held.commit(Append(events=list(started)))
+    reply = session.held.state.reply()
     assert reply
     return reply.calls[0]
 
 
 async def completed(session: Recording) -> list[tool.ToolCompleted]:
-    events = await session.store.events_after(KEY, session.holding.state.head.__class__(0), limit=100)
+    events = await session.store.events_after(KEY, session.held.state.head.__class__(0), limit=100)
     return [event.body for event in events if isinstance(event.body, tool.ToolCompleted)]
 
 
 async def outcome(session: Recording, found: Tool, arguments: str = "{}") -> tool.ToolCompleted:
-    await run_tool(session.holding, await call_of(session, found.name, arguments), found)
+    await run_tool(session.held, await call_of(session, found.name, arguments), found)
     (result,) = await completed(session)
     return result
 
@@ -110,7 +110,7 @@ async def test_five_megabytes_are_kept_whole_and_previewed(session: Recording) -
     assert result.content == text
     assert result.preview is not None
     assert len(result.preview) < 2_000
-    reply = session.holding.state.reply()
+    reply = session.held.state.reply()
     assert reply
     assert reply.calls[0].result == result.preview
 
@@ -194,7 +194,7 @@ async def test_an_async_tool_that_hangs_is_cancelled(session: Recording) -> None
 
 
 async def test_no_tool_may_take_longer_than_the_session_allows(session: Recording) -> None:
-    session.holding.bounds = Bounds(tool_timeout_seconds=0.05)
+    session.held.bounds = Bounds(tool_timeout_seconds=0.05)
 
     @make_tool(timeout_seconds=3600)
     async def hangs() -> None:
@@ -214,14 +214,14 @@ async def test_a_stopped_tool_is_told_and_records_nothing(session: Recording) ->
             threading.Event().wait(0.01)
         told.set()
 
-    running = asyncio.create_task(run_tool(session.holding, await call_of(session, "waits"), waits))
+    running = asyncio.create_task(run_tool(session.held, await call_of(session, "waits"), waits))
     await started.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await asyncio.to_thread(told.wait, 10)
     assert await completed(session) == []
-    call = session.holding.state.reply()
+    call = session.held.state.reply()
     assert call
     assert call.calls[0].attempts == 1
 
@@ -236,7 +236,7 @@ async def test_a_tool_knows_who_calls_it_and_may_say_how_far_it_is(session: Reco
         context.progress("half of it")
         return "ok"
 
-    session.holding.state.working_directory = str(tmp_path)
+    session.held.state.working_directory = str(tmp_path)
     await outcome(session, looks)
     (context,) = seen
     assert (context.session_id, context.tool_call_id, context.key, context.attempt) == ("s", "c1", "m:c1", 1)
@@ -254,8 +254,8 @@ async def test_a_tool_may_read_what_an_earlier_call_gave(session: Recording) -> 
 
     call = await call_of(session, "reads")
     earlier = tool.ToolCompleted(tool_call_id=ToolCallId("c0"), success=True, content="the whole", preview="…")
-    await session.holding.commit(Append(events=[earlier]))
-    await run_tool(session.holding, call, reads)
+    await session.held.commit(Append(events=[earlier]))
+    await run_tool(session.held, call, reads)
     assert (await completed(session))[-1].content == "the whole None"
 
 
@@ -283,7 +283,7 @@ def with_effect(ran: list[str], simulate: Callable[[Any], Any] | None) -> Tool:
 async def test_a_dry_run_does_nothing_and_says_so(
     session: Recording, simulate: Callable[[Any], Any] | None, content: str, error: str | None
 ) -> None:
-    session.holding.state.dry_run = True
+    session.held.state.dry_run = True
     ran: list[str] = []
     result = await outcome(session, with_effect(ran, simulate), '{"to": "prod"}')
     assert ran == []
@@ -294,8 +294,8 @@ async def test_a_dry_run_does_nothing_and_says_so(
 
 async def test_a_dry_run_really_reads(session: Recording, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("here")
-    session.holding.state.dry_run = True
-    session.holding.state.working_directory = str(tmp_path)
+    session.held.state.dry_run = True
+    session.held.state.working_directory = str(tmp_path)
     result = await outcome(session, view, '{"path": "a.txt"}')
     assert (result.content, result.simulated) == ("1. here", False)
 
@@ -326,7 +326,7 @@ async def test_a_call_that_can_not_run_is_known_before_it_is_started(
     session: Recording, name: str, arguments: str, code: str, said: str
 ) -> None:
     await call_of(session, name, arguments)
-    facts = facts_of(session.holding.state, Registry([view, asking(KeyError("broken"))]), running=NOTHING, max_calls=64)
+    facts = facts_of(session.held.state, Registry([view, asking(KeyError("broken"))]), running=NOTHING, max_calls=64)
     found = facts[ToolCallId("c1")]
     assert (found.where, found.error_code) == ("nowhere", code)
     assert found.error.startswith(said)
@@ -334,12 +334,12 @@ async def test_a_call_that_can_not_run_is_known_before_it_is_started(
 
 async def test_more_calls_than_one_answer_may_make_are_refused(session: Recording) -> None:
     await call_of(session, "view")
-    found = facts_of(session.holding.state, Registry([view]), running=NOTHING, max_calls=0)[ToolCallId("c1")]
+    found = facts_of(session.held.state, Registry([view]), running=NOTHING, max_calls=0)[ToolCallId("c1")]
     assert (found.where, found.error) == ("nowhere", "Only 0 tool calls can be made at once.")
 
 
 async def test_a_tool_that_the_session_did_not_choose_does_not_exist_for_it(session: Recording) -> None:
-    session.holding.state.tools = ("create",)
+    session.held.state.tools = ("create",)
     await call_of(session, "view", '{"path": "a"}')
-    found = facts_of(session.holding.state, Registry([view]), running=NOTHING, max_calls=64)[ToolCallId("c1")]
+    found = facts_of(session.held.state, Registry([view]), running=NOTHING, max_calls=64)[ToolCallId("c1")]
     assert found.error_code == "unknown_tool"

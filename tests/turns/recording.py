@@ -20,9 +20,9 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.endings import sealed
 from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.turns.answer import Answer
-from holdfast.turns.holding import Holding
-from holdfast.turns.load import folded
+from holdfast.turns.answer_buffer import AnswerBuffer
+from holdfast.turns.held_session import HeldSession
+from holdfast.turns.load import load_claimed
 
 KEY = Key(Owner("me"), SessionId("s"))
 WORDS = ("Hello", " world", "é", "𝄞𝄞", "\u2028", "x" * 40, "漢字")
@@ -31,10 +31,10 @@ WORDS = ("Hello", " world", "é", "𝄞𝄞", "\u2028", "x" * 40, "漢字")
 class Recording:
     """A held session and the operations on it."""
 
-    def __init__(self, store: SqliteStore, live: Live, holding: Holding, operations: Operations) -> None:
+    def __init__(self, store: SqliteStore, live: Live, held: HeldSession, operations: Operations) -> None:
         self.store = store
         self.live = live
-        self.holding = holding
+        self.held = held
         self.operations = operations
 
 
@@ -63,9 +63,9 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
         await operations.create(KEY.owner, SessionOptions(title="T"), KEY.session)
         await operations.send(KEY, "Hi")
         (claim,) = await store.claim(limit=1)
-        found = await folded(store, claim, max_claims=bounds.max_claims_without_progress)
+        found = await load_claimed(store, claim, max_claims=bounds.max_claims_without_progress)
         assert found
-        holding = Holding(
+        held = HeldSession(
             store=store,
             live=live,
             clock=clock,
@@ -74,7 +74,7 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
             lease=claim.lease,
             folded=found,
         )
-        yield Recording(store, live, holding, operations)
+        yield Recording(store, live, held, operations)
     finally:
         await store.close()
 
@@ -82,35 +82,35 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
 async def writes(found: Recording, chance: Random, messages: int = 3) -> AsyncIterator[None]:
     """Write a turn of a few messages, by chance; yields after every write."""
     turn_id, step = TurnId("t"), 1
-    holding = found.holding
+    held = found.held
     message_id = MessageId("m1")
-    await holding.commit(Append(events=[turn.TurnStarted(turn_id=turn_id), step_started(step, message_id)]))
+    await held.commit(Append(events=[turn.TurnStarted(turn_id=turn_id), step_started(step, message_id)]))
     yield
     for number in range(1, messages + 1):
-        answer = Answer(message_id, 1, counted(f"call{number}-"), lambda: 0.0)
+        answer = AnswerBuffer(message_id, 1, counted(f"call{number}-"), lambda: 0.0)
         for chunks in batches(chance):
             answer.take(chunks)
             if chance.random() < 0.7 and (segments := answer.take_segments()):
-                await holding.commit_segments(segments)
+                await held.commit_segments(segments)
                 yield
             if chance.random() < 0.1:
                 await found.operations.rename(KEY, f"Title {chance.random()}")
                 yield
         message_id = MessageId(f"m{number + 1}")
-        if holding.shown() and chance.random() < 0.3:
-            cut = sealed(answer.message_id, holding.shown(), message_id, "crash")
-            await holding.commit(Append(events=cut, drops_segments=True))
+        if held.shown() and chance.random() < 0.3:
+            cut = sealed(answer.message_id, held.shown(), message_id, "crash")
+            await held.commit(Append(events=cut, drops_segments=True))
         else:
             whole = message.AssistantMessage(message_id=answer.message_id, blocks=answer.blocks())
             step += 1
             following: list[Body] = [turn.StepEnded(turn_id=turn_id, step=step - 1), step_started(step, message_id)]
-            await holding.commit(Append(events=[whole, *following], drops_segments=True))
+            await held.commit(Append(events=[whole, *following], drops_segments=True))
         yield
     ended: list[Body] = [
         turn.StepEnded(turn_id=turn_id, step=step),
         turn.TurnEnded(turn_id=turn_id, reason="completed"),
     ]
-    await holding.commit(Append(events=ended))
+    await held.commit(Append(events=ended))
     yield
 
 

@@ -121,9 +121,9 @@ async def test_a_session_is_held_until_its_cancelled_tool_has_ended(database: Pa
         await session.result_of("m")
         await deaf.cancelled.wait()
         assert (await reader.open("s").row()).held_by is not None
-        assert runtime.worker.holding == 1
+        assert runtime.worker.sessions_held == 1
         deaf.may_end.set()
-        await comes_true(lambda: runtime.worker.holding == 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
         assert (await session.row()).held_by is None
 
 

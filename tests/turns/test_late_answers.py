@@ -31,7 +31,7 @@ async def test_the_row_is_told_of_a_turns_end_though_the_answer_to_the_last_turn
 ) -> None:
     arrives = asyncio.Event()
     async with recording(tmp_path) as found:
-        holding, store = found.holding, found.store
+        held, store = found.held, found.store
         at_once = store.commit
 
         def late(unit: Unit) -> Awaitable[Outcome]:
@@ -43,20 +43,20 @@ async def test_the_row_is_told_of_a_turns_end_though_the_answer_to_the_last_turn
 
             return answer()
 
-        await holding.commit(begins("first"))
+        await held.commit(begins("first"))
         with monkeypatch.context() as slow:
             slow.setattr(store, "commit", late)
-            ending = asyncio.create_task(holding.commit(ends("first")))
+            ending = asyncio.create_task(held.commit(ends("first")))
             await asyncio.sleep(0)
-        await holding.commit(Append(events=[SessionInfo(info_type="note", message="finds the end in the log")]))
-        assert holding.state.turn is None
-        await holding.commit(begins("second"))
+        await held.commit(Append(events=[SessionInfo(info_type="note", message="finds the end in the log")]))
+        assert held.state.turn is None
+        await held.commit(begins("second"))
         arrives.set()
         await ending
         row = await store.row(KEY)
         assert row is not None
         assert row.turn_id == "second"
-        await holding.commit(ends("second"))
+        await held.commit(ends("second"))
         row = await store.row(KEY)
         assert row is not None
         assert (row.status, row.turn_id) == ("queued", None), "the message that was sent first still waits"

@@ -18,7 +18,7 @@ from holdfast.session.fold import FOLD_VERSION, dump
 from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Claim, Committed, Row, Segment, Snapshot, Unit
-from holdfast.turns.load import folded, folded_whole
+from holdfast.turns.load import fold_loaded, load_claimed
 from tests.turns.recording import KEY, Recording, recording
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int
 ) -> None:
     async with recording(tmp_path) as found:
-        await found.holding.commit_segments([SHOWN])
+        await found.held.commit_segments([SHOWN])
         note = Event(Position(0), EventId("n"), 1, SessionInfo(info_type="note", message="meanwhile"))
         row = SqliteStore.row
 
@@ -42,8 +42,8 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
             return read
 
         monkeypatch.setattr(SqliteStore, "row", append_after)
-        claim = Claim(lease=found.holding.lease, claims_without_progress=3 + beyond, eligible=True)
-        loaded = await folded(found.store, claim, max_claims=3)
+        claim = Claim(lease=found.held.lease, claims_without_progress=3 + beyond, eligible=True)
+        loaded = await load_claimed(found.store, claim, max_claims=3)
         assert loaded is not None
         assert loaded.segments == (SHOWN,)
 
@@ -57,10 +57,10 @@ async def test_a_holder_has_no_more_than_a_few_pages_of_a_long_log_in_memory_whi
         for number in range(PAGES):
             event = Event(Position(0), EventId(str(number)), 1, note)
             assert isinstance(await found.store.commit(Unit(key=KEY, fence=None, events=(event,))), Committed)
-        claim = Claim(lease=found.holding.lease, claims_without_progress=1, eligible=True)
+        claim = Claim(lease=found.held.lease, claims_without_progress=1, eligible=True)
         tracemalloc.start()
         try:
-            loaded = await folded(found.store, claim, max_claims=3)
+            loaded = await load_claimed(found.store, claim, max_claims=3)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -74,7 +74,7 @@ async def with_a_picture(found: Recording) -> None:
     turn = TurnId("t")
     picture = Image(media_type="image/png", data=b"p" * 100)
     said = UserMessage(message_id=MessageId("m"), turn_id=turn, content="Look", delivery="idle", images=(picture,))
-    assert await found.holding.commit(Append(events=[TurnStarted(turn_id=turn), said]))
+    assert await found.held.commit(Append(events=[TurnStarted(turn_id=turn), said]))
 
 
 @pytest.mark.parametrize("snapshot", ["without its images", "of another shape"])
@@ -84,9 +84,9 @@ async def test_what_may_be_large_is_read_only_once_a_claim_that_was_told_early_i
     """A process that dies of it before that would take the count of the claim along."""
     async with recording(tmp_path) as found:
         await with_a_picture(found)
-        state = dump(found.holding.state) if snapshot == "without its images" else b"of another shape"
-        kept = Snapshot(FOLD_VERSION, found.holding.state.head, state)
-        assert await found.store.keep_snapshot(found.holding.lease, kept)
+        state = dump(found.held.state) if snapshot == "without its images" else b"of another shape"
+        kept = Snapshot(FOLD_VERSION, found.held.state.head, state)
+        assert await found.store.keep_snapshot(found.held.lease, kept)
         loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
         assert loaded is not None
         claiming: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
@@ -98,7 +98,7 @@ async def test_what_may_be_large_is_read_only_once_a_claim_that_was_told_early_i
             return await read(self, *given)
 
         monkeypatch.setattr(SqliteStore, "_read", read_and_note)
-        folding = asyncio.ensure_future(folded_whole(found.store, loaded, claiming))
+        folding = asyncio.ensure_future(fold_loaded(found.store, loaded, claiming))
         await asyncio.sleep(0)  # It has come as far as it may.
         claiming.set_result([])
         assert await folding is not None

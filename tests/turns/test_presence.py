@@ -201,13 +201,13 @@ async def test_the_tool_of_an_unfinished_call_stays_when_its_client_leaves(tmp_p
 async def test_a_state_that_no_snapshot_can_hold_does_not_keep_a_session_from_going_on(tmp_path: Path) -> None:
     """Such numbers are refused at the door; a log that was written before may have one."""
     async with recording(tmp_path) as found:
-        found.holding.bounds = Bounds(snapshot_every_events=1)
+        found.held.bounds = Bounds(snapshot_every_events=1)
         number = {"type": "integer", "maximum": 10**30}
         huge = ClientTool(name="counter", description="Counts", parameters={"properties": {"n": number}})
-        await found.holding.commit(Append(events=[SettingsChanged(client_tools=(huge,))]))
+        await found.held.commit(Append(events=[SettingsChanged(client_tools=(huge,))]))
         for turn in ("first", "second"):
             written = [TurnStarted(turn_id=TurnId(turn)), TurnEnded(turn_id=TurnId(turn), reason="completed")]
-            assert await found.holding.commit(Append(events=[*written]))
+            assert await found.held.commit(Append(events=[*written]))
         loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
         assert loaded is not None
         assert (await found.operations.state(KEY)).client_tools == (huge,)

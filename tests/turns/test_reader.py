@@ -16,7 +16,7 @@ from holdfast.server.errors import NotFound
 from holdfast.server.reader import Reader, Reading
 from holdfast.session.actions import Append
 from holdfast.store.store import Cursor
-from holdfast.turns.answer import Answer
+from holdfast.turns.answer_buffer import AnswerBuffer
 from tests.turns.recording import KEY, Read, Recording, counted, recording, step_started, writes
 
 pytestmark = pytest.mark.anyio
@@ -61,14 +61,14 @@ async def test_a_cursor_may_stand_at_any_byte_of_a_message(tmp_path: Path) -> No
     size = len(words.encode())
     async with recording(tmp_path) as found:
         started = [turn.TurnStarted(turn_id=TurnId("t")), step_started(1, MessageId("m"))]
-        await found.holding.commit(Append(events=list(started)))
-        answer = Answer(MessageId("m"), 1, counted("c"), lambda: 0.0)
+        await found.held.commit(Append(events=list(started)))
+        answer = AnswerBuffer(MessageId("m"), 1, counted("c"), lambda: 0.0)
         answer.take([TextDelta(words)])
-        await found.holding.commit_segments(answer.take_segments())
+        await found.held.commit_segments(answer.take_segments())
         head = (await found.operations.session(KEY)).head
         await bytes_follow(found, head, words)
         whole = message.AssistantMessage(message_id=MessageId("m"), blocks=answer.blocks())
-        await found.holding.commit(Append(events=[whole], drops_segments=True))
+        await found.held.commit(Append(events=[whole], drops_segments=True))
         await bytes_follow(found, head, words)
         assert [type(reading) for reading in await rest(found, Cursor(head, MessageId("m"), 0, size))] == [Event]
 

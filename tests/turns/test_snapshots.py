@@ -16,7 +16,7 @@ from holdfast.session.fold import FOLD_VERSION
 from holdfast.session.history import context
 from holdfast.store import crash_points
 from holdfast.store.store import Snapshot
-from holdfast.turns.load import folded_whole
+from holdfast.turns.load import fold_loaded
 from tests.turns.recording import KEY, Recording, recording
 
 pytestmark = pytest.mark.anyio
@@ -47,18 +47,18 @@ async def begin(found: Recording) -> None:
         [ToolStarted(tool_call_id=ToolCallId("c"), tool_name="look", arguments="{}")],
         [ToolCompleted(tool_call_id=ToolCallId("c"), success=True, content="seen", images=(PICTURE,))],
     ):
-        assert await found.holding.commit(Append(events=[*bodies]))
-        await found.holding.until_kept()
+        assert await found.held.commit(Append(events=[*bodies]))
+        await found.held.until_snapshot_kept()
 
 
 async def note(found: Recording, text: str) -> None:
-    assert await found.holding.commit(Append(events=[SessionInfo(info_type="note", message=text)]))
-    await found.holding.until_kept()
+    assert await found.held.commit(Append(events=[SessionInfo(info_type="note", message=text)]))
+    await found.held.until_snapshot_kept()
 
 
 async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Path, kept: list[str]) -> None:
     async with recording(tmp_path) as found:
-        found.holding.bounds = Bounds(snapshot_every_events=1)
+        found.held.bounds = Bounds(snapshot_every_events=1)
         await begin(found)
         await note(found, "kept")
         loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
@@ -66,9 +66,9 @@ async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Pa
         assert loaded.snapshot is not None
         assert loaded.snapshot.position == loaded.row.head
         assert len(loaded.snapshot.state) < len(PICTURE.data) // 10
-        again = await folded_whole(found.store, loaded)
+        again = await fold_loaded(found.store, loaded)
         assert again is not None
-        assert context(again.state) == context(found.holding.state)
+        assert context(again.state) == context(found.held.state)
         assert sum(len(each.images) for each in context(again.state) if hasattr(each, "images")) == 2
 
 
@@ -76,14 +76,14 @@ async def test_a_session_whose_snapshot_can_not_be_read_is_folded_from_its_log(t
     """It is only a cache, written by whatever release was here before."""
     async with recording(tmp_path) as found:
         await begin(found)
-        lease, head = found.holding.lease, found.holding.state.head
+        lease, head = found.held.lease, found.held.state.head
         assert await found.store.keep_snapshot(lease, Snapshot(FOLD_VERSION, head, b"of another shape"))
         loaded = await found.store.load(KEY, fold_version=FOLD_VERSION)
         assert loaded is not None
         assert loaded.snapshot is not None
-        again = await folded_whole(found.store, loaded)
+        again = await fold_loaded(found.store, loaded)
         assert again is not None
-        assert context(again.state) == context(found.holding.state)
+        assert context(again.state) == context(found.held.state)
         assert (await found.operations.state(KEY)).head == head
 
 
@@ -91,15 +91,15 @@ async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event
     tmp_path: Path, kept: list[str]
 ) -> None:
     async with recording(tmp_path) as found:
-        found.holding.bounds = Bounds(snapshot_every_events=2)
+        found.held.bounds = Bounds(snapshot_every_events=2)
         for number in range(6):
             await note(found, str(number))
         assert len(kept) == 3, "a small one as often as it may be"
         call = ToolCallBlock(tool_call_id=ToolCallId("c"), name="n", arguments="x" * 40_960)
         begun = [TurnStarted(turn_id=TURN), StepStarted(turn_id=TURN, step=1, message_id=MessageId("a"))]
-        assert await found.holding.commit(Append(events=[*begun]))
-        assert await found.holding.commit(Append(events=[AssistantMessage(message_id=MessageId("a"), blocks=(call,))]))
-        await found.holding.until_kept()
+        assert await found.held.commit(Append(events=[*begun]))
+        assert await found.held.commit(Append(events=[AssistantMessage(message_id=MessageId("a"), blocks=(call,))]))
+        await found.held.until_snapshot_kept()
         before = len(kept)
         for number in range(30):
             await note(found, str(number))

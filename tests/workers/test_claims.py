@@ -221,7 +221,7 @@ async def test_a_session_that_is_still_being_loaded_when_leases_are_lost_is_let_
         session = await runtime.session("s")
         await session.send("hello", message_id="large")
         assert (await session.result_of("large")).reason == "completed"
-        await comes_true(lambda: runtime.worker.holding == 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
         monkeypatch.setattr(TroubledStore, "load", load)
         await session.send("hello", message_id="m")
         await loading.wait()

@@ -288,7 +288,7 @@ async def test_a_turn_that_can_not_be_loaded_leaves_no_request_open_and_no_call_
         await session.send("Do it.")
         await until(session, lambda body: isinstance(body, TurnWaiting))
         (request,) = await session.requests()
-        await comes_true(lambda: runtime.worker.holding == 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
         with monkeypatch.context() as broken:
             broken.setattr(SqliteStore, "load", fail)
             broken.setattr(SqliteStore, "turn_start", fail)

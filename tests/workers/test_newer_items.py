@@ -55,7 +55,7 @@ async def test_a_session_with_an_item_of_the_next_release_is_taken_up_by_the_fir
         session = await runtime.session("s")
         put_future_item(database)
         assert (await session.run("hello")).text == "as ever"
-        await comes_true(lambda: runtime.worker.holding == 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
         node, tools = runtime._node, runtime._registry.names()
     newer = await SqliteStore.open(database, node=node, tools=tools, inbox_version=INBOX_VERSION + 1)
     assert [claim.lease.key for claim in await newer.claim(limit=1)] == [session.key]

@@ -27,7 +27,7 @@ def metrics_of(runtime: Runtime) -> Metrics:
 
     def gauges() -> Mapping[str, tuple[str, float]]:
         return {
-            "holdfast_sessions_held": ("Sessions that this process runs.", worker.holding),
+            "holdfast_sessions_held": ("Sessions that this process runs.", worker.sessions_held),
             "holdfast_turns_running": ("Those whose turn does not wait for somebody.", worker.turns_running),
             "holdfast_lease_losses_total": ("Sessions that were taken from it.", worker.lost_leases),
             **runtime.redis_figures(),

@@ -219,7 +219,7 @@ def _bound(config: Config) -> socket.socket:
 async def _drain(config: Config, runtime: Runtime, service: Service, listener: Listener) -> None:
     service.is_draining = True
     listener.stop_accepting()
-    if runtime.worker.holding:
+    if runtime.worker.sessions_held:
         _say("Ending: what runs comes to the end of its step, or is handed over. Ctrl-C again ends at once.")
     # Meanwhile streams go on: a turn that ends now is told to its end.
     await runtime.worker.stop(grace_seconds=config.drain_seconds)

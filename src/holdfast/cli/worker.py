@@ -36,7 +36,7 @@ async def _work(config: Config, stopping: asyncio.Event) -> None:
         if port is not None:
             _say(f"Figures are on port {port}: /metrics, /healthz, /readyz.")
         await until_ended(stopping, runtime)
-        held = runtime.worker.holding
+        held = runtime.worker.sessions_held
         if held:
             _say(f"Ending: {held} session(s) come to the end of their step, or are handed over.")
         await runtime.close(grace_seconds=config.drain_seconds)

@@ -1,1 +1,1 @@
-"""Runs one held session: decides, calls the model, runs the tools, waits."""
+"""Runs one held session: decide, call the model, run tools, wait."""

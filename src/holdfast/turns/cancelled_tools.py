@@ -1,6 +1,6 @@
-"""Tools of a session that were cancelled and still run, because they ignore it or take long to clean up.
+"""Tools of a session that were cancelled and still run, because they ignore the cancellation or clean up slowly.
 
-A turn goes on without them, but the session is not let go of before they have ended or have had their time: until then
+A turn goes on without them, but the session is not released before they have ended or used up their grace: until then
 no other process can start the same work beside them.
 """
 
@@ -8,25 +8,25 @@ import asyncio
 import logging
 from typing import Any
 
-from holdfast.turns.deferral import completed
+from holdfast.turns.deferral import defer_cancellation
 
 log = logging.getLogger(__name__)
 
 GIVE_UP_SECONDS = 1.0
-"""How long a turn waits for a tool or a model call that it cancelled, before it goes on or ends without it."""
+"""How long a turn waits for a tool or a model call that it cancelled before it continues, or ends, without it."""
 
 
 class CancelledTools:
-    """The cancelled tools of one session. `orphans` collects those that outlive it, for the whole process."""
+    """The cancelled tools of one session. Tools that outlive its run move to `orphans`, one set per process."""
 
     def __init__(self, grace_seconds: float, orphans: set[asyncio.Task[Any]]) -> None:
         self._grace_seconds = grace_seconds
         self._orphans = orphans
         self._until: dict[asyncio.Task[Any], float] = {}
-        """When the grace of each is over, by the event loop's clock."""
+        """Cancelled tools that still run, each with the time when its grace ends, by the event loop's clock."""
 
     def cancel(self, task: asyncio.Task[Any]) -> None:
-        """Ask a tool to end, once: a second cancellation would break into its cleaning up."""
+        """Cancel a tool, once: a second cancellation would interrupt its cleanup."""
         if task.done() or task in self._until:
             return
         task.cancel()
@@ -34,16 +34,16 @@ class CancelledTools:
         task.add_done_callback(self._ended)
 
     async def wait(self, seconds: float) -> None:
-        """Give all of them this long to end."""
+        """Wait up to `seconds` for all of them to end."""
         if self._until:
             await asyncio.wait(tuple(self._until), timeout=seconds)
 
     async def wait_out(self, woken: asyncio.Event | None = None) -> bool:
-        """Wait until each has ended or had its grace. False: `woken` was set before that. Cancellation of the caller is
-        deferred until then, however often it comes."""
+        """Wait until each tool has ended or used up its grace. Returns False if `woken` was set before that.
+        Cancellation of the caller is deferred until then, however often it comes."""
         if not self._until:
             return True
-        is_over, cancelled = await completed(self._wait_out(woken))
+        is_over, cancelled = await defer_cancellation(self._wait_out(woken))
         if cancelled is not None:
             raise cancelled
         return is_over
@@ -75,4 +75,4 @@ class CancelledTools:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._until.pop(task, None)
         if not task.cancelled():
-            task.exception()  # Nobody waits for it any more.
+            task.exception()  # Retrieved, so that asyncio does not log it: no caller waits for this task any more.

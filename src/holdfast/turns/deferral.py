@@ -1,4 +1,4 @@
-"""Deferral of a cancellation: work that must be finished although whoever waits for it was cancelled."""
+"""Deferral of a cancellation: work that must complete although the task that waits for it was cancelled."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,8 +7,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def completed(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | None]:
-    """What came of it, however often whoever waits was cancelled meanwhile; and that, to be raised once it is noted."""
+async def defer_cancellation(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Wait until the work completes, however often the caller is cancelled meanwhile. Returns the result and the
+    cancellation, which the caller raises once it has recorded the result."""
     doing = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not doing.done():
@@ -17,5 +18,5 @@ async def completed(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | Non
         except asyncio.CancelledError as error:
             cancelled = error
         except Exception:
-            break  # Of the work itself: it is raised below.
+            break  # The work itself failed: `result()` below raises its error.
     return doing.result(), cancelled

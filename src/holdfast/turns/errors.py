@@ -1,7 +1,7 @@
-"""Why a session is let go of in the middle of its work.
+"""Errors that end the run of a session before its work is done.
 
-- `LeaseLost`: another holder has it, or it was deleted. Stop at once: nothing can be written any more.
-- `ModelUnusableHere`: this process can't use its model (no key, another server). Leave it to others.
+- `LeaseLost`: another process holds the session, or it was deleted. Stop at once: no write can succeed any more.
+- `ModelUnusableHere`: this process can't use the session's model (no key, another server). Other processes may run it.
 """
 
 from holdfast.events.ids import Key
@@ -16,8 +16,8 @@ class LeaseLost(Exception):
 
 
 class ModelUnusableHere(Exception):
-    """The session must be run by another process, or by this one once it is configured for it. Without a `model` it is
-    this session alone, and the store knows who may run it."""
+    """Another process must run the session, or this one once it is configured for the model. Without a `model` the
+    error concerns this session only, and the store knows which process may run it."""
 
     def __init__(self, model: str | None, reason: str) -> None:
         super().__init__(reason)

@@ -1,8 +1,9 @@
-"""How a holder gets from a claimed session's rows to its state.
+"""Loads a claimed session and folds it into a state.
 
-A session is folded page by page, so that beside its state no more than a page of its log is in memory. One that ended
-its holders again and again is poison, and loading it may be why: it is folded without its history, only as far as it
-takes to end its turn where people see it, and if that fails too, its turn is ended by what the session's row says.
+A session is folded page by page, so that no more than one page of its log is in memory beside its state. A session that
+killed its holders again and again is poison, and loading it may be the cause: its turn alone is folded, without the
+history, which is enough to end the turn where people see it. If that fails too, the turn is ended from the session's
+row, without reading any event.
 """
 
 import asyncio
@@ -21,78 +22,82 @@ from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, 
 log = logging.getLogger(__name__)
 
 PAST_THE_END: Final = Position(1 << 62)
-"""A position behind every head, also one that moves meanwhile: only a reader that missed no event is given segments."""
+"""A position after every head, also one that moves meanwhile: the store gives segments only to readers that missed no
+event."""
 
 
-class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a holder decides on, folded."""
+class FoldedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its holder starts with it: the folded state, and the rows beside the log."""
 
     row: Row
     state: State
     inbox: tuple[InboxItem, ...]
     segments: tuple[Segment, ...]
     snapshot_at: Position = Position(0)
-    """The position of the snapshot that the fold began from."""
+    """The position of the snapshot that the fold started from."""
     snapshot_bytes: int = 0
     is_partial: bool = False
-    """The state lacks the history: good for ending the turn, and for nothing after it."""
+    """The state lacks the history: it can only be used to end the turn."""
 
 
-async def folded(
+async def load_claimed(
     store: Store, claim: Claim, *, max_claims: int, claiming: asyncio.Future[Any] | None = None
-) -> Folded | None:
-    """The session of a claim; None: it was deleted meanwhile. `max_claims` without progress is as many as a session may
-    have before it is poison. `claiming` is the claim itself, where that was told before it was committed."""
+) -> FoldedSession | None:
+    """Load and fold the session of a claim; None if it was deleted meanwhile. After more than `max_claims` claims
+    without progress the session is poison. `claiming` is the pending claim, if it is not yet committed."""
     key, beyond = claim.lease.key, claim.claims_without_progress - max_claims
     if claim.loaded is not None:
-        return await folded_whole(store, claim.loaded, claiming)
+        return await fold_loaded(store, claim.loaded, claiming)
     if beyond > 1:
-        return await _row_alone(store, key)
+        return await _state_from_row(store, key)
     if beyond > 0:
-        return await _turn_alone(store, key)
+        return await _fold_turn_only(store, key)
     loaded = await store.load(key, fold_version=FOLD_VERSION)
-    return None if loaded is None else await folded_whole(store, loaded)
+    return None if loaded is None else await fold_loaded(store, loaded)
 
 
-async def folded_whole(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None) -> Folded | None:
-    kept = loaded.snapshot
-    state = restored(kept.state if kept is not None else None)
+async def fold_loaded(
+    store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None = None
+) -> FoldedSession | None:
+    """Fold the whole session, from its snapshot on; None if it was deleted meanwhile."""
+    snapshot = loaded.snapshot
+    state = restored(snapshot.state if snapshot is not None else None)
     if state is None:
-        return await _folded_from_the_log(store, loaded.row.key, claiming)
+        return await _fold_whole_log(store, loaded.row.key, claiming)
     async for page in pages(store, loaded):
         fold(page, state)
     if state.head < loaded.row.head:
         return None
     left = images_left(state)
     if left and claiming is not None:
-        await asyncio.shield(claiming)  # They may be large: the claim is to be counted first.
-    for position, pictured in left.items():
+        await asyncio.shield(claiming)  # Images may be large: the claim must be counted before they are loaded.
+    for position, items in left.items():
         for event in await store.events_after(loaded.row.key, Position(position - 1), limit=1):
-            put_images_back(pictured, event)
-    return Folded(
+            put_images_back(items, event)
+    return FoldedSession(
         row=loaded.row,
         state=state,
         inbox=loaded.inbox,
         segments=loaded.segments,
-        snapshot_at=kept.position if kept is not None else Position(0),
-        snapshot_bytes=len(kept.state) if kept is not None else 0,
+        snapshot_at=snapshot.position if snapshot is not None else Position(0),
+        snapshot_bytes=len(snapshot.state) if snapshot is not None else 0,
     )
 
 
-async def _folded_from_the_log(store: Store, key: Key, claiming: asyncio.Future[Any] | None) -> Folded | None:
+async def _fold_whole_log(store: Store, key: Key, claiming: asyncio.Future[Any] | None) -> FoldedSession | None:
     log.warning("the snapshot of session %s can't be read: its whole log is", key.session)
     if claiming is not None:
-        await asyncio.shield(claiming)  # The log may be large: the claim is to be counted first.
+        await asyncio.shield(claiming)  # The log may be large: the claim must be counted before it is loaded.
     loaded = await store.load(key, fold_version=NO_SNAPSHOT)
-    return None if loaded is None else await folded_whole(store, loaded)
+    return None if loaded is None else await fold_loaded(store, loaded)
 
 
-async def _turn_alone(store: Store, key: Key) -> Folded | None:
-    """The unfinished turn without what came before it, and of its history the last reply only."""
-    found = await _around(store, key)
-    if found is None:
+async def _fold_turn_only(store: Store, key: Key) -> FoldedSession | None:
+    """Fold the unfinished turn without the events before it, and keep only the last reply of its history."""
+    beside_log = await _read_beside_log(store, key)
+    if beside_log is None:
         return None
-    row, state = found.row, State(title=found.row.title)
+    row, state = beside_log.row, State(title=beside_log.row.title)
     fold(await store.events_after(key, Position(0), limit=1), state)
     start = await store.turn_start(key) if row.turn_id is not None else None
     position = row.head if start is None else Position(start - 1)
@@ -103,37 +108,37 @@ async def _turn_alone(store: Store, key: Key) -> Folded | None:
         fold_turn(page, state)
         position = page[-1].position
     state.head = row.head
-    return Folded(row=row, state=state, inbox=found.inbox, segments=found.segments, is_partial=True)
+    return FoldedSession(row=row, state=state, inbox=beside_log.inbox, segments=beside_log.segments, is_partial=True)
 
 
-async def _row_alone(store: Store, key: Key) -> Folded | None:
-    """No event is read. Where the turn stands is guessed from what is stored beside the log; a wrong guess adds an end
-    of a step that was over, which changes nothing in a fold. Calls that wait for an answer are known by their requests;
-    those that ran get no result in the log: folds and readers close them with their step."""
-    found = await _around(store, key)
-    if found is None:
+async def _state_from_row(store: Store, key: Key) -> FoldedSession | None:
+    """Build a state without reading any event. The phase of the turn is guessed from the rows beside the log; a wrong
+    guess adds the end of a step that was over, which changes nothing in a fold. Calls that wait for an answer are known
+    from their requests. Calls that ran get no result in the log: folds and readers close them with their step."""
+    beside_log = await _read_beside_log(store, key)
+    if beside_log is None:
         return None
-    row = found.row
+    row = beside_log.row
     state = State(head=row.head, title=row.title, session_id=key.session)
     if row.turn_id is not None:
-        in_flight = found.segments[-1].message_id if found.segments else MessageId("")
+        in_flight = beside_log.segments[-1].message_id if beside_log.segments else MessageId("")
         state.turn = Turn(turn_id=row.turn_id, started_at=row.updated_at, message_id=in_flight)
-        state.phase = _likely_phase(found)
-        open_ones = await store.requests(key, answered=True)
-        for asked in open_ones:
-            state.requests[asked.request_id] = OpenRequest(asked.request_id, asked.kind, asked.tool_call_id)
-        calls = [ToolCall(asked.tool_call_id, "", "", request_id=asked.request_id) for asked in open_ones]
+        state.phase = _likely_phase(beside_log)
+        open_requests = await store.requests(key, answered=True)
+        for request in open_requests:
+            state.requests[request.request_id] = OpenRequest(request.request_id, request.kind, request.tool_call_id)
+        calls = [ToolCall(request.tool_call_id, "", "", request_id=request.request_id) for request in open_requests]
         if calls:
             state.history.append(ModelReply(row.head, MessageId(""), "", calls))
-    return Folded(row=row, state=state, inbox=found.inbox, segments=found.segments, is_partial=True)
+    return FoldedSession(row=row, state=state, inbox=beside_log.inbox, segments=beside_log.segments, is_partial=True)
 
 
-async def _around(store: Store, key: Key) -> CaughtUp | None:
-    """What is stored beside the log: the row, the inbox, the message in flight and the open requests."""
+async def _read_beside_log(store: Store, key: Key) -> CaughtUp | None:
+    """Read what is stored beside the log: the row, the inbox, the message in flight and the open requests."""
     return await store.catch_up(key, Cursor(position=PAST_THE_END), limit=1)
 
 
-def _likely_phase(found: CaughtUp) -> Phase:
-    if found.segments:
+def _likely_phase(beside_log: CaughtUp) -> Phase:
+    if beside_log.segments:
         return Phase.CALLING_MODEL
-    return Phase.WAITING if found.row.status == "waiting" else Phase.RUNNING_TOOLS
+    return Phase.WAITING if beside_log.row.status == "waiting" else Phase.RUNNING_TOOLS

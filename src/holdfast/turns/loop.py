@@ -1,8 +1,8 @@
-"""The agent loop: decide, do it, decide again.
+"""The agent loop: decide, act, decide again.
 
-There is no other way that a turn runs, so that resuming after a crash is not a case of its own. Everything durable
-happens in `Holding.commit`; everything slow happens in an activity beside the loop, so that a stop, an answer or a
-follow-up is heard while it runs.
+Every turn runs this way, so resuming after a crash is not a special case. Everything durable happens in
+`HeldSession.commit`; everything slow happens in an activity beside the loop, so that the loop can react to a stop, an
+answer or a follow-up while the activity runs.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ from holdfast.session.state import ToolCall
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
+from holdfast.turns.activities import Activities, linger
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 from holdfast.turns.model_call import call_model
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
-from holdfast.turns.waiting import Activities, linger
 
 Models = Callable[[ModelChoice], Awaitable[Model]]
-"""From a session's choice of model to the model; raises `ModelNotUsable`."""
+"""Opens the model that a session chose; raises `ModelNotUsable`."""
 
 UNNAMED = "(configured)"
-"""The model of a session that names none, when it can't be used."""
+"""Stands for the model of a session that names none, when that model can't be used."""
 
 
-class Loop:
-    """Runs one held session until nothing is left to do."""
+class TurnLoop:
+    """Runs one held session until it has nothing left to do."""
 
     def __init__(
         self,
-        holding: Holding,
+        session: HeldSession,
         claim: Claim,
         *,
         node: str,
@@ -52,14 +52,14 @@ class Loop:
         instructions: str = "",
         stream: bool = True,
         titles: Titles | None = None,
-        lingering: set[Holding] | None = None,
+        lingering: set[HeldSession] | None = None,
         others_wait: Callable[[Key], Awaitable[bool]] | None = None,
     ) -> None:
-        self.holding = holding
+        self.session = session
         self.draining = False
         self._claim = claim
         self._takeover: tuple[Fence, str] | None = (claim.lease.fence, node)
-        self._claims = claim.claims_without_progress
+        self._claims_without_progress = claim.claims_without_progress
         self._models = models
         self._credentials = credentials
         self._registry = registry
@@ -67,78 +67,79 @@ class Loop:
         self._stream = stream
         self._titles = titles
         self._lingering = set() if lingering is None else lingering
-        self._activities = Activities(holding.woken)
+        self._activities = Activities(session.woken)
         self._facts: dict[ToolCallId, CallFacts] = {}
         self._others_wait = others_wait
         self._had_turn = False
-        """A turn ran here since the session was claimed."""
+        """A turn ran in this process since the session was claimed."""
         self._is_spent = False
-        """The turn is over that a state without history was folded for: it is good for nothing else."""
+        """The state was folded without history to end one turn, and that turn is over: the state has no further use."""
 
     async def run(self) -> None:
-        """Returns when the session is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or
-        what the store raised: then drop it all."""
-        if self._claim.eligible and not self.holding.is_partial:
+        """Run the session until it is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or an
+        error of the store: the caller then drops the session."""
+        if self._claim.eligible and not self.session.is_partial:
             await self._model()
         try:
-            while not await self._turn_of_the_loop():
+            while not await self._run_once():
                 pass
         finally:
             try:
                 await self._activities.cancel()
             finally:
-                await self.holding.cancelled_tools.wait_out()
-            self.holding.has_spoken.set()
-            if self._credentials is not None and self.holding.state.turn is None:
-                self._credentials.turn_ended(self.holding.key)
+                await self.session.cancelled_tools.wait_out()
+            self.session.answer_begun.set()
+            if self._credentials is not None and self.session.state.turn is None:
+                self._credentials.turn_ended(self.session.key)
 
     def end_activities(self) -> None:
-        """The lease is over, or will be soon: what was started under it ends at once, also while the loop itself has to
-        wait for the outcome of a write. To be called when the loop has been cancelled."""
-        self._activities.tell_to_end()
+        """End at once all activities that were started under a lease that is over, or will be soon, also while the loop
+        itself has to wait for the outcome of a write. Call it after cancelling the loop."""
+        self._activities.request_end()
 
-    async def _turn_of_the_loop(self) -> bool:
-        self.holding.woken.clear()
+    async def _run_once(self) -> bool:
+        """Decide once and carry the decision out. True: the session is released."""
+        self.session.woken.clear()
         self._activities.raise_failures()
-        await self.holding.refresh_inbox()
-        self._had_turn |= self.holding.state.turn is not None
-        if self._claim.eligible:  # Elsewhere the same path is another folder.
-            await self.holding.fix_directory()
-        granted = await self._granted()
-        decision = decide(self.holding.state, self._inputs(granted))
+        await self.session.refresh_inbox()
+        self._had_turn |= self.session.state.turn is not None
+        if self._claim.eligible:  # On another machine the same path is another folder.
+            await self.session.fix_directory()
+        granted = await self._granted_rules()
+        decision = decide(self.session.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
-            return await self._leave_the_next_turn()
+            return await self._hand_over_next_turn()
         if not isinstance(decision, Append):
-            await self.holding.until_claimed()
+            await self.session.until_claimed()
         match decision:
             case Append() if await self._gives_way():
-                return await self._let_go("gave_way")
-            case Append() as written:
-                if await self.holding.commit(written):
+                return await self._release("gave_way")
+            case Append() as append:
+                if await self.session.commit(append):
                     self._takeover = None
-                    if self.holding.state.turn is None:
-                        self._is_spent = self.holding.is_partial
-                        self.holding.interrupted.clear()
-                        self._claims = 0  # Whatever was wrong with that turn is not the fault of the next.
+                    if self.session.state.turn is None:
+                        self._is_spent = self.session.is_partial
+                        self.session.interrupted.clear()
+                        self._claims_without_progress = 0  # A fault of that turn must not count against the next one.
             case Interrupt():
-                self.holding.is_interrupting = True
+                self.session.is_interrupting = True
                 await self._activities.cancel()
-                await self.holding.cancelled_tools.wait(cancelled_tools.GIVE_UP_SECONDS)
-                await self.holding.until_written()
-                self.holding.is_interrupting = False
+                await self.session.cancelled_tools.wait(cancelled_tools.GIVE_UP_SECONDS)
+                await self.session.until_written()
+                self.session.is_interrupting = False
             case GoToBackground(tool_call_id=tool_call_id):
-                self.holding.to_background[tool_call_id].set()
+                self.session.to_background[tool_call_id].set()
             case Deny(request_ids=request_ids):
-                await self.holding.deny(request_ids)
+                await self.session.deny(request_ids)
             case Pause():
-                await self.holding.woken.wait()
+                await self.session.woken.wait()
             case Release(for_another=True):
-                return await self._let_go("for_another")
+                return await self._release("for_another")
             case Release(for_newer=for_newer):
                 await self._linger()
-                return not self.holding.woken.is_set() and await self._let_go("for_newer" if for_newer else "done")
+                return not self.session.woken.is_set() and await self._release("for_newer" if for_newer else "done")
             case CallModel() | RunTools() if self.draining and not self._activities.running:
-                return await self._let_go("handed_over")
+                return await self._release("handed_over")
             case CallModel() as call:
                 await self._start_model(call)
             case RunTools(calls=calls):
@@ -146,62 +147,64 @@ class Loop:
                     self._start_tool(tool_call)
         return False
 
-    async def _leave_the_next_turn(self) -> bool:
-        """It needs the history, which this state lacks: the next claim loads all of the session."""
-        return await self._let_go("handed_over")
+    async def _hand_over_next_turn(self) -> bool:
+        """Release the session: its next turn needs the history, which this state lacks. The next claim loads it
+        whole."""
+        return await self._release("handed_over")
 
     async def _gives_way(self) -> bool:
-        """Between two turns a session goes to the end of the line, if others wait for its place: however many messages
-        it is sent, it keeps nobody else from theirs."""
-        if not self._had_turn or self.holding.state.turn is not None or self._activities.running:
+        """Whether the session goes to the end of the queue, between two turns, because others wait for its place:
+        however many messages it is sent, it does not keep other sessions from running."""
+        if not self._had_turn or self.session.state.turn is not None or self._activities.running:
             return False
-        return bool(self.holding.inbox) and self._others_wait is not None and await self._others_wait(self.holding.key)
+        return bool(self.session.inbox) and self._others_wait is not None and await self._others_wait(self.session.key)
 
     async def _linger(self) -> None:
-        self._lingering.add(self.holding)
+        self._lingering.add(self.session)
         try:
-            await linger(self.holding, stay=bool(self.holding.state.requests) and not self.draining)
+            await linger(self.session, stay=bool(self.session.state.requests) and not self.draining)
         finally:
-            self._lingering.discard(self.holding)
+            self._lingering.discard(self.session)
 
-    async def _granted(self) -> frozenset[str]:
-        """Looked up before each decision that may need it: a person may have taken a rule back through any process."""
-        state = self.holding.state
+    async def _granted_rules(self) -> frozenset[str]:
+        """Permission rules granted for the session's folder. Read before each decision that may need them: a person may
+        have revoked a rule through any process."""
+        state = self.session.state
         if not state.place_rules or state.reply() is None:
             return frozenset()
-        return frozenset(await self.holding.store.granted(self.holding.key.owner, state.working_directory or ""))
+        return frozenset(await self.session.store.granted(self.session.key.owner, state.working_directory or ""))
 
     def _inputs(self, granted: frozenset[str]) -> Inputs:
-        holding = self.holding
+        session = self.session
         self._facts = facts_of(
-            holding.state,
+            session.state,
             self._registry,
             running=self._activities.running,
-            max_calls=holding.bounds.max_calls_per_step,
-            directory=holding.directory(),
+            max_calls=session.bounds.max_calls_per_step,
+            directory=session.directory(),
         )
         return Inputs(
-            new_id=holding.new_id,
-            now=holding.clock.now_ms(),
-            bounds=holding.bounds,
-            inbox=holding.inbox,
-            shown=holding.shown() if MODEL not in self._activities.running else (),
+            new_id=session.new_id,
+            now=session.clock.now_ms(),
+            bounds=session.bounds,
+            inbox=session.inbox,
+            shown=session.shown() if MODEL not in self._activities.running else (),
             running=self._activities.running,
             facts=self._facts,
-            interrupted={call: look() for call, look in holding.interrupted.items()},
-            claims_without_progress=self._claims,
+            interrupted={call: look() for call, look in session.interrupted.items()},
+            claims_without_progress=self._claims_without_progress,
             eligible=self._claim.eligible,
-            backgrounded=self._activities.running - holding.waited_for(),
+            backgrounded=self._activities.running - session.foreground_calls(),
             granted=granted,
-            readable=holding.readable,
-            deciders=holding.deciders,
-            denying=holding.denying,
+            readable=session.readable,
+            deciders=session.deciders,
+            denying=session.denying,
             takeover=self._takeover,
         )
 
     async def _start_model(self, call: CallModel) -> None:
         model = await self._model()
-        state = self.holding.state
+        state = self.session.state
         without_tools = state.turn is not None and state.turn.last_step
         history, seed = tuple(state.history), state.seed
         request = ModelRequest(
@@ -215,20 +218,20 @@ class Loop:
             thinking=state.thinking_now(),
             headers=self._headers(),
         )
-        self._start(MODEL, call_model(self.holding, call, model, request))
+        self._start(MODEL, call_model(self.session, call, model, request))
         self._consider_title()
 
     def _consider_title(self) -> None:
-        """Once for each claim: a model that fails is not asked again at every step."""
+        """Start making a title, once for each claim: a model that fails is not called again at every step."""
         titles, self._titles = self._titles, None
         if titles is not None:
-            state = self.holding.state
-            own = ModelChoice(key=self.holding.key, name=state.model, provider=state.provider)
-            titles.consider(self.holding.key, state, lambda: self._models(own), self.holding.has_spoken)
+            state = self.session.state
+            choice = ModelChoice(key=self.session.key, name=state.model, provider=state.provider)
+            titles.consider(self.session.key, state, lambda: self._models(choice), self.session.answer_begun)
 
     async def _model(self) -> Model:
-        state = self.holding.state
-        choice = ModelChoice(key=self.holding.key, name=state.model_now(), provider=state.provider)
+        state = self.session.state
+        choice = ModelChoice(key=self.session.key, name=state.model_now(), provider=state.provider)
         try:
             return await self._models(choice)
         except SecretsUnknown as error:
@@ -237,35 +240,35 @@ class Loop:
             raise ModelUnusableHere(choice.name or UNNAMED, str(error)) from error
 
     def _headers(self) -> dict[str, str]:
-        turn = self.holding.state.turn
+        turn = self.session.state.turn
         if self._credentials is None or turn is None:
             return {}
-        return self._credentials.headers(self.holding.key, turn.message_ids)
+        return self._credentials.headers(self.session.key, turn.message_ids)
 
     def _start_tool(self, call: ToolCall) -> None:
         tool = self._registry.get(call.name)
         assert tool is not None, "decide only starts calls whose tool is here"
-        self.holding.to_background[call.tool_call_id] = asyncio.Event()
-        self._start(call.tool_call_id, run_tool(self.holding, call, tool, self._facts[call.tool_call_id].ask))
+        self.session.to_background[call.tool_call_id] = asyncio.Event()
+        self._start(call.tool_call_id, run_tool(self.session, call, tool, self._facts[call.tool_call_id].ask))
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._claims = 0
+        self._claims_without_progress = 0
         self._activities.start(name, work)
 
-    async def _let_go(self, how: ReleaseKind) -> bool:
-        """Whether it was released. Before that, tools that were cancelled get to end.
+    async def _release(self, how: ReleaseKind) -> bool:
+        """Release the session, after cancelled tools have had time to end. False: not released, decide again.
 
         A refusal that nothing in the inbox explains means that the lease is over, even if the session's row still has
-        its fence: a standby took over, or another process gave this one up."""
-        holding = self.holding
-        if not await holding.cancelled_tools.wait_out(holding.woken if how == "done" else None):
+        its fence: a standby database took over, or another process declared this one dead."""
+        session = self.session
+        if not await session.cancelled_tools.wait_out(session.woken if how == "done" else None):
             return False
-        await holding.until_kept()
-        seen = holding.tail_seen
-        if await holding.store.release(holding.lease, seen_tail=seen, how=how):
+        await session.until_snapshot_kept()
+        tail = session.tail_seen
+        if await session.store.release(session.lease, seen_tail=tail, how=how):
             return True
-        holding.wake()
-        await holding.refresh_inbox()
-        if how not in ("done", "for_newer") or holding.tail_seen == seen:
-            raise LeaseLost(holding.key)
+        session.wake()
+        await session.refresh_inbox()
+        if how not in ("done", "for_newer") or session.tail_seen == tail:
+            raise LeaseLost(session.key)
         return False

@@ -1,6 +1,7 @@
-"""One model call: stream the answer, commit what comes before anyone sees it, record the message when it is whole.
+"""One model call: stream the answer, commit each piece before readers see it, record the message when it is complete.
 
-A crash at any moment leaves segments that the next holder seals, or nothing at all, and then the call is made again.
+A crash at any moment leaves segments, which the next holder seals, or nothing; in both cases the next holder makes the
+call again.
 """
 
 import asyncio
@@ -15,71 +16,75 @@ from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.actions import Append, CallModel
 from holdfast.session.inputs import Inputs
 from holdfast.session.model_step import after_answer, after_answer_promotions
-from holdfast.turns.answer import Answer
-from holdfast.turns.deferral import completed
-from holdfast.turns.holding import Holding
-from holdfast.turns.waiting import raise_if_cancelled
+from holdfast.turns.activities import raise_if_cancelled
+from holdfast.turns.answer_buffer import AnswerBuffer
+from holdfast.turns.deferral import defer_cancellation
+from holdfast.turns.held_session import HeldSession
 
 
-async def call_model(holding: Holding, call: CallModel, model: Model, request: ModelRequest) -> None:
-    """Make the call and record what came of it: the message, or the failure."""
+async def call_model(session: HeldSession, call: CallModel, model: Model, request: ModelRequest) -> None:
+    """Make the call and record its outcome: the message, or the failure."""
     if call.delay_seconds:
-        await holding.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
-    started = holding.clock.now_ms()
-    answer = Answer(call.message_id, call.attempt, holding.new_id, holding.clock.monotonic)
-    holding.call_in_flight = (call.message_id, call.attempt)
+        await session.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
+    started = session.clock.now_ms()
+    answer = AnswerBuffer(call.message_id, call.attempt, session.new_id, session.clock.monotonic)
+    session.call_in_flight = (call.message_id, call.attempt)
     try:
-        await _observed(holding, answer, model, request)
+        await _receive_in_span(session, answer, model, request)
     except ModelError as error:
         raise_if_cancelled()
-        holding.call_in_flight = None
-        await _failed(holding, call, error)
+        session.call_in_flight = None
+        await _record_failure(session, call, error)
     else:
         raise_if_cancelled()
-        holding.call_in_flight = None
-        await _record(holding, answer, model.name, max(0, holding.clock.now_ms() - started))
+        session.call_in_flight = None
+        await _record_answer(session, answer, model.name, max(0, session.clock.now_ms() - started))
 
 
-async def _observed(holding: Holding, answer: Answer, model: Model, request: ModelRequest) -> None:
-    turn = holding.observed.span
+async def _receive_in_span(session: HeldSession, answer: AnswerBuffer, model: Model, request: ModelRequest) -> None:
+    turn = session.observed.span
     if turn is None:
-        return await _receive(holding, answer, model, request)
+        return await _receive(session, answer, model, request)
     span = turn.model_call(
         model.name, message_id=answer.message_id, attempt=answer.attempt, stream=request.stream, sent=request.messages
     )
-    started = holding.clock.monotonic()
+    started = session.clock.monotonic()
     with span:
-        await _receive(holding, answer, model, request, lambda: span.first_chunk(holding.clock.monotonic() - started))
+        await _receive(session, answer, model, request, lambda: span.first_chunk(session.clock.monotonic() - started))
         span.answered(answer.finish_reason, answer.usage, answer.blocks)
 
 
 async def _receive(
-    holding: Holding, answer: Answer, model: Model, request: ModelRequest, began: Callable[[], None] | None = None
+    session: HeldSession,
+    answer: AnswerBuffer,
+    model: Model,
+    request: ModelRequest,
+    on_first_chunk: Callable[[], None] | None = None,
 ) -> None:
-    """`began` is called once, when the first of the answer is here."""
-    writer = SegmentWriter(holding, answer)
-    stream = _whatever_it_raises(model, request)
+    """Stream the answer into the buffer and commit its segments. `on_first_chunk` is called once, for the first."""
+    writer = SegmentWriter(session, answer)
+    stream = _stream_with_model_errors(model, request)
     try:
         async for chunks in stream:
             raise_if_cancelled()
             answer.take(chunks)
-            if began is not None:
-                began()
-                began = None
+            if on_first_chunk is not None:
+                on_first_chunk()
+                on_first_chunk = None
             if writer.has_shown or answer.finish_reason:
                 writer.write_soon()
             else:
                 await writer.write_now()
-            if answer.characters > holding.bounds.max_answer_characters:
+            if answer.characters > session.bounds.max_answer_characters:
                 answer.finish_reason = "length"
                 break
     finally:
         await stream.aclose()
-        await writer.settle()
+        await writer.finish()
 
 
-async def _whatever_it_raises(model: Model, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-    """The model's stream; a model that fails in a way of its own fails as models do."""
+async def _stream_with_model_errors(model: Model, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+    """Stream from the model, and turn every other exception that it raises into a `ModelError`."""
     try:
         async with contextlib.aclosing(model.stream(request)) as stream:
             async for chunks in stream:
@@ -92,71 +97,72 @@ async def _whatever_it_raises(model: Model, request: ModelRequest) -> AsyncGener
 
 
 class SegmentWriter:
-    """Commits what came in while the last commit was under way, so that waiting for the disk makes larger pieces.
+    """Commits the segments that arrived during the last commit, so that waiting for the disk makes larger segments.
 
-    One task writes for the whole call. Nobody cancels it: a commit whose outcome nobody heard would leave the state
-    behind the log.
+    One task writes for the whole call. It is never cancelled: a commit whose outcome is not awaited would leave the
+    state behind the log.
     """
 
-    def __init__(self, holding: Holding, answer: Answer) -> None:
-        self._holding = holding
+    def __init__(self, session: HeldSession, answer: AnswerBuffer) -> None:
+        self._session = session
         self._answer = answer
-        self._more = asyncio.Event()
-        self._is_settling = False
-        self._writing: asyncio.Task[None] | None = None
+        self._wakeup = asyncio.Event()
+        self._is_finishing = False
+        self._task: asyncio.Task[None] | None = None
         self.has_shown = False
 
     async def write_now(self) -> None:
-        """The first words, that people wait for. They are written before more is read."""
+        """Commit at once, before more is read from the model: people wait for the first words."""
         if segments := self._answer.take_segments():
-            await self._holding.commit_segments(segments)
+            await self._session.commit_segments(segments)
             self.has_shown = True
 
     def write_soon(self) -> None:
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        elif self._writing.done():
-            self._writing.result()
-        self._more.set()
+        """Have the writer task commit what arrived; raises its error if it failed."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
+        elif self._task.done():
+            self._task.result()
+        self._wakeup.set()
 
-    async def settle(self) -> None:
-        """Wait until what is being written is written. What came after it goes into the message itself."""
-        self._is_settling = True
-        self._more.set()
-        if self._writing is not None:
-            _, cancelled = await completed(self._writing)
+    async def finish(self) -> None:
+        """Wait until the commit in progress completes. Text that arrived after it goes into the message itself."""
+        self._is_finishing = True
+        self._wakeup.set()
+        if self._task is not None:
+            _, cancelled = await defer_cancellation(self._task)
             if cancelled is not None:
                 raise cancelled
 
     async def _write(self) -> None:
         while True:
-            await self._more.wait()
-            self._more.clear()
-            if self._is_settling:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            if self._is_finishing:
                 return
             if segments := self._answer.take_segments():
-                await self._holding.commit_segments(segments)
+                await self._session.commit_segments(segments)
 
 
-async def _record(holding: Holding, answer: Answer, model_name: str, duration_ms: int) -> None:
-    """The message, what it used, its calls and, when it calls nothing, the end of its step and turn: one unit."""
+async def _record_answer(session: HeldSession, answer: AnswerBuffer, model_name: str, duration_ms: int) -> None:
+    """Commit as one unit: the message, its usage, its tool calls and, if it has none, the end of its step and turn."""
     while True:
-        await holding.refresh_inbox()
-        said = _message_events(answer, model_name, duration_ms)
+        await session.refresh_inbox()
+        message_events = _message_events(answer, model_name, duration_ms)
         following: list[Body] = []
-        inputs = Inputs(new_id=holding.new_id, now=holding.clock.now_ms(), bounds=holding.bounds, inbox=holding.inbox)
-        if not answer.calls() and holding.state.turn and not holding.stopping():
-            following = after_answer(holding.state, inputs, holding.state.turn, answer.text())
-        written = Append(
-            events=[*said, *following],
+        inputs = Inputs(new_id=session.new_id, now=session.clock.now_ms(), bounds=session.bounds, inbox=session.inbox)
+        if not answer.calls() and session.state.turn and not session.has_stop():
+            following = after_answer(session.state, inputs, session.state.turn, answer.text())
+        append = Append(
+            events=[*message_events, *following],
             promotes=after_answer_promotions(following, inputs),
             drops_segments=True,
         )
-        if await holding.commit(written):
+        if await session.commit(append):
             return
 
 
-def _message_events(answer: Answer, model_name: str, duration_ms: int) -> list[Body]:
+def _message_events(answer: AnswerBuffer, model_name: str, duration_ms: int) -> list[Body]:
     usage = answer.usage
     return [
         message.AssistantMessage(
@@ -185,7 +191,7 @@ def _started(block: ToolCallBlock) -> tool.ToolStarted:
     return tool.ToolStarted(tool_call_id=block.tool_call_id, tool_name=block.name, arguments=block.arguments)
 
 
-async def _failed(holding: Holding, call: CallModel, error: ModelError) -> None:
+async def _record_failure(session: HeldSession, call: CallModel, error: ModelError) -> None:
     wait = error.retry_after_seconds
     failure = message.CallFailed(
         message_id=call.message_id,
@@ -196,4 +202,4 @@ async def _failed(holding: Holding, call: CallModel, error: ModelError) -> None:
         status_code=error.status,
         retry_after_ms=None if wait is None else int(wait * 1000),
     )
-    await holding.commit(Append(events=[failure]))
+    await session.commit(Append(events=[failure]))

@@ -1,10 +1,10 @@
-"""Titles that models make, beside the turns of their sessions and never in their way.
+"""Titles that models make, beside the turns of their sessions and without delaying them.
 
-A session has the first words of its first message for a title from the start. While its first turn is under way its
-holder asks the model for a better one, once, after the turn's own first words were shown. What comes of it is appended
-as a record, only if the log holds no other title by then: one that a person gave is never replaced, and of two
-processes that both asked only one is heard. Whoever crashes or ends meanwhile leaves the first words, and the next
-holder of that first turn asks again. A call that fails leaves them too; all of them are on the books.
+A session starts with the first words of its first message as its title. During its first turn the holder asks the model
+for a better title, once, after the first words of the turn's own answer were shown. The title is appended as a record,
+and only if the log holds no other title by then: a title that a person gave is never replaced, and if two processes
+both ask, only one title is recorded. If the process crashes or stops meanwhile, the first words stay, and the next
+holder of that first turn asks again. A call that fails leaves them too. Every call is in the ledger.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.store import Committed, LedgerEntry, Store, Unit
 
 CALL_SECONDS: Final = 60.0
-"""A title that takes longer is not worth a connection."""
+"""Timeout of a call: a title that takes longer is not worth a connection."""
 
 MAX_CALLS: Final = 8
-"""Calls for titles that one process makes at a time; the next ones wait."""
+"""How many calls for titles one process makes at a time; further ones wait."""
 
 MAX_WAITING: Final = 200
-"""Sessions that get no more than their first words when so many wait already."""
+"""How many titles may be under way in one process; further sessions keep their first words."""
 
 MAX_ANSWER_CHARACTERS: Final = 10_000
-"""A model that never stops is no longer listened to."""
+"""The answer is cut off here, in case a model never stops."""
 
 MAX_TRIES: Final = 50
-"""How often the record is tried when the session's own turn is quicker each time."""
+"""How often the append is tried while the session's own turn appends first each time."""
 
 OpenModel = Callable[[], Awaitable[Model]]
 
@@ -45,53 +45,58 @@ log = logging.getLogger(__name__)
 
 
 class Titles:
-    """Those that this process is about to make."""
+    """Makes the titles of this process's sessions."""
 
     def __init__(self, *, store: Store, live: Live, clock: Clock, new_id: Callable[[], str]) -> None:
         self._store = store
         self._live = live
         self._clock = clock
         self._new_id = new_id
-        self._making: dict[Key, asyncio.Task[None]] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._calls = asyncio.Semaphore(MAX_CALLS)
         self._is_stopped = False
 
-    def consider(self, key: Key, state: State, model: OpenModel, begun: asyncio.Event) -> None:
-        """Begin to make a title if the session is to have one. `begun`: the turn's own first words were shown."""
-        is_free = not self._is_stopped and key not in self._making and len(self._making) < MAX_WAITING
+    def consider(self, key: Key, state: State, model: OpenModel, answer_begun: asyncio.Event) -> None:
+        """Start making a title if the session needs one. The call waits for `answer_begun`, so that it does not delay
+        the first words of the turn's answer."""
+        is_free = not self._is_stopped and key not in self._tasks and len(self._tasks) < MAX_WAITING
         if not is_free or not wants_title(state):
             return
-        said = next(item.text for item in state.history if isinstance(item, Person))
-        task = asyncio.create_task(self._make(key, said, state.head, model, begun), name=f"title {key.session}")
-        self._making[key] = task
-        task.add_done_callback(lambda _: self._making.pop(key, None))
+        first_message = next(item.text for item in state.history if isinstance(item, Person))
+        task = asyncio.create_task(
+            self._make_title(key, first_message, state.head, model, answer_begun), name=f"title {key.session}"
+        )
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     async def stop(self) -> None:
-        """Give up what is under way, at once: nobody waits for a title."""
+        """Cancel all calls at once: nothing depends on a title."""
         self._is_stopped = True
-        making = list(self._making.values())
+        making = list(self._tasks.values())
         for task in making:
             task.cancel()
         await asyncio.gather(*making, return_exceptions=True)
 
-    async def _make(self, key: Key, said: str, head: Position, model: OpenModel, begun: asyncio.Event) -> None:
+    async def _make_title(
+        self, key: Key, first_message: str, head: Position, model: OpenModel, answer_begun: asyncio.Event
+    ) -> None:
         try:
-            await begun.wait()
+            await answer_begun.wait()
             async with self._calls:
-                asked = await model()
-                title, usage = await _ask(asked, said)
-            await self._note(key, head, title, self._entry(asked.name, usage))
+                opened = await model()
+                title, usage = await _request_title(opened, first_message)
+            await self._record(key, head, title, self._ledger_entry(opened.name, usage))
         except Exception as error:
             log.warning("session %s keeps its first words for a title: %s", key.session, type(error).__name__)
 
-    async def _note(self, key: Key, head: Position, title: str, entry: LedgerEntry) -> None:
-        """The title and what it cost are one unit, or, if it came too late, what it cost alone."""
+    async def _record(self, key: Key, head: Position, title: str, entry: LedgerEntry) -> None:
+        """Commit the title and its ledger entry as one unit or, if another title came first, the entry alone."""
         body = TitleChanged(title=title, by_model=True)
         for _ in range(MAX_TRIES if title else 0):
-            seen = await self._unless_titled(key, head)
-            if seen is None:
+            latest = await self._head_if_untitled(key, head)
+            if latest is None:
                 break
-            head = seen
+            head = latest
             event = Event(Position(0), EventId(self._new_id()), self._clock.now_ms(), body)
             outcome = await self._store.commit(
                 Unit(key=key, fence=None, events=(event,), title=title, ledger=(entry,), supposes_head=head)
@@ -101,16 +106,16 @@ class Titles:
                 return
         await self._store.commit(Unit(key=key, fence=None, ledger=(entry,)))
 
-    async def _unless_titled(self, key: Key, head: Position) -> Position | None:
-        """Where the log ends, if it has no title after the first words."""
+    async def _head_if_untitled(self, key: Key, head: Position) -> Position | None:
+        """The head of the log, or None if a title was appended after `head`."""
         while events := await self._store.events_after(key, head, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
             if any(isinstance(event.body, TitleChanged) for event in events):
                 return None
             head = events[-1].position
         return head
 
-    def _entry(self, model: str, usage: TokenUsage | None) -> LedgerEntry:
-        """Each call has an entry of its own; one that did not say what it used is unknown, not free."""
+    def _ledger_entry(self, model: str, usage: TokenUsage | None) -> LedgerEntry:
+        """The ledger entry of one call; a call that did not report its usage is unknown, not free."""
         used = usage or TokenUsage()
         return LedgerEntry(
             message_id=MessageId(f"title:{self._new_id()}"),
@@ -125,17 +130,20 @@ class Titles:
 
 
 def wants_title(state: State) -> bool:
-    """Only in its first turn, and before anybody or anything but the first words named it."""
+    """Whether a session needs a title from the model: in its first turn, while the first words are its only title."""
     is_named = state.title_chosen or state.title_by_model
     return state.wants_title and not is_named and state.turn is not None and state.turns == 1
 
 
-async def _ask(model: Model, said: str) -> tuple[str, TokenUsage | None]:
-    """The title, and what it took; no title, if the call failed."""
+async def _request_title(model: Model, first_message: str) -> tuple[str, TokenUsage | None]:
+    """Ask the model for a title. Returns the title, empty if the call failed, and the usage."""
     answer: list[str] = []
     usage: TokenUsage | None = None
     try:
-        async with asyncio.timeout(CALL_SECONDS), contextlib.aclosing(model.stream(title_request(said))) as stream:
+        async with (
+            asyncio.timeout(CALL_SECONDS),
+            contextlib.aclosing(model.stream(title_request(first_message))) as stream,
+        ):
             async for chunks in stream:
                 answer += [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)]
                 usage = next((chunk for chunk in chunks if isinstance(chunk, TokenUsage)), usage)

@@ -1,7 +1,7 @@
-"""One tool call: what the tools say of it before it runs, and the run itself.
+"""One tool call: the facts that `decide` needs before it runs, and the run itself.
 
-Right before the side effect an attempt is committed, under the fence. From then until the result is committed, a
-crash leaves the outcome unknown, and the tool's own rule says what is to be done.
+An attempt is committed, under the fence, right before the side effect. From then until the result is committed, a crash
+leaves the outcome unknown, and the tool's own rule says what the next holder does.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.turns import cancelled_tools
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 
 
 def facts_of(
@@ -46,7 +46,7 @@ def facts_of(
     max_calls: int,
     directory: Path | None = None,
 ) -> dict[ToolCallId, CallFacts]:
-    """What the tools say of each call that has no result yet and does not run."""
+    """The facts about each call that has no result and does not run: where it runs, what it asks, why it can't run."""
     reply = state.reply()
     if reply is None:
         return {}
@@ -65,33 +65,35 @@ def facts_of(
 
 
 def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | None) -> CallFacts:
-    client = next((found for found in state.client_tools if found.name == call.name), None)
+    client = next((each for each in state.client_tools if each.name == call.name), None)
     if client is not None:
         return _client_facts(client, call)
-    found = registry.get(call.name)
-    if found is None or not (state.tools is None or call.name in state.tools):
+    tool = registry.get(call.name)
+    if tool is None or not (state.tools is None or call.name in state.tools):
         offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
         text = f"Tool '{call.name}' does not exist. Available tools that can be called are {offered}."
         return CallFacts(where="nowhere", error=text)
     try:
-        arguments = found.parse(call.arguments)
-        ask = found.asks(arguments, directory)
+        arguments = tool.parse(call.arguments)
+        ask = tool.asks(arguments, directory)
     except ToolFailure as error:
         if error.code:
             return CallFacts(where="nowhere", error=str(error), error_code="failed", code=error.code)
-        return _unfit(found, str(error))
-    except Exception as error:  # The tool's own code: whatever it raises is this call's result, not the session's end.
-        text = codec.without_surrogates(f"{found.name} can't take these arguments: {type(error).__name__}: {error}")
-        return _unfit(found, text)
-    if found.asks_person:
+        return _invalid_arguments(tool, str(error))
+    except (
+        Exception
+    ) as error:  # The tool's own code: its errors become the result of this call, and do not end the session.
+        text = codec.without_surrogates(f"{tool.name} can't take these arguments: {type(error).__name__}: {error}")
+        return _invalid_arguments(tool, text)
+    if tool.asks_person:
         return _question_facts(arguments)
-    if state.dry_run and not found.read_only:
+    if state.dry_run and not tool.read_only:
         ask = None
-    return CallFacts(where="here", ask=ask, repeatable=found.after_crash == "repeat")
+    return CallFacts(where="here", ask=ask, repeatable=tool.after_crash == "repeat")
 
 
-def _unfit(found: Tool, error: str) -> CallFacts:
-    return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=found.origin)
+def _invalid_arguments(tool: Tool, error: str) -> CallFacts:
+    return CallFacts(where="nowhere", error=error, error_code="invalid_arguments", error_origin=tool.origin)
 
 
 def _client_facts(client: ClientTool, call: ToolCall) -> CallFacts:
@@ -116,101 +118,106 @@ def _question_facts(arguments: Question) -> CallFacts:
     )
 
 
-async def run_tool(holding: Holding, call: ToolCall, tool: Tool, permitted: PermissionAsk | None = None) -> None:
-    """Run one call to its recorded result. Cancelled (by a stop), it records nothing: the stop does.
+async def run_tool(session: HeldSession, call: ToolCall, tool: Tool, permitted: PermissionAsk | None = None) -> None:
+    """Run one call and record its result. When a stop cancels it, it records nothing: the stop does.
 
-    `permitted` is what the decision to run it was made on: a link that leads elsewhere by now must not be followed."""
+    `permitted` is the permission that the decision to run it was based on: a link that was changed since then must not
+    be followed."""
     attempt = call.attempts + 1
     arguments = tool.parse(call.arguments)
-    if holding.state.dry_run and not tool.read_only:
-        result = await _outcome(tool.name, _simulated(tool, arguments))
-        await _complete(holding, call.tool_call_id, result, 0, tool.origin, simulated=True)
+    if session.state.dry_run and not tool.read_only:
+        result = await _outcome_of(tool.name, _simulate(tool, arguments))
+        await _record_result(session, call.tool_call_id, result, 0, tool.origin, simulated=True)
         return
     try:
-        command = _command_row(holding, call, tool, arguments)
+        command = _command_row(session, call, tool, arguments)
     except Exception as error:  # The tool's own code, as in `_facts`.
-        await _complete(holding, call.tool_call_id, Outcome(f"{tool.name} failed: {error}", "failed"), 0, tool.origin)
+        await _record_result(
+            session, call.tool_call_id, ToolRunOutcome(f"{tool.name} failed: {error}", "failed"), 0, tool.origin
+        )
         return
     attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
-    await holding.commit(Append(events=[attempted]), opens_task=command)
-    started = holding.clock.now_ms()
-    context = _context(holding, call, attempt, permitted, command)
+    await session.commit(Append(events=[attempted]), opens_task=command)
+    started = session.clock.now_ms()
+    context = _context(session, call, attempt, permitted, command)
     begin_tool_call(call.tool_call_id)
     try:
-        result = await _observed(holding, call, tool, arguments, context)
+        result = await _run_in_span(session, call, tool, arguments, context)
     finally:
         context.cancel()
-        holding.to_background.pop(call.tool_call_id, None)
-    duration = max(0, holding.clock.now_ms() - started)
-    await _complete(holding, call.tool_call_id, result, duration, tool.origin, command=command)
+        session.to_background.pop(call.tool_call_id, None)
+    duration = max(0, session.clock.now_ms() - started)
+    await _record_result(session, call.tool_call_id, result, duration, tool.origin, command=command)
 
 
-async def _observed(holding: Holding, call: ToolCall, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
-    """What came of it; as a span, too, where somebody keeps those."""
-    turn = holding.observed.span
+async def _run_in_span(
+    session: HeldSession, call: ToolCall, tool: Tool, arguments: Any, context: ToolContext
+) -> "ToolRunOutcome":
+    """Run the tool, inside a span if traces are on."""
+    turn = session.observed.span
     if turn is None:
-        return await _within_limit(holding, tool, arguments, context)
+        return await _run_within_limit(session, tool, arguments, context)
     span = turn.tool_call(tool.name, tool_call_id=call.tool_call_id, attempt=context.attempt, arguments=call.arguments)
     with span:
-        result = await _within_limit(holding, tool, arguments, context)
+        result = await _run_within_limit(session, tool, arguments, context)
         span.ended(result.error, result.content)
         return result
 
 
-async def _within_limit(holding: Holding, tool: Tool, arguments: Any, context: ToolContext) -> "Outcome":
-    """Run it in a task of its own. A tool that ignores its cancellation, or can't be stopped because it runs in a
-    thread, holds up neither the turn nor a stop: it is left to `holding.cancelled_tools`."""
-    limit_seconds = _limit(holding, tool)
-    running = asyncio.create_task(_outcome(tool.name, tool.run(arguments, context)), name=f"tool {tool.name}")
+async def _run_within_limit(session: HeldSession, tool: Tool, arguments: Any, context: ToolContext) -> "ToolRunOutcome":
+    """Run the tool in a task of its own, within its time limit. A tool that ignores its cancellation, or can't be
+    stopped because it runs in a thread, delays neither the turn nor a stop: it is left to `session.cancelled_tools`."""
+    limit_seconds = _time_limit(session, tool)
+    running = asyncio.create_task(_outcome_of(tool.name, tool.run(arguments, context)), name=f"tool {tool.name}")
     try:
         ended, _ = await asyncio.wait((running,), timeout=limit_seconds)
         if not ended:
             context.cancel()
-            holding.cancelled_tools.cancel(running)
+            session.cancelled_tools.cancel(running)
             await asyncio.wait((running,), timeout=cancelled_tools.GIVE_UP_SECONDS)
     except asyncio.CancelledError:
         context.cancel()
-        holding.cancelled_tools.cancel(running)
-        if holding.is_interrupting:
-            holding.interrupted[context.tool_call_id] = partial(
-                _interrupted_call, holding, running, context, tool.origin
+        session.cancelled_tools.cancel(running)
+        if session.is_interrupting:
+            session.interrupted[context.tool_call_id] = partial(
+                _interrupted_call, session, running, context, tool.origin
             )
         raise
     if running.done() and not running.cancelled():
         return running.result()
     if ended:
-        return Outcome(f"{tool.name} failed: it cancelled itself.", "failed")
+        return ToolRunOutcome(f"{tool.name} failed: it cancelled itself.", "failed")
     given_up = "was given up" if running.done() else "was given up, but it is still running"
     text = f"{tool.name} did not finish within {limit_seconds:g} seconds and {given_up}. It may still take effect."
-    return Outcome(text, "timeout", origin="runtime")
+    return ToolRunOutcome(text, "timeout", origin="runtime")
 
 
-def _limit(holding: Holding, tool: Tool) -> float | None:
+def _time_limit(session: HeldSession, tool: Tool) -> float | None:
     if tool.waits_by_itself:
         return None
-    return min(tool.timeout_seconds or math.inf, holding.bounds.tool_timeout_seconds)
+    return min(tool.timeout_seconds or math.inf, session.bounds.tool_timeout_seconds)
 
 
 def _interrupted_call(
-    holding: Holding, running: "asyncio.Task[Outcome]", context: ToolContext, origin: Origin
+    session: HeldSession, running: "asyncio.Task[ToolRunOutcome]", context: ToolContext, origin: Origin
 ) -> InterruptedCall:
-    """How far a call came whose turn is being ended, as far as its tool says by now."""
+    """How far an interrupted call got, as far as its tool has reported by now."""
     if not running.done():
         return InterruptedCall(has_ended=False)
     known = context.last_words if running.cancelled() else running.result().content
-    known = holding.redacted(codec.without_surrogates(known))
-    if codec.size_of(known) > holding.bounds.max_tool_result_bytes:
+    known = session.redacted(codec.without_surrogates(known))
+    if codec.size_of(known) > session.bounds.max_tool_result_bytes:
         known = "What it gave back is too large to be kept."
     return InterruptedCall(has_ended=True, known=known, origin=origin)
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """A result, whatever the tool gave or raised."""
+class ToolRunOutcome(msgspec.Struct, frozen=True):
+    """The result of a run, made from the value that the tool returned or the error that it raised."""
 
     content: str
     error: ToolError | None = None
     origin: Origin | None = None
-    """Where the content is from; None: from where the tool gets what it gives."""
+    """Where the content comes from; None: the tool's own origin."""
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
     details: str = ""
@@ -219,35 +226,35 @@ class Outcome(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-async def _outcome(name: str, work: Awaitable[Any]) -> Outcome:
-    """Whatever a tool does short of ending the process becomes a result that the model can read; but what it raises
-    after it was cancelled says nothing, and is raised as its cancellation."""
+async def _outcome_of(name: str, work: Awaitable[Any]) -> ToolRunOutcome:
+    """Turn the tool's value or error into a result that the model can read. An error that it raises after it was
+    cancelled carries no information, and is raised as the cancellation."""
     try:
         return _as_outcome(await work)
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
-        return Outcome(f"{name} failed: something that it waited for was cancelled.", "failed")
+        return ToolRunOutcome(f"{name} failed: something that it waited for was cancelled.", "failed")
     except (Exception, SystemExit) as error:
         if _is_cancelled():
             raise asyncio.CancelledError from error
         if isinstance(error, ToolFailure):
-            return Outcome(str(error), "failed", "runtime" if error.code else None, code=error.code)
-        return Outcome(f"{name} failed: {type(error).__name__}: {error}", "failed")
+            return ToolRunOutcome(str(error), "failed", "runtime" if error.code else None, code=error.code)
+        return ToolRunOutcome(f"{name} failed: {type(error).__name__}: {error}", "failed")
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was cancelled, and the tool did not raise the cancellation by itself."""
+    """Whether this task was cancelled; false if the tool raised a `CancelledError` by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _as_outcome(value: Any) -> Outcome:
+def _as_outcome(value: Any) -> ToolRunOutcome:
     match value:
         case ToolResult():
-            said: object = value.content
-            content = said if isinstance(said, str) else codec.to_bytes(said).decode()
-            return Outcome(
+            raw: object = value.content
+            content = raw if isinstance(raw, str) else codec.to_bytes(raw).decode()
+            return ToolRunOutcome(
                 content,
                 None if value.success else "failed",
                 value.origin,
@@ -259,20 +266,20 @@ def _as_outcome(value: Any) -> Outcome:
                 value.code,
             )
         case str():
-            return Outcome(value)
+            return ToolRunOutcome(value)
         case bytes():
             return _from_bytes(value)
         case None:
-            return Outcome("Done.", origin="runtime")
+            return ToolRunOutcome("Done.", origin="runtime")
         case _:
-            return Outcome(codec.to_bytes(value).decode())
+            return ToolRunOutcome(codec.to_bytes(value).decode())
 
 
-def _from_bytes(value: bytes) -> Outcome:
+def _from_bytes(value: bytes) -> ToolRunOutcome:
     try:
-        return Outcome(value.decode())
+        return ToolRunOutcome(value.decode())
     except UnicodeDecodeError:
-        return Outcome(
+        return ToolRunOutcome(
             f"The tool returned {len(value):,} bytes of binary data, which are kept with the call.",
             None,
             "runtime",
@@ -280,30 +287,30 @@ def _from_bytes(value: bytes) -> Outcome:
         )
 
 
-async def _simulated(tool: Tool, arguments: Any) -> Any:
+async def _simulate(tool: Tool, arguments: Any) -> Any:
     if tool.simulate is not None:
         return tool.simulate(arguments)
     return f"(dry run: {tool.name} was not run; suppose that it succeeded)"
 
 
-async def _complete(
-    holding: Holding,
+async def _record_result(
+    session: HeldSession,
     tool_call_id: ToolCallId,
-    outcome: Outcome,
+    outcome: ToolRunOutcome,
     duration_ms: int,
     origin: Origin,
     *,
     simulated: bool = False,
     command: TaskRow | None = None,
 ) -> None:
-    bounds = holding.bounds
+    bounds = session.bounds
     size = codec.size_of(outcome.content) + len(outcome.binary or b"")
     size += codec.size_of(outcome.details) + sum(len(image.data) for image in outcome.images)
     if size > bounds.max_tool_result_bytes:
         limit = bounds.max_tool_result_bytes
         text = f"The result was {size:,} bytes; more than {limit:,} can't be kept. Ask for less."
-        outcome = Outcome(text, "too_large", "runtime", went_on=outcome.went_on, ending=outcome.ending)
-    content = holding.redacted(codec.without_surrogates(outcome.content))
+        outcome = ToolRunOutcome(text, "too_large", "runtime", went_on=outcome.went_on, ending=outcome.ending)
+    content = session.redacted(codec.without_surrogates(outcome.content))
     completed = ToolCompleted(
         tool_call_id=tool_call_id,
         success=outcome.error is None,
@@ -314,68 +321,69 @@ async def _complete(
         code=outcome.code,
         binary=outcome.binary,
         images=outcome.images,
-        details=holding.redacted(codec.without_surrogates(outcome.details)),
+        details=session.redacted(codec.without_surrogates(outcome.details)),
         simulated=simulated,
         duration_ms=duration_ms,
     )
     if command is None:
-        await holding.commit(Append(events=[completed]))
+        await session.commit(Append(events=[completed]))
         return
     goes_on = bool(outcome.went_on)
-    events: list[Body] = [completed, _task_started(holding, command, outcome)] if goes_on else [completed]
+    events: list[Body] = [completed, _task_started(session, command, outcome)] if goes_on else [completed]
     change = TaskChange(task_id=command.task_id, goes_on=goes_on, ending=outcome.ending)
-    await holding.commit(Append(events=events), changes_task=change)
+    await session.commit(Append(events=events), changes_task=change)
 
 
-def _task_started(holding: Holding, command: TaskRow, outcome: Outcome) -> TaskStarted:
+def _task_started(session: HeldSession, command: TaskRow, outcome: ToolRunOutcome) -> TaskStarted:
     return TaskStarted(
         task_id=command.task_id,
         tool_call_id=command.tool_call_id,
-        command=shortened(holding.redacted(command.command)),
-        description=holding.redacted(command.description),
+        command=shortened(session.redacted(command.command)),
+        description=session.redacted(command.description),
         output_file=command.output_file,
         flipped=outcome.went_on == "flipped",
     )
 
 
-def _command_row(holding: Holding, call: ToolCall, tool: Tool, arguments: Any) -> TaskRow | None:
-    """Written with the attempt, before the command starts: whatever happens then, somebody knows to look after it."""
-    if tool.shell_arguments is None or holding.shell is None:
+def _command_row(session: HeldSession, call: ToolCall, tool: Tool, arguments: Any) -> TaskRow | None:
+    """The row of the command that a call starts; None if it starts none. The row is written with the attempt, before
+    the command starts, so that the command is watched even after a crash."""
+    if tool.shell_arguments is None or session.shell is None:
         return None
-    shell_arguments = tool.shell_arguments(arguments, holding.directory())
-    call_key = _call_key(holding.state.reply(), call)
-    return holding.shell.row(holding.key, call.tool_call_id, call_key, shell_arguments, holding.clock.now_ms())
+    shell_arguments = tool.shell_arguments(arguments, session.directory())
+    call_key = _call_key(session.state.reply(), call)
+    return session.shell.row(session.key, call.tool_call_id, call_key, shell_arguments, session.clock.now_ms())
 
 
 def _context(
-    holding: Holding, call: ToolCall, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
+    session: HeldSession, call: ToolCall, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
 ) -> ToolContext:
     loop = asyncio.get_running_loop()
 
     def report(text: str) -> None:
-        hint = Progress(call.tool_call_id, holding.redacted(text))
-        loop.call_soon_threadsafe(holding.live.publish, holding.key, hint)
+        hint = Progress(call.tool_call_id, session.redacted(text))
+        loop.call_soon_threadsafe(session.live.publish, session.key, hint)
 
     async def read_output(tool_call_id: str) -> str | None:
-        return await _whole_output(holding, ToolCallId(tool_call_id))
+        return await _whole_output(session, ToolCallId(tool_call_id))
 
-    reply = holding.state.reply()
-    to_background = holding.to_background.setdefault(call.tool_call_id, asyncio.Event())
+    reply = session.state.reply()
+    to_background = session.to_background.setdefault(call.tool_call_id, asyncio.Event())
     return ToolContext(
-        session_id=holding.key.session,
+        session_id=session.key.session,
         tool_call_id=call.tool_call_id,
         key=_call_key(reply, call),
         attempt=attempt,
-        working_directory=holding.directory(),
+        working_directory=session.directory(),
         report=report,
         read_output=read_output,
         permitted=permitted,
-        owner=holding.key.owner,
-        shell=holding.shell,
+        owner=session.key.owner,
+        shell=session.shell,
         command=command,
         to_background=to_background,
-        max_running_tasks=holding.bounds.max_running_tasks,
-        is_interrupted=lambda: holding.is_interrupting,
+        max_running_tasks=session.bounds.max_running_tasks,
+        is_interrupted=lambda: session.is_interrupting,
     )
 
 
@@ -383,13 +391,13 @@ def _call_key(reply: ModelReply | None, call: ToolCall) -> str:
     return f"{reply.message_id if reply else ''}:{call.tool_call_id}"
 
 
-async def _whole_output(holding: Holding, tool_call_id: ToolCallId) -> str | None:
-    """The last result under this id, as the log has it, whole."""
-    found = None
+async def _whole_output(session: HeldSession, tool_call_id: ToolCallId) -> str | None:
+    """The whole content of the last result with this id in the log; None if there is none."""
+    content = None
     position = Position(0)
-    while page := await holding.store.events_after(holding.key, position, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
+    while page := await session.store.events_after(session.key, position, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
         for event in page:
             if isinstance(event.body, ToolCompleted) and event.body.tool_call_id == tool_call_id:
-                found = event.body.content
+                content = event.body.content
         position = page[-1].position
-    return found
+    return content

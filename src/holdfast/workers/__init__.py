@@ -1,1 +1,1 @@
-"""Who runs which session, and how that ownership is kept, lost and handed over."""
+"""Workers claim sessions, run them, keep their leases, and hand the sessions over."""

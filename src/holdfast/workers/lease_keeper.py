@@ -1,7 +1,8 @@
-"""Keeps the right of this process to its leases: says that it lives, and notices when it can't.
+"""Renews the leases of this process, and gives them up in time when it can't renew.
 
-Trust is counted from when a renewal was *sent*, less a margin: a process that can't renew stops before another may
-start. Fences make late writes harmless anyway; this keeps side effects from overlapping.
+The process trusts its leases for the TTL less a margin, counted from when it *sent* the last renewal, so that a process
+that can't renew stops before another may start. Fences make late writes harmless anyway; this keeps side effects from
+overlapping.
 """
 
 import asyncio
@@ -11,16 +12,16 @@ from collections.abc import Callable
 from holdfast.events.ids import Key
 from holdfast.store.clock import Clock
 from holdfast.store.store import Store
-from holdfast.turns.holding import Holding
+from holdfast.turns.held_session import HeldSession
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 1.0
-"""How long the deadline may go unlooked at: timers stand still while a machine sleeps, the deadline does not."""
+"""Maximum time between checks of the deadline: timers stand still while a machine sleeps, the deadline does not."""
 
 
 class LeaseKeeper:
-    """Renews for the whole process, and listens to the inboxes of all that it holds with one query."""
+    """Renews the leases of the whole process, and polls the inboxes of all sessions that it holds with one query."""
 
     def __init__(
         self,
@@ -41,14 +42,16 @@ class LeaseKeeper:
         self._listen_every = listen_every_seconds
         self._on_lost = on_lost
         self._trusted_until = 0.0
-        self.holdings: dict[Key, Holding] = {}
+        self.sessions: dict[Key, HeldSession] = {}
+        """The sessions that this process holds and has loaded. The worker adds and removes them."""
 
     def trusted(self) -> bool:
-        """Whether this process may take more on: nobody else can have been given what it holds."""
+        """Whether this process may claim more: no other process can have been given its sessions yet."""
         return self._clock.monotonic() < self._trusted_until
 
     async def renew(self) -> bool:
-        """Say once that this process lives. What it holds stays its own until ttl less the margin after the call."""
+        """Renew once. Success keeps the leases of this process for the TTL, less the margin, from the start of the
+        call."""
         sent = self._clock.monotonic()
         try:
             alive = await self._store.renew(ttl_seconds=self._ttl)
@@ -62,19 +65,19 @@ class LeaseKeeper:
         return alive
 
     async def run(self) -> None:
-        """Renew, watch and listen until cancelled."""
+        """Renew the leases, watch their deadline and poll the inboxes, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renewing())
-            tasks.create_task(self._watching())
-            tasks.create_task(self._listening())
+            tasks.create_task(self._renew_loop())
+            tasks.create_task(self._watch_deadline())
+            tasks.create_task(self._listen_loop())
 
-    async def _renewing(self) -> None:
+    async def _renew_loop(self) -> None:
         while True:
             await self._clock.sleep(self._renew_every)
             await self.renew()
 
-    async def _watching(self) -> None:
-        """The deadline is watched apart from the renewal, which may itself be stuck."""
+    async def _watch_deadline(self) -> None:
+        """Give up all sessions at the deadline. This runs apart from the renewal, which may itself be stuck."""
         while True:
             remaining = self._trusted_until - self._clock.monotonic()
             if remaining <= 0:
@@ -82,32 +85,32 @@ class LeaseKeeper:
                 remaining = self._renew_every
             await self._clock.sleep(min(remaining, WATCH_SECONDS))
 
-    async def _listening(self) -> None:
+    async def _listen_loop(self) -> None:
         while True:
             await self._clock.sleep(self._listen_every)
-            if self.holdings:
+            if self.sessions:
                 await self.listen()
 
     async def listen(self) -> None:
-        """Hear what was put into the held sessions, and which of them are no longer held."""
-        asked = {key: holding for key, holding in self.holdings.items() if holding.is_claimed}
+        """Poll the inbox tails of the held sessions, and report each session that this process no longer holds."""
+        claimed = {key: session for key, session in self.sessions.items() if session.is_claimed}
         try:
-            tails = await self._store.tails(list(asked))
+            tails = await self._store.tails(list(claimed))
         except Exception as error:
             log.warning("could not listen: %s", error)
             return
-        for key, holding in asked.items():
-            if self.holdings.get(key) is not holding:
-                continue  # Let go of, or claimed anew, while the store was asked.
-            found = tails.get(key)
-            if found is not None and found[0] == holding.lease.fence:
-                holding.heard_tail(found[1])
+        for key, session in claimed.items():
+            if self.sessions.get(key) is not session:
+                continue  # Released, or claimed again, while the query ran.
+            row = tails.get(key)
+            if row is not None and row[0] == session.lease.fence:
+                session.note_tail(row[1])
             else:
-                del self.holdings[key]
+                del self.sessions[key]
                 self._on_lost(key)
 
     def _lose_all(self, why: str) -> None:
-        """Also what is only being loaded so far, which `holdings` does not have yet."""
-        if self.holdings:
-            log.warning("%s: %d sessions are let go of", why, len(self.holdings))
+        """Report that every lease is lost, also those of sessions that are still loading and not yet in `sessions`."""
+        if self.sessions:
+            log.warning("%s: %d sessions are let go of", why, len(self.sessions))
         self._on_lost(None)

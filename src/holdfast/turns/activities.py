@@ -1,4 +1,4 @@
-"""What a held session waits for: its own activities, and whatever is put into its inbox."""
+"""The activities of a held session, which run beside its loop, and the pause before the session is released."""
 
 import asyncio
 import logging
@@ -6,20 +6,20 @@ from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.turns import cancelled_tools
-from holdfast.turns.deferral import completed
-from holdfast.turns.holding import Holding
+from holdfast.turns.deferral import defer_cancellation
+from holdfast.turns.held_session import HeldSession
 
 log = logging.getLogger(__name__)
 
 
 class Activities:
-    """The model call or the tools that run beside the loop, by name. The end of each wakes the loop."""
+    """The model call or the tool calls that run beside the loop, by name. The end of each one wakes the loop."""
 
     def __init__(self, woken: asyncio.Event) -> None:
         self._woken = woken
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._told: set[asyncio.Task[None]] = set()
-        """Those that were told to end."""
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """Running activities that were cancelled once."""
         self._failures: list[BaseException] = []
 
     @property
@@ -32,40 +32,43 @@ class Activities:
         task.add_done_callback(lambda done: self._ended(name, done))
 
     def raise_failures(self) -> None:
-        """An activity that failed (it lost the lease, the store is gone) ends the whole holding."""
+        """Raise the first failure of an activity (lease lost, store gone): it ends the whole run of the session."""
         if self._failures:
             raise self._failures[0]
 
-    def tell_to_end(self) -> None:
-        """Tell all of them to end, each once: a second cancellation would break into the way it ends."""
+    def request_end(self) -> None:
+        """Cancel all of them without waiting, each once: a second cancellation would interrupt its cleanup."""
         for task in self._tasks.values():
-            if task not in self._told:
-                self._told.add(task)
+            if task not in self._cancelled:
+                self._cancelled.add(task)
                 task.cancel()
 
     async def cancel(self) -> None:
-        """End all of them. One that does not heed its cancellation is left behind: it can't record anything.
+        """Cancel all of them and wait for their end. One that ignores its cancellation is abandoned after a bounded
+        time: it can't record anything.
 
         Cancellation of the caller is deferred until then, however often it comes: a lease must not be released while
-        what was started under it is still ending."""
+        activities that were started under it are still ending."""
         tasks = list(self._tasks.values())
-        self.tell_to_end()
+        self.request_end()
         try:
             if tasks:
-                (_, left), cancelled = await completed(asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS))
-                for task in left:
+                (_, abandoned), cancelled = await defer_cancellation(
+                    asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS)
+                )
+                for task in abandoned:
                     log.warning("%s was cancelled and goes on all the same", task.get_name())
                 if cancelled is not None:
                     raise cancelled
         finally:
             self._tasks.clear()
-            self._told.clear()
+            self._cancelled.clear()
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        self._told.discard(task)
+        self._cancelled.discard(task)
         failure = None if task.cancelled() else task.exception()
         if self._tasks.get(name) is not task:
-            return  # Left behind.
+            return  # Abandoned by `cancel`.
         del self._tasks[name]
         if failure is not None:
             self._failures.append(failure)
@@ -73,26 +76,26 @@ class Activities:
 
 
 def raise_if_cancelled() -> None:
-    """Heed a cancellation of the current activity that the code it called has swallowed: a model or a tool that goes on
-    must not write into a session whose turn is over, or that is another's."""
+    """Raise a cancellation of the current activity that a model or a tool swallowed: after it, the activity must not
+    write into a session whose turn is over, or that another process holds."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-async def linger(holding: Holding, *, stay: bool) -> None:
-    """Before a session is let go of to wait for people: stay a moment, in case the answer comes at once. But not where
-    it takes up the slot that another turn waits for."""
+async def linger(session: HeldSession, *, stay: bool) -> None:
+    """Keep a session that waits for people for a moment before it is released, in case the answer comes at once; but
+    not while it takes up a slot that another turn waits for."""
     if not stay:
         return
-    waking = asyncio.create_task(holding.woken.wait())
-    pause = asyncio.create_task(holding.clock.sleep(holding.bounds.linger_seconds))
+    waking = asyncio.create_task(session.woken.wait())
+    pause = asyncio.create_task(session.clock.sleep(session.bounds.linger_seconds))
     try:
         while not (waking.done() or pause.done()):
-            holding.others_changed.clear()
-            if await holding.is_in_the_way():
+            session.others_changed.clear()
+            if await session.blocks_another_turn():
                 return
-            others = asyncio.create_task(holding.others_changed.wait())
+            others = asyncio.create_task(session.others_changed.wait())
             try:
                 await asyncio.wait((waking, pause, others), return_when=asyncio.FIRST_COMPLETED)
             finally:

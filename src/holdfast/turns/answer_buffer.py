@@ -1,7 +1,7 @@
-"""An answer as it comes in: chunks to blocks, and to the segments that are not yet durable.
+"""Buffers a model's answer as it streams in: chunks become blocks, and the segments that are not yet durable.
 
-Segments come in the order of the blocks and never go back to one that was left, so that a reader's place in a message
-is one block and one byte of it. Where a provider mixes the pieces of several calls, the later calls are held back.
+Segments follow the order of the blocks and never return to an earlier block, so that a reader's place in a message is
+one block and one byte offset in it. Where a provider interleaves several tool calls, the later calls are held back.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,9 @@ from holdfast.store.store import Segment
 
 
 class _OpenBlock:
-    __slots__ = ("began", "ended", "fresh", "is_whole", "kind", "name", "pieces", "tool_call_id", "written")
+    """A block that may still grow. `unwritten` holds the text that is in no segment yet."""
+
+    __slots__ = ("began", "ended", "is_whole", "kind", "name", "pieces", "tool_call_id", "unwritten", "written_bytes")
 
     def __init__(self, kind: BlockKind, tool_call_id: str = "", name: str = "", *, began: float = 0.0) -> None:
         self.kind: BlockKind = kind
@@ -25,14 +27,14 @@ class _OpenBlock:
         self.tool_call_id = tool_call_id
         self.name = name
         self.pieces: list[str] = []
-        self.fresh: list[str] = []
-        self.written = 0
+        self.unwritten: list[str] = []
+        self.written_bytes = 0
         self.is_whole = False
-        """Nothing more can come: another block has begun and, for a call, its arguments are complete."""
+        """The block can't grow any more: another block has begun and, for a tool call, its arguments are complete."""
 
 
-class Answer:
-    """One model call's answer so far. Text, reasoning and tool calls keep the order in which they came."""
+class AnswerBuffer:
+    """The answer of one model call so far. Text, reasoning and tool calls keep the order in which they arrived."""
 
     def __init__(
         self, message_id: MessageId, attempt: int, new_id: Callable[[], str], monotonic: Callable[[], float]
@@ -46,19 +48,20 @@ class Answer:
         self._monotonic = monotonic
         self._blocks: list[_OpenBlock] = []
         self._calls: dict[int, _OpenBlock] = {}
-        self._at = 0
+        self._next_block = 0
 
     def take(self, chunks: Iterable[Chunk]) -> None:
+        """Add chunks from the model."""
         for chunk in chunks:
             match chunk:
                 case TextDelta(text=text):
                     if text:
-                        self._append(self._tail("text"), text)
+                        self._append(self._last_of_kind("text"), text)
                 case ReasoningDelta(text=text):
                     if text:
-                        self._append(self._tail("reasoning"), text)
+                        self._append(self._last_of_kind("reasoning"), text)
                 case ToolCallDelta():
-                    self._append(self._call(chunk), chunk.arguments)
+                    self._append(self._call_block(chunk), chunk.arguments)
                 case TokenUsage():
                     self.usage = chunk
                 case Finished(reason=reason):
@@ -66,26 +69,26 @@ class Answer:
                     self._close_reasoning()
 
     def take_segments(self) -> list[Segment]:
-        """What came since the last time, to be committed."""
-        taken = []
-        for number in range(self._at, len(self._blocks)):
+        """Take the text that arrived since the last call, as segments to commit."""
+        segments = []
+        for number in range(self._next_block, len(self._blocks)):
             block = self._blocks[number]
             if block.kind == "tool_call" and not block.name:
                 break
-            self._at = number
-            if block.fresh and (segment := self._segment(number, block)):
-                taken.append(segment)
+            self._next_block = number
+            if block.unwritten and (segment := self._segment(number, block)):
+                segments.append(segment)
             if not block.is_whole:
                 break
-        return taken
+        return segments
 
     def _segment(self, number: int, block: _OpenBlock) -> Segment | None:
-        text = "".join(block.fresh)
-        block.fresh.clear()
+        text = "".join(block.unwritten)
+        block.unwritten.clear()
         if not text:
             return None
-        offset = block.written
-        block.written = offset + len(text.encode())
+        offset = block.written_bytes
+        block.written_bytes = offset + len(text.encode())
         return Segment(
             message_id=self.message_id,
             attempt=self.attempt,
@@ -98,7 +101,7 @@ class Answer:
         )
 
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(_closed(block) for block in self._blocks)
+        return tuple(_finished_block(block) for block in self._blocks)
 
     def calls(self) -> list[ToolCallBlock]:
         return [block for block in self.blocks() if isinstance(block, ToolCallBlock)]
@@ -111,7 +114,7 @@ class Answer:
             return
         text = _clean(text)
         block.pieces.append(text)
-        block.fresh.append(text)
+        block.unwritten.append(text)
         self.characters += len(text)
         if block is not self._blocks[-1]:
             block.is_whole = _is_complete(block)
@@ -123,7 +126,7 @@ class Answer:
         self._blocks.append(block)
         return block
 
-    def _tail(self, kind: BlockKind) -> _OpenBlock:
+    def _last_of_kind(self, kind: BlockKind) -> _OpenBlock:
         if not self._blocks or self._blocks[-1].kind != kind:
             began = self._monotonic() if kind == "reasoning" else 0.0
             return self._open(_OpenBlock(kind, began=began))
@@ -134,13 +137,13 @@ class Answer:
         if last is not None and last.kind == "reasoning" and last.ended is None:
             last.ended = self._monotonic()
 
-    def _call(self, chunk: ToolCallDelta) -> _OpenBlock:
+    def _call_block(self, chunk: ToolCallDelta) -> _OpenBlock:
         block = self._calls.get(chunk.index)
         if block is None:
-            taken = {found.tool_call_id for found in self._calls.values()}
-            given = _clean(chunk.tool_call_id)
-            known = given and given not in taken
-            block = self._open(_OpenBlock("tool_call", given if known else f"call_{self._new_id()}"))
+            used_ids = {call.tool_call_id for call in self._calls.values()}
+            provided_id = _clean(chunk.tool_call_id)
+            is_usable = provided_id and provided_id not in used_ids
+            block = self._open(_OpenBlock("tool_call", provided_id if is_usable else f"call_{self._new_id()}"))
             self._calls[chunk.index] = block
         if not block.name:
             block.name = _clean(chunk.name)
@@ -153,7 +156,7 @@ def _clean(text: str) -> str:
 
 
 def _is_complete(block: _OpenBlock) -> bool:
-    """Whether a block that is no longer the last can't grow. Text can't; a call can until its arguments are JSON."""
+    """Whether a block that is not the last one is complete. Text is; a tool call is once its arguments are JSON."""
     if block.kind != "tool_call":
         return True
     text = "".join(block.pieces)
@@ -166,16 +169,16 @@ def _is_complete(block: _OpenBlock) -> bool:
     return True
 
 
-def _passed_ms(block: _OpenBlock) -> int:
+def _duration_ms(block: _OpenBlock) -> int:
     return 0 if block.ended is None else max(0, round((block.ended - block.began) * 1000))
 
 
-def _closed(block: _OpenBlock) -> Block:
+def _finished_block(block: _OpenBlock) -> Block:
     text = "".join(block.pieces)
     match block.kind:
         case "text":
             return TextBlock(text=text)
         case "reasoning":
-            return ReasoningBlock(text=text, duration_ms=_passed_ms(block))
+            return ReasoningBlock(text=text, duration_ms=_duration_ms(block))
         case "tool_call":
             return ToolCallBlock(tool_call_id=ToolCallId(block.tool_call_id), name=block.name, arguments=text)

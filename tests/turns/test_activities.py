@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.turns.waiting import Activities
+from holdfast.turns.activities import Activities
 
 pytestmark = pytest.mark.anyio
 

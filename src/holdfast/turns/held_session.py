@@ -1,7 +1,7 @@
-"""A session that this process holds: its folded state, what waits in its inbox, and the one way to write to it.
+"""A session that this process holds: its folded state, its inbox, and the only way to write to it.
 
-The state never runs ahead of the log: an event is folded in after it was committed, together with any records that
-other processes appended before it.
+The state never runs ahead of the log: an event is folded in after its commit, together with any records that other
+processes appended before it.
 """
 
 import asyncio
@@ -49,33 +49,34 @@ from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
 from holdfast.tools.working_directory import Identify, WorkingDirectory, identity_of
 from holdfast.turns.cancelled_tools import CancelledTools
-from holdfast.turns.deferral import completed
+from holdfast.turns.deferral import defer_cancellation
 from holdfast.turns.errors import LeaseLost
-from holdfast.turns.load import Folded
-from holdfast.turns.shown import blocks_of
+from holdfast.turns.load import FoldedSession
+from holdfast.turns.segments import blocks_of
 
 log = logging.getLogger(__name__)
 
 MISSED_EVENTS = 1_000
-"""Records that others appended since this holder last wrote; more are folded in one by one as it goes on."""
+"""How many events the holder reads after a rejected unit, to fold in records that other processes appended. It reads
+the rest with its next commits."""
 
 SNAPSHOT_BYTES_PER_EVENT = 4096
-"""What the snapshots of a session may cost for each of its events, on average."""
+"""Bytes of snapshots that a session may write for each of its events, on average."""
 
 MayWorkIn = Callable[[Owner, str], bool]
-"""Whether a session of that owner whose folder was bounded when it was chosen may work below that real path."""
+"""Whether a session of this owner, whose folder was restricted when it was chosen, may work below this real path."""
 
 
 def nowhere(owner: Owner, path: str) -> bool:
-    """Where no folders are configured for those whose folders are bounded."""
+    """The policy where no folders are configured: owners whose folders are restricted may work in none."""
     return False
 
 
 _STATUS: dict[Phase, Status] = {Phase.IDLE: "idle", Phase.WAITING: "waiting"}
 
 
-class Holding:
-    """Everything about one held session. Dropped, and folded anew, whenever a write's outcome is unknown."""
+class HeldSession:
+    """One held session. When the outcome of a write is unknown it is dropped, and the session is loaded again."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Holding:
         bounds: Bounds,
         new_id: Callable[[], str],
         lease: Lease,
-        folded: Folded,
+        folded: FoldedSession,
         claiming: asyncio.Future[Any] | None = None,
         shell: Shell | None = None,
         observer: Observer | None = None,
@@ -94,8 +95,8 @@ class Holding:
         may_work_in: MayWorkIn = nowhere,
         identify: Identify = identity_of,
     ) -> None:
-        """`claiming` is the claim itself, where that was told before it was committed. `orphans` are the process's
-        tools that were cancelled and outlived their session."""
+        """`claiming` is the pending claim, if it is not yet committed. `orphans` are the tools of this process that
+        were cancelled and outlived their session's run."""
         self.store = store
         self.live = live
         self.clock = clock
@@ -104,46 +105,49 @@ class Holding:
         self.lease = lease
         self.shell = shell
         self.readable = (shell.readable(self.key),) if shell is not None else ()
-        """The rules under which this session may read what its own commands wrote."""
+        """The rules that let this session read the output of its own commands."""
         self.is_interrupting = False
-        """What runs is being ended because the turn is, and not because this process lets go of the session."""
+        """Activities are being ended because the turn ends, and not because this process releases the session."""
         self.interrupted: dict[ToolCallId, Callable[[], InterruptedCall]] = {}
-        """For each call that was interrupted to end its turn: how far it has come."""
+        """For each call that was interrupted to end its turn: a function that tells how far the call got."""
         self.state = folded.state
         self.is_partial = folded.is_partial
-        """The state is only good for ending the turn: see `Folded`."""
+        """The state can only be used to end the turn: see `FoldedSession`."""
         self.inbox: tuple[InboxItem, ...] = folded.inbox
         self.woken = asyncio.Event()
+        """Makes the loop look at the inbox and decide again."""
         self.others_changed = asyncio.Event()
-        """Another session of the same owner may want to run."""
+        """Another session of the same owner may have become runnable."""
         self.call_in_flight: tuple[MessageId, int] | None = None
-        """The message and the attempt of the model call that is being made, and has not been recorded."""
+        """The message and the attempt of the model call that is under way and not yet recorded."""
         self.to_background: dict[ToolCallId, asyncio.Event] = {}
-        """For each running call: somebody wants what it started to go on in the background."""
+        """For each running call: set when a client wants the call's command to continue in the background."""
         self.cancelled_tools = CancelledTools(bounds.cancelled_tool_seconds, set() if orphans is None else orphans)
-        self.has_spoken = asyncio.Event()
-        """Something of an answer was shown, or will not be."""
+        self.answer_begun = asyncio.Event()
+        """Set once a part of an answer was shown, or once none will be."""
         self.deciders: tuple[frozenset[RequestId], ...] = ()
         """For each present client that can decide permissions, the requests that it declined. Read while a permission
-        is open, and again with the inbox: whatever changes it raises the tail."""
+        is open, and again with the inbox: every change to it raises the tail."""
         self._deciders_stale = True
         self.denying: frozenset[RequestId] = frozenset()
-        """Requests whose denial was put here."""
+        """Requests whose denial this holder has put into the inbox."""
         self._may_work_in = may_work_in
         self._identify = identify
-        self._row_says = (folded.row.status, folded.row.turn_id)
-        self._said_at = folded.row.head
-        """The head that the last unit left which changed what the row says."""
+        self._row_status = (folded.row.status, folded.row.turn_id)
+        """The status and the turn in the session's row."""
+        self._row_status_at = folded.row.head
+        """The head after the last unit that changed `_row_status`."""
         self._tail_seen = folded.row.inbox_tail
         self._inbox_stale = False
-        self._refreshing = asyncio.Lock()
-        self._writes = 0
-        self._is_written = asyncio.Event()
-        self._failed: BaseException | None = None
+        self._refresh_lock = asyncio.Lock()
+        self._writes_in_flight = 0
+        self._writes_finished = asyncio.Event()
+        self._write_failure: BaseException | None = None
+        """The first write whose outcome is unknown: after it, every further write raises this error."""
         self._segments: list[Segment] = list(folded.segments)
         self._snapshot_at = folded.snapshot_at
         self._snapshot_bytes = folded.snapshot_bytes
-        self._keeping: asyncio.Task[None] | None = None
+        self._snapshot_task: asyncio.Task[None] | None = None
         self._claiming = claiming
         self.observed = (observer or Observer(clock)).held(self.key, lease.fence, self.redacted)
 
@@ -153,11 +157,11 @@ class Holding:
 
     @property
     def tail_seen(self) -> int:
-        """Everything put up to here is in `inbox`, or was promoted."""
+        """The inbox tail up to which every item is in `inbox`, or was promoted."""
         return self._tail_seen
 
     def directory(self) -> WorkingDirectory | None:
-        """Where the session's tools work: one certain folder, once that is fixed."""
+        """The folder that the session's tools work in, pinned to its identity once `fix_directory` has recorded it."""
         state = self.state
         if not state.working_directory:
             return None
@@ -166,60 +170,62 @@ class Holding:
         return WorkingDirectory.of(state.working_directory, identity, policy, is_real=state.client_name == "http")
 
     async def fix_directory(self) -> None:
-        """Fix which folder the session works in, before its first use. Sessions that were made where the folder could
-        not be seen, or by an earlier release, come without. Those from HTTP had their links followed when they were
-        made, so a link on the way is none of theirs. A crash before this leaves it to the next holder."""
+        """Record the identity of the session's folder, before its first use. Sessions that were created where the
+        folder was not visible, or by an earlier release, come without an identity. For sessions from HTTP, links were
+        resolved at creation, so a link on the path now is not theirs and is not followed. After a crash before this
+        write the next holder does it."""
         state = self.state
         if not state.working_directory or state.directory_identity is not None or not _waits_for_tools(state):
             return
         came_by_http = state.client_name == "http"
         identity = self._identify(state.working_directory, follow_links=not came_by_http)
         if identity is None:
-            return  # The tools will say so.
+            return  # The folder is not usable: each tool call reports that.
         if came_by_http and self._may_work_in(self.key.owner, identity.path):
             identity = msgspec.structs.replace(identity, limited=True)
         await self.until_claimed()
         await self.commit(Append(events=[session.SettingsChanged(directory_identity=identity)]))
 
     def shown(self) -> tuple[Block, ...]:
-        """The blocks of the message in flight that are durable."""
+        """The durable blocks of the message in flight."""
         return blocks_of(self._segments) if self._segments else ()
 
-    def stopping(self) -> bool:
-        """A stop was accepted: the next decision ends the turn."""
+    def has_stop(self) -> bool:
+        """Whether a stop was accepted: the next decision ends the turn."""
         return any(isinstance(item.item, Stop) for item in self.inbox)
 
     def redacted(self, text: str) -> str:
-        """What a tool gave, without the secrets that this runtime knows."""
+        """Remove the secrets that this runtime knows from the text of a tool."""
         return self.shell.desk.redaction.text(text) if self.shell else text
 
-    def waited_for(self) -> frozenset[str]:
-        """Running calls that can be asked, and were not yet, to go on in the background."""
-        return frozenset(call for call, asked in self.to_background.items() if not asked.is_set())
+    def foreground_calls(self) -> frozenset[str]:
+        """Running calls that could continue in the background, and were not asked to."""
+        return frozenset(call for call, requested in self.to_background.items() if not requested.is_set())
 
     def wake(self) -> None:
-        """Something may have been put: look before deciding again."""
+        """Have the loop read the inbox before it decides again: an item may have been put."""
         self._inbox_stale = True
         self.woken.set()
 
-    def heard_tail(self, tail: int | None) -> None:
-        """The inbox reaches to here now; None: it changed otherwise."""
+    def note_tail(self, tail: int | None) -> None:
+        """Take the current inbox tail, and wake the loop if it is new. None: the inbox changed in another way."""
         if tail is None or tail > self._tail_seen:
             self.wake()
 
     @property
     def is_claimed(self) -> bool:
-        """Whether the claim is known to have taken place; before that, the database may say otherwise."""
+        """Whether the claim is known to be committed; before that, the database may not show it."""
         return self._claiming is None or self._claiming.done()
 
     async def until_claimed(self) -> None:
-        """What is written is refused unless the claim took place. Whatever else is done waits for it here."""
+        """Wait until the claim is committed. Writes need not: the store refuses them without the claim. Everything else
+        waits here first."""
         if self._claiming is not None:
             await asyncio.shield(self._claiming)
             self._claiming = None
 
-    async def is_in_the_way(self) -> bool:
-        """Whether a turn of the same owner would run at once if this session were not held."""
+    async def blocks_another_turn(self) -> bool:
+        """Whether another turn of the same owner could run at once if this session were released."""
         limit = self.store.limits.running_of(self.key.owner)
         if limit is None:
             return False
@@ -227,9 +233,9 @@ class Holding:
         return turns.queued > 0 and turns.slots >= limit
 
     async def refresh_inbox(self) -> None:
-        """Read the inbox again if anything may have changed in it. The loop and the model call both do: whoever comes
-        second waits for the first, or it would decide on what was there before."""
-        async with self._refreshing:
+        """Read the inbox again if it may have changed. The loop and the model call both do this: the second one waits
+        for the first, or it would decide on the old inbox."""
+        async with self._refresh_lock:
             if self._inbox_stale:
                 self._inbox_stale, self._deciders_stale = False, True
                 try:
@@ -237,18 +243,19 @@ class Holding:
                 except BaseException:
                     self._inbox_stale = True
                     raise
-            if self._deciders_stale and any(found.kind == "permission" for found in self.state.requests.values()):
+            if self._deciders_stale and any(request.kind == "permission" for request in self.state.requests.values()):
                 await self._read_deciders()
 
     async def _read_deciders(self) -> None:
-        """After the tail was read: a change that this read misses has raised it, and is not released over."""
+        """Read after the tail: a change that this read misses raises the tail, and so the session is not released over
+        it."""
         await self.until_claimed()
         self.deciders = declined_by_each(await self.store.attachments(self.key), ANSWERS_PERMISSIONS)
         self._deciders_stale = False
 
     async def deny(self, request_ids: Iterable[RequestId]) -> None:
-        """Put the denial of permissions that every present client declined. It is an answer like any other: whatever
-        was accepted before it counts. A crash after it leaves it to the next holder to take in."""
+        """Put the denial of permissions that every present client declined. A denial is an answer like any other: an
+        answer that was accepted before it counts. After a crash the next holder promotes it."""
         for request_id in request_ids:
             self.denying |= {request_id}
             content = PermissionAnswer(decision=NOBODY_COULD)
@@ -268,43 +275,49 @@ class Holding:
     async def commit(
         self, append: Append, *, opens_task: TaskRow | None = None, changes_task: TaskChange | None = None
     ) -> bool:
-        """Write one decision. False: the inbox is not what it was; look again and decide again.
+        """Write one decision as a unit. False: the inbox has changed; read it and decide again.
 
-        Whoever is cancelled meanwhile is so afterwards: a write whose outcome nobody waited for would leave the state
+        Cancellation is deferred until the write completes: a write whose outcome is not awaited would leave the state
         behind the log."""
         events = tuple(self._event(body) for body in append.events)
-        says = self._row_after(append)
-        unit = self._unit(append, events, says)
+        row_status = self._row_after(append)
+        unit = self._unit(append, events, row_status)
         if opens_task is not None or changes_task is not None:
             opens, changes = (opens_task,) if opens_task else (), (changes_task,) if changes_task else ()
             unit = msgspec.structs.replace(unit, opens_tasks=opens, changes_tasks=changes)
-        with self._writing():
+        with self._track_write():
             started = self.clock.monotonic()
-            outcome, cancelled = await completed(self.store.commit(unit))
-            is_done = self._committed(outcome)
+            outcome, cancelled = await defer_cancellation(self.store.commit(unit))
+            is_done = self._check_outcome(outcome)
             if isinstance(outcome, Committed):
                 self.observed.committed(unit, name_of=self._tool_of, seconds=self.clock.monotonic() - started)
                 missed = outcome.head - len(events) - self.state.head
             else:
                 missed = MISSED_EVENTS
             if missed > 0:
-                others, meanwhile = await completed(self.store.events_after(self.key, self.state.head, limit=missed))
+                others, meanwhile = await defer_cancellation(
+                    self.store.events_after(self.key, self.state.head, limit=missed)
+                )
                 cancelled = cancelled or meanwhile
                 fold(others, self.state)
             if isinstance(outcome, Committed):
-                self._took_place(append, unit, outcome, says)
+                self._apply_committed(append, unit, outcome, row_status)
                 if self.shell is not None and (changes_task is not None or append.ends_commands):
                     self.shell.look()
         if cancelled is not None:
             raise cancelled
         return is_done
 
-    def _took_place(self, append: Append, unit: Unit, outcome: Committed, says: tuple[Status, TurnId | None]) -> None:
-        if unit.status is not None and outcome.head >= self._said_at:  # Answers may come in another order than units.
-            self._row_says, self._said_at = says, outcome.head
+    def _apply_committed(
+        self, append: Append, unit: Unit, outcome: Committed, row_status: tuple[Status, TurnId | None]
+    ) -> None:
+        if (
+            unit.status is not None and outcome.head >= self._row_status_at
+        ):  # Outcomes may arrive in another order than units.
+            self._row_status, self._row_status_at = row_status, outcome.head
         if append.drops_segments:
             self._segments.clear()
-            self.has_spoken.set()
+            self.answer_begun.set()
         promoted = {promotion.sequence for promotion in append.promotes}
         self.inbox = tuple(item for item in self.inbox if item.sequence not in promoted)
         first = outcome.head - len(unit.events) + 1
@@ -318,44 +331,43 @@ class Holding:
         self._keep_snapshot()
 
     async def until_written(self) -> None:
-        """Wait for all that was handed to the store, and raise if any of it failed. Whoever ends a turn must know: a
-        piece of a message, or the result of a call, that is written behind the end would be taken for the next turn's.
-        """
-        while self._writes:
-            self._is_written.clear()
-            await self._is_written.wait()
-        if self._failed is not None:
-            raise self._failed
+        """Wait for all writes in flight, and raise if any failed. The end of a turn needs this: a segment or a tool
+        result that is written after the end would be taken for the next turn's."""
+        while self._writes_in_flight:
+            self._writes_finished.clear()
+            await self._writes_finished.wait()
+        if self._write_failure is not None:
+            raise self._write_failure
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """After a write whose outcome is unknown the state may be behind the log: nothing more is decided on it, also
-        when whoever wrote was cancelled and so hears of nothing."""
-        if self._failed is not None:
-            raise self._failed
-        self._writes += 1
+    def _track_write(self) -> Iterator[None]:
+        """Count a write in flight. After a write whose outcome is unknown the state may be behind the log: every
+        further write fails, also when the writer was cancelled and so never sees the error."""
+        if self._write_failure is not None:
+            raise self._write_failure
+        self._writes_in_flight += 1
         try:
             yield
         except BaseException as error:
-            self._failed = error
+            self._write_failure = error
             raise
         finally:
-            self._writes -= 1
-            if not self._writes:
-                self._is_written.set()
+            self._writes_in_flight -= 1
+            if not self._writes_in_flight:
+                self._writes_finished.set()
 
     async def commit_segments(self, segments: list[Segment]) -> None:
-        """Make a piece of the message in flight durable, and then show it. Whoever is cancelled is so afterwards."""
+        """Commit segments of the message in flight, and then publish them. Cancellation is deferred until then."""
         unit = Unit(key=self.key, fence=self.lease.fence, segments=tuple(segments))
-        with self._writing():
+        with self._track_write():
             started = self.clock.monotonic()
-            outcome, cancelled = await completed(self.store.commit(unit))
-            self._committed(outcome)
+            outcome, cancelled = await defer_cancellation(self.store.commit(unit))
+            self._check_outcome(outcome)
             assert isinstance(outcome, Committed)
             self._show(segments, outcome.head)
             self.observed.shown(segments[0].message_id, self.clock.monotonic() - started)
             self._segments.extend(segments)
-            self.has_spoken.set()
+            self.answer_begun.set()
         if cancelled is not None:
             raise cancelled
 
@@ -364,10 +376,11 @@ class Holding:
         follows = (last.block, last.offset + len(last.text.encode())) if last else (0, 0)
         self._publish(Grown(head, follows, tuple(_as_delta(segment) for segment in segments)))
 
-    def _committed(self, outcome: Outcome) -> bool:
+    def _check_outcome(self, outcome: Outcome) -> bool:
+        """True: the unit was committed. False: it was rejected, and the inbox must be read again."""
         match outcome:
             case Committed(inbox_tail=tail):
-                self.heard_tail(tail)
+                self.note_tail(tail)
                 return True
             case FenceMissed():
                 raise LeaseLost(self.key)
@@ -376,7 +389,7 @@ class Holding:
                 return False
 
     def _tool_of(self, tool_call_id: ToolCallId) -> str:
-        """The tool that a call asked for, as far as the state knows."""
+        """The name of the tool of a call; empty if the state does not know the call."""
         reply = self.state.reply()
         call = reply.call(tool_call_id) if reply is not None else None
         return call.name if call is not None else ""
@@ -387,13 +400,13 @@ class Holding:
     def _event(self, body: Body) -> Event:
         return Event(Position(0), EventId(self.new_id()), self.clock.now_ms(), body)
 
-    def _unit(self, append: Append, events: tuple[Event, ...], says: tuple[Status, TurnId | None]) -> Unit:
+    def _unit(self, append: Append, events: tuple[Event, ...], row_status: tuple[Status, TurnId | None]) -> Unit:
         title = next((body.title for body in append.events if isinstance(body, session.TitleChanged)), None)
         return Unit(
             key=self.key,
             fence=self.lease.fence,
             events=events,
-            promotes=tuple(Promotion(found.sequence, found.outcome, found.refused) for found in append.promotes),
+            promotes=tuple(Promotion(each.sequence, each.outcome, each.refused) for each in append.promotes),
             opens=tuple(
                 RequestRow(
                     request_id=opened.request_id,
@@ -407,29 +420,29 @@ class Holding:
             ),
             closes=tuple(append.closes),
             drops_segments=append.drops_segments,
-            # Also where a turn ends as it should: a call that was refused after a crash may have left its command.
+            # Also when a turn ends normally: a call that was refused after a crash may have left its command running.
             ends_commands=self.shell is not None and _ends_turn(append.events),
             ledger=tuple(self._ledger(append.events)),
             supposes_head=self.state.head if append.supposes_head else None,
-            status=None if says == self._row_says else says[0],
-            turn_id=says[1],
+            status=None if row_status == self._row_status else row_status[0],
+            turn_id=row_status[1],
             title=title,
             makes_progress=_makes_progress(append.events),
         )
 
     def _row_after(self, append: Append) -> tuple[Status, TurnId | None]:
-        """What the session's row says after this."""
+        """The status and the turn in the session's row after this unit."""
         status = _STATUS.get(self._phase_after(append.events), "running")
-        if status == "idle" and self._waits_after(append):
+        if status == "idle" and self._messages_wait_after(append):
             status = "queued"
         return status, self._turn_after(append.events)
 
-    def _waits_after(self, append: Append) -> bool:
+    def _messages_wait_after(self, append: Append) -> bool:
         promoted = {promotion.sequence for promotion in append.promotes}
         return any(isinstance(item.item, Message) and item.sequence not in promoted for item in self.inbox)
 
     def _phase_after(self, bodies: Iterable[Body]) -> Phase:
-        """Walk the table, so that an illegal event is our exception and not somebody's log."""
+        """Walk the transition table, so that an illegal event raises here and is never written to a log."""
         phase = self.state.phase
         for body in bodies:
             phase = next_phase(phase, body)
@@ -445,7 +458,7 @@ class Holding:
         return current
 
     def _ledger(self, bodies: Iterable[Body]) -> Iterable[LedgerEntry]:
-        """Every attempt at a model call is on the books; one that did not report what it used is unknown, not free."""
+        """An entry for every attempt at a model call; an attempt that did not report its usage is unknown, not free."""
         for body in bodies:
             match body:
                 case message.Usage():
@@ -462,7 +475,7 @@ class Holding:
                 case message.CallFailed():
                     yield self._unknown_use(body.message_id, body.attempt)
                 case message.AssistantMessage(interrupted=True):
-                    # When the provider itself cut it, this attempt is on the books already, and stays there once.
+                    # If the provider cut the answer, this attempt is already in the ledger, and stays there once.
                     yield self._unknown_use(body.message_id, self._segments[-1].attempt if self._segments else 1)
                 case turn.TurnEnded() if self.call_in_flight:
                     yield self._unknown_use(*self.call_in_flight)
@@ -482,35 +495,37 @@ class Holding:
         )
 
     def _keep_snapshot(self) -> None:
-        """Beside what the turn goes on to write; one at a time."""
-        if self._keeping is not None and not self._keeping.done():
+        """Store a snapshot if one is due, beside the writes of the turn; one at a time."""
+        if self._snapshot_task is not None and not self._snapshot_task.done():
             return
-        kept = self._snapshot_if_due()
-        if kept is not None:
-            self._snapshot_at, self._snapshot_bytes = kept.position, len(kept.state)
-            self._keeping = asyncio.create_task(self._keep(kept), name=f"snapshot of {self.key.session}")
+        snapshot = self._snapshot_if_due()
+        if snapshot is not None:
+            self._snapshot_at, self._snapshot_bytes = snapshot.position, len(snapshot.state)
+            self._snapshot_task = asyncio.create_task(
+                self._store_snapshot(snapshot), name=f"snapshot of {self.key.session}"
+            )
 
-    async def _keep(self, kept: Snapshot) -> None:
+    async def _store_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            await self.store.keep_snapshot(self.lease, kept)
+            await self.store.keep_snapshot(self.lease, snapshot)
         except StoreError as error:
             log.info("no snapshot of session %s was kept: %s", self.key.session, error.message)
 
-    async def until_kept(self) -> None:
-        """Wait for a snapshot that is under way: once the session is let go of it would be refused."""
-        if self._keeping is not None:
-            await asyncio.wait([self._keeping])
+    async def until_snapshot_kept(self) -> None:
+        """Wait for a snapshot that is being written: after the release the store would refuse it."""
+        if self._snapshot_task is not None:
+            await asyncio.wait([self._snapshot_task])
 
     def _snapshot_if_due(self) -> Snapshot | None:
-        """A snapshot of the whole state costs as much as the state is large, so that a large one is due more rarely:
-        over a session's life no more is written for each event than a fixed number of bytes."""
+        """Make a snapshot if one is due. A snapshot is as large as the state, so large states get one less often: over
+        a session's life the snapshots cost no more than a fixed number of bytes for each event."""
         every = max(self.bounds.snapshot_every_events, self._snapshot_bytes // SNAPSHOT_BYTES_PER_EVENT)
         if self.is_partial or self.state.head - self._snapshot_at < every:
             return None
         try:
             return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))
         except (OverflowError, TypeError, ValueError, RecursionError):
-            # Only a cache: a state that can't be kept is folded from its events.
+            # A snapshot is only a cache: without one, the state is folded from its events.
             log.exception("no snapshot of session %s could be made", self.key.session)
             return None
 
@@ -537,7 +552,8 @@ def _ends_turn(bodies: list[Body]) -> bool:
 
 
 def _makes_progress(bodies: list[Body]) -> bool:
-    """A finished step or a recorded result does; closing a message that a crash cut does not."""
+    """Whether events count as progress: a finished step or a recorded result does, sealing a message after a crash does
+    not."""
     if any(isinstance(body, message.Sealed) for body in bodies):
         return False
     return any(isinstance(body, (turn.StepEnded, tool.ToolCompleted)) for body in bodies)

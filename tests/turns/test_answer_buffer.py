@@ -12,8 +12,8 @@ from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
 from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from holdfast.store.store import Segment
-from holdfast.turns.answer import Answer
-from holdfast.turns.shown import blocks_of
+from holdfast.turns.answer_buffer import AnswerBuffer
+from holdfast.turns.segments import blocks_of
 from tests.turns.recording import batches, counted
 
 
@@ -21,8 +21,8 @@ def no_time_passes() -> float:
     return 0.0
 
 
-def answer_of(*chunks: Chunk, monotonic: Callable[[], float] = no_time_passes) -> Answer:
-    answer = Answer(MessageId("m"), 1, counted("new"), monotonic)
+def answer_of(*chunks: Chunk, monotonic: Callable[[], float] = no_time_passes) -> AnswerBuffer:
+    answer = AnswerBuffer(MessageId("m"), 1, counted("new"), monotonic)
     answer.take(chunks)
     return answer
 

@@ -1,4 +1,4 @@
-"""What was committed of the message in flight, and so may have been seen: segments to blocks."""
+"""Turns the committed segments of a message in flight, which readers may have seen, back into blocks."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from holdfast.store.store import Segment
 
 
 def blocks_of(segments: Iterable[Segment]) -> tuple[Block, ...]:
-    """The blocks that these segments make up, in order."""
+    """Join segments, given in any order, into the blocks of their message."""
     first: dict[int, Segment] = {}
     texts: dict[int, list[str]] = {}
-    for segment in sorted(segments, key=lambda found: (found.block, found.offset)):
+    for segment in sorted(segments, key=lambda each: (each.block, each.offset)):
         first.setdefault(segment.block, segment)
         texts.setdefault(segment.block, []).append(segment.text)
     return tuple(_block(first[number], "".join(texts[number])) for number in sorted(first))
