@@ -87,7 +87,7 @@ class EmbeddedHome:
         return body if isinstance(body, SessionStarted) else None
 
     async def came_back(self, session_id: str) -> None:
-        await self._operations.resumed(self._key(session_id))
+        await self._operations.note_resume(self._key(session_id))
 
     async def rename(self, session_id: str, title: str) -> None:
         await self._operations.rename(self._key(session_id), title)

@@ -16,7 +16,8 @@ from holdfast.server.ai_sdk.telling import Finding, Leg, Whole
 from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import NotFound
 from holdfast.server.http.finding import find_message
-from holdfast.server.operations import Operations, Returned, returned
+from holdfast.server.operations import Operations, Returned
+from holdfast.server.operations.queue import returned
 from holdfast.server.reader import Reader, Reading
 from holdfast.store.store import Cursor
 
