@@ -30,7 +30,7 @@ from holdfast.events.session import SessionStarted
 from holdfast.server import permissions
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.permissions import Permissions
-from holdfast.server.settled import is_settled
+from holdfast.server.quiescence import is_settled
 from holdfast.server.transfer import export_session, import_session
 from holdfast.store.store import Cursor, Row
 from holdfast.store.tasks import TaskRow

@@ -71,10 +71,10 @@ _event_decoder = msgspec.json.Decoder(ExportedEvent)
 
 async def export_session(store: Store, key: Key) -> bytes:
     """The whole log of a session as a JSON document."""
-    return b"".join([piece async for piece in await exporting(store, key)])
+    return b"".join([piece async for piece in await export_pieces(store, key)])
 
 
-async def exporting(store: Store, key: Key) -> AsyncIterator[bytes]:
+async def export_pieces(store: Store, key: Key) -> AsyncIterator[bytes]:
     """The same in pieces. Raises `NotFound`, before the first of them or, if it is deleted meanwhile, in between."""
     loaded = await store.load(key, fold_version=NO_SNAPSHOT)
     if loaded is None:

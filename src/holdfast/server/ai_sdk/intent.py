@@ -1,8 +1,8 @@
-"""What AI SDK clients send, as what they mean by it. Pure.
+"""The intent of a request of an AI SDK client: a new message, a regeneration, or answers. Pure.
 
-A client sends its whole conversation each time, and may send anything in it. Of all that, only what is new is looked
-at: the words of one message, or ids with decisions and results beside them. What was said before, which tool was asked
-about and with what input is known from the log, and never taken from here.
+A client sends its whole conversation each time, and may send anything in it. Only the new part is read: the text of one
+message, or ids with decisions and results. Earlier messages, and the tools and inputs of calls, are taken from the log,
+never from the request.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -15,14 +15,14 @@ from holdfast.server.errors import Conflict, Invalid
 Trigger = Literal["submit-message", "regenerate-message"]
 
 Id = Annotated[str, Meta(max_length=256)]
-"""Of anything that a client names. It may have made it up, so errors may repeat it."""
+"""An id in the request. The client may have made it up, so errors may repeat it."""
 
 _RESPONDED: Final = "approval-responded"
-_GIVEN: Final = "output-available"
+_SUCCEEDED: Final = "output-available"
 _FAILED: Final = "output-error"
 
 
-class UiMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as a client has it. Its parts are read only where they matter."""
 
     role: str
@@ -37,7 +37,7 @@ class _PartApproval(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """As much of a part as is ever looked at."""
+    """The fields of a part that are ever read."""
 
     type: str
     text: str = ""
@@ -48,16 +48,16 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
     error_text: str | None = None
 
 
-class Words(msgspec.Struct, frozen=True):
-    """A person wrote something; `is_edit`: in place of what the message of that id said before."""
+class UserText(msgspec.Struct, frozen=True):
+    """A message of a person; with `is_edit`, a new text for the message of that id."""
 
     message_id: str
     text: str
     is_edit: bool = False
 
 
-class Again(msgspec.Struct, frozen=True):
-    """The message of that id is to be answered once more, instead of as in `answer_id`, if that is known."""
+class Regeneration(msgspec.Struct, frozen=True):
+    """A new answer to the message of that id, in place of the answer `answer_id`, if the client names that."""
 
     message_id: str
     answer_id: str | None
@@ -69,60 +69,59 @@ class Approval(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Output(msgspec.Struct, frozen=True):
-    """What a client's tool gave, or a person answered; or why there is nothing."""
+class ToolOutput(msgspec.Struct, frozen=True):
+    """The result of a client's tool, or a person's answer to a question; or the error in its place."""
 
     tool_call_id: str
     output: Any = None
     error: str | None = None
 
 
-class Answers(msgspec.Struct, frozen=True):
-    """What a turn waited for."""
+class TurnAnswers(msgspec.Struct, frozen=True):
+    """Answers to requests of a turn."""
 
     turn_id: str
     approvals: tuple[Approval, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[ToolOutput, ...]
 
 
-Meant = Words | Again | Answers
+Intent = UserText | Regeneration | TurnAnswers
 
 
-def meant(messages: tuple[UiMessage, ...], trigger: Trigger, message_id: str | None) -> Meant:
-    """What a client means by a request."""
+def intent_of(messages: tuple[ClientMessage, ...], trigger: Trigger, message_id: str | None) -> Intent:
     if not messages:
         raise Invalid("messages_empty", "`messages` has to have the message that is sent.")
     last = messages[-1]
     if trigger == "regenerate-message":
-        return _again(last, message_id)
-    named = next((found for found in messages if message_id is not None and found.id == message_id), None)
+        return _regeneration(last, message_id)
+    named = next((message for message in messages if message_id is not None and message.id == message_id), None)
     if message_id is not None and named is None:
         raise Invalid("message_not_given", f"`messageId` is {message_id}, and `messages` has no such message.")
     if named is not None and named.role == "assistant":
         return _answers(named)
     match last.role:
         case "user":
-            return Words(last.id, _text(last), is_edit=named is not None)
+            return UserText(last.id, _text(last), is_edit=named is not None)
         case "assistant":
             return _answers(last)
         case _:
             raise Invalid("role_invalid", "Only messages of people, and answers to what a turn waits for, can be sent.")
 
 
-def _again(last: UiMessage, message_id: str | None) -> Again:
+def _regeneration(last: ClientMessage, message_id: str | None) -> Regeneration:
     if last.role != "user":
         raise Conflict("nothing_to_answer", "There is no message of a person that this would answer.")
-    return Again(last.id, None if message_id == last.id else message_id)
+    return Regeneration(last.id, None if message_id == last.id else message_id)
 
 
-def _text(message: UiMessage) -> str:
+def _text(message: ClientMessage) -> str:
     parts = _parts(message)
     if any(part.type == "file" for part in parts):
         raise Invalid("files_unsupported", "Files can't be sent along with a message here.")
     return "\n".join(part.text for part in parts if part.type == "text")
 
 
-def _answers(message: UiMessage) -> Answers:
+def _answers(message: ClientMessage) -> TurnAnswers:
     tools = [part for part in _parts(message) if part.type.startswith("tool-") or part.type == "dynamic-tool"]
     approvals = tuple(
         Approval(part.approval.id, part.approval.approved, part.approval.reason or "")
@@ -130,14 +129,16 @@ def _answers(message: UiMessage) -> Answers:
         if part.state == _RESPONDED and part.approval is not None and part.approval.approved is not None
     )
     outputs = tuple(
-        Output(part.tool_call_id, part.output, None if part.state == _GIVEN else part.error_text or "It failed.")
+        ToolOutput(
+            part.tool_call_id, part.output, None if part.state == _SUCCEEDED else part.error_text or "It failed."
+        )
         for part in tools
-        if part.state in (_GIVEN, _FAILED)
+        if part.state in (_SUCCEEDED, _FAILED)
     )
-    return Answers(message.id, approvals, outputs)
+    return TurnAnswers(message.id, approvals, outputs)
 
 
-def _parts(message: UiMessage) -> list[_Part]:
+def _parts(message: ClientMessage) -> list[_Part]:
     try:
         return msgspec.json.decode(message.parts, type=list[_Part])
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A session's log read from its end, without what a rewind took back: only as much of it as somebody wants is read."""
+"""A session's log read from its end, without the events that a rewind took back: only as much as the caller wants."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,7 +14,11 @@ from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Store
 
 WINDOW_EVENTS: Final = 200
-"""As many are read at once; fewer where they are more than a page in bytes."""
+"""Events per read; fewer where they exceed a page in bytes."""
+
+LONG_PAGE_CHARACTERS: Final = 4_000_000
+"""A page of messages that has more text than this ends with the message that exceeded it; that message may be as long
+as a tool result can be."""
 
 
 class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,41 +26,41 @@ class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     turn_id: TurnId
     started: Position
-    """Where its `turn_started` stands."""
+    """The position of its `turn_started`."""
     first_step: Position | None
-    """Where its first step starts: before it stand the messages that it answers, behind it all that it says."""
+    """The position of its first step: before it are the messages that the turn answers, after it the answer."""
     ended: Position | None
     ended_at: int | None
-    """None: it is unfinished."""
+    """None: the turn is unfinished."""
 
 
-async def backwards(store: Store, key: Key, head: Position) -> AsyncGenerator[Event, None]:
+async def events_backwards(store: Store, key: Key, head: Position) -> AsyncGenerator[Event, None]:
     """The events from the head to the first, newest first, without those that a rewind took back."""
     end, kept, window = head, head, WINDOW_EVENTS
     while end > 0:
         start = Position(max(0, end - window))
-        found = await store.events_after(key, start, limit=end - start, max_bytes=PAGE_BYTES)
-        if found and len(found) < end - start:  # They are large: fewer at a time.
+        events = await store.events_after(key, start, limit=end - start, max_bytes=PAGE_BYTES)
+        if events and len(events) < end - start:  # They are large: fewer at a time.
             window = max(1, window // 4)
             continue
         window = min(2 * window, WINDOW_EVENTS)
-        for event in reversed(found):
+        for event in reversed(events):
             if event.position <= kept:
                 yield event
             if isinstance(event.body, Truncated):
-                # One that was itself taken back still counts: what it took back stays away.
+                # A rewind that was itself taken back still counts: the events that it took back stay away.
                 kept = min(kept, event.body.kept)
         end = start
 
 
 async def last_turn(store: Store, key: Key) -> LastTurn | None:
-    """None: there was none yet, or there is no such session."""
+    """The session's latest turn. None: it has no turn yet, or there is no such session."""
     row = await store.row(key)
     if row is None:
         return None
     first_step: Position | None = None
     ended: Event | None = None
-    async with aclosing(backwards(store, key, row.head)) as events:
+    async with aclosing(events_backwards(store, key, row.head)) as events:
         async for event in events:
             match event.body:
                 case TurnEnded() if ended is None:
@@ -65,7 +69,7 @@ async def last_turn(store: Store, key: Key) -> LastTurn | None:
                     first_step = event.position
                 case TurnStarted(turn_id=turn_id):
                     if ended is None and row.turn_id != turn_id:
-                        ended = event  # It is over: a rewind took its end back.
+                        ended = event  # The turn is over: a rewind took its end back.
                     return LastTurn(
                         turn_id=turn_id,
                         started=event.position,

@@ -1,6 +1,6 @@
-"""Where in a session's log something stands that a client names: a message and its turn, a turn and its requests.
+"""Finds in a session's log what a client names by id: a message with its turn, a turn with its requests.
 
-Read from the end, and no further than needed. What a rewind took back is not found.
+Reads from the end, and no further than needed. Events that a rewind took back are not found.
 """
 
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from holdfast.events.message import UserMessage
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, RequestKind, UserInputRequested
 from holdfast.events.session import Truncated
 from holdfast.events.turn import TurnStarted, TurnWaiting
-from holdfast.server.http.visible import backwards
+from holdfast.server.log_tail import events_backwards
 from holdfast.store.store import Store
 
 
@@ -23,19 +23,19 @@ class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
     said: UserMessage
     position: Position
     started: Position
-    """Where its turn starts."""
+    """The position where its turn starts."""
     is_last: bool
-    """No turn came after its own."""
+    """No turn follows the message's turn."""
 
     @property
     def before(self) -> Position:
-        """The last position that stays when it is taken back. What stands between it and the start of its turn, such
-        as what became of tasks, is not its own."""
+        """The last position that stays when the message is taken back. Events between the start of its turn and the
+        message, such as news of tasks, do not belong to the message."""
         return Position((self.started if self.position == self.started + 1 else self.position) - 1)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of a turn, open or not."""
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a turn, open or closed."""
 
     request_id: RequestId
     kind: RequestKind
@@ -47,15 +47,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class FoundTurn(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     started: Position
-    asked: tuple[Asked, ...]
+    requests: tuple[TurnRequest, ...]
+    """The newest first."""
     waits: tuple[tuple[Position, tuple[RequestId, ...]], ...]
-    """Where it waited, and what for; the last first."""
+    """The positions where the turn waited, each with the requests that it waited for; the newest first."""
 
 
 async def find_message(store: Store, key: Key, head: Position, message_id: str) -> FoundMessage | None:
     found: tuple[UserMessage, Position] | None = None
     is_last = True
-    async with aclosing(backwards(store, key, head)) as events:
+    async with aclosing(events_backwards(store, key, head)) as events:
         async for event in events:
             match event.body:
                 case UserMessage() as said if found is None and said.message_id == message_id:
@@ -70,28 +71,28 @@ async def find_message(store: Store, key: Key, head: Position, message_id: str) 
 
 
 async def find_turn(store: Store, key: Key, head: Position, turn_id: str) -> FoundTurn | None:
-    asked: list[Asked] = []
+    requests: list[TurnRequest] = []
     waits: list[tuple[Position, tuple[RequestId, ...]]] = []
-    async with aclosing(backwards(store, key, head)) as events:
+    async with aclosing(events_backwards(store, key, head)) as events:
         async for event in events:
             match event.body:
                 case TurnStarted() as started if started.turn_id == turn_id:
                     return FoundTurn(
-                        turn_id=started.turn_id, started=event.position, asked=tuple(asked), waits=tuple(waits)
+                        turn_id=started.turn_id, started=event.position, requests=tuple(requests), waits=tuple(waits)
                     )
                 case TurnStarted():
-                    asked, waits = [], []  # Of a later turn.
+                    requests, waits = [], []  # They belong to a later turn.
                 case TurnWaiting(reason="requests", request_ids=request_ids):
                     waits.append((event.position, request_ids))
-                case body if request := _asked(body, event.position):
-                    asked.append(request)
+                case body if request := _turn_request(body, event.position):
+                    requests.append(request)
                 case _:
                     pass
     return None
 
 
-async def turn_taken_back(store: Store, key: Key, started: Position) -> TurnId | None:
-    """The turn in whose place the one that starts there was started, if it was."""
+async def replaced_turn(store: Store, key: Key, started: Position) -> TurnId | None:
+    """The turn that was taken back for the turn that starts at `started`; None if that turn replaced none."""
     before = await store.events_after(key, Position(started - 2), limit=1) if started > 1 else ()
     match before:
         case (event,) if isinstance(event.body, Truncated):
@@ -101,7 +102,7 @@ async def turn_taken_back(store: Store, key: Key, started: Position) -> TurnId |
             return None
 
 
-def _asked(body: Body, position: Position) -> Asked | None:
+def _turn_request(body: Body, position: Position) -> TurnRequest | None:
     kind: RequestKind
     choices: tuple[str, ...] = ()
     match body:
@@ -113,6 +114,6 @@ def _asked(body: Body, position: Position) -> Asked | None:
             kind, choices = "question", body.choices
         case _:
             return None
-    return Asked(
+    return TurnRequest(
         request_id=body.request_id, kind=kind, tool_call_id=body.tool_call_id, position=position, choices=choices
     )

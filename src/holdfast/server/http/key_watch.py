@@ -1,6 +1,6 @@
-"""Ends every request that is under way when its key is revoked: a long poll, a stream, a body that comes slowly.
+"""Ends running requests whose key was revoked: long polls, streams, slow uploads.
 
-A key may be revoked by any process, and nothing tells of it: while a request is under way its key is looked up again.
+Any process may revoke a key, without a hint to the others: so the keys of running requests are polled.
 """
 
 import asyncio
@@ -15,54 +15,54 @@ from holdfast.store.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
-"""How long a request outlives its key at the most."""
+POLL_SECONDS: Final = 1.0
+"""The longest that a request outlives its key."""
 
 
-class Watch:
+class KeyWatch:
     """One per process."""
 
     def __init__(self, clock: Clock, is_valid: Callable[[Identity], Awaitable[bool]]) -> None:
         self._clock = clock
         self._is_valid = is_valid
-        self._under_way: dict[asyncio.Timeout, Identity] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Timeout, Identity] = {}
+        self._polling: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def over(self, identity: Identity) -> AsyncIterator[None]:
-        """Work for somebody. It is cancelled, and `not_known` raised, when they would not be let in any more. A write
-        that was begun is done whole or not at all, as in a crash."""
+        """Run a request of that identity. When its key is revoked, the request is cancelled and `not_signed_in` raised.
+        A write that has begun is done whole or not at all, as in a crash."""
         if not identity.key_id:
-            yield  # Whoever came without a key can't lose one.
+            yield  # There is no key to revoke.
             return
-        ending = asyncio.timeout(None)
+        deadline = asyncio.timeout(None)
         try:
-            async with ending:
-                self._under_way[ending] = identity
-                if self._looking is None or self._looking.done():
-                    self._looking = asyncio.create_task(self._look())
+            async with deadline:
+                self._running[deadline] = identity
+                if self._polling is None or self._polling.done():
+                    self._polling = asyncio.create_task(self._poll())
                 try:
                     yield
                 finally:
-                    del self._under_way[ending]
+                    del self._running[deadline]
         except TimeoutError:
-            if not ending.expired():
+            if not deadline.expired():
                 raise
-            raise not_known() from None
+            raise not_signed_in() from None
 
-    async def _look(self) -> None:
-        """One task for all requests, while there are any."""
-        while self._under_way:
-            await self._clock.sleep(LOOK_SECONDS)
-            for identity in set(self._under_way.values()):
+    async def _poll(self) -> None:
+        """One task for all requests, as long as there are any."""
+        while self._running:
+            await self._clock.sleep(POLL_SECONDS)
+            for identity in set(self._running.values()):
                 if not await self._still_valid(identity):
                     self._end(identity)
 
     def _end(self, identity: Identity) -> None:
         now = asyncio.get_running_loop().time()
-        for ending, of in self._under_way.items():
-            if of == identity and not ending.expired():
-                ending.reschedule(now)
+        for deadline, running in self._running.items():
+            if running == identity and not deadline.expired():
+                deadline.reschedule(now)
 
     async def _still_valid(self, identity: Identity) -> bool:
         try:
@@ -72,7 +72,7 @@ class Watch:
             return True
 
 
-def not_known() -> ApiError:
+def not_signed_in() -> ApiError:
     return ApiError(
         401,
         "not_signed_in",

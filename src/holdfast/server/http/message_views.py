@@ -1,7 +1,7 @@
-"""Pages of a conversation, from its end: what was said, what tools gave, and how turns ended.
+"""Pages of a conversation, from its end: messages, tool results, and how turns ended.
 
-A page is returned oldest first. It never begins between a call and the message that made it, has something to see in
-it if there is anything, and joins the next older page without a hole: that one is asked for with the page's `before`.
+A page is returned oldest first. It never begins between a call and the message that made the call, has something
+visible if there is anything, and joins the next older page without a gap: its `before` names that page.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -15,13 +15,11 @@ from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, Tex
 from holdfast.events.session import SessionError, SessionInfo
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import StepStarted, TurnEnded
-
-LONG_PAGE_CHARACTERS: Final = 4_000_000
-"""A page that has more than this ends with the message that it came to, which may be as long as a result can be."""
+from holdfast.server.log_tail import LONG_PAGE_CHARACTERS
 
 MAX_EXTENDED: Final = 200
-"""How many more messages a page may have than were asked for, to have something to see in it. Beyond that it is
-extended only to the message that made the calls of its oldest step, so that its results are not without their calls."""
+"""How many messages a page may have beyond the requested number, to have something visible. Beyond that a page is
+extended only to the message that made the calls of its oldest step, so that no result is without its call."""
 
 
 class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
@@ -36,20 +34,20 @@ class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
     tool_call_id: str
     name: str
     arguments: str
-    """As the model wrote them; not necessarily JSON."""
+    """The model's own text; not necessarily JSON."""
 
 
 BlockView = TextView | ReasoningView | ToolCallView
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
-    """Something in a conversation, at its place in the log."""
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
+    """An entry of a conversation, with its position in the log."""
 
     position: int
     time: int
 
 
-class FromUser(Said, frozen=True, tag="user"):
+class FromUser(LogMessage, frozen=True, tag="user"):
     """What a person typed."""
 
     message_id: str
@@ -59,7 +57,7 @@ class FromUser(Said, frozen=True, tag="user"):
     attachments: tuple[dict[str, Any], ...] = ()
 
 
-class FromAssistant(Said, frozen=True, tag="assistant"):
+class FromAssistant(LogMessage, frozen=True, tag="assistant"):
     """One answer of the model."""
 
     message_id: str
@@ -69,7 +67,7 @@ class FromAssistant(Said, frozen=True, tag="assistant"):
     duration_ms: int
 
 
-class FromTool(Said, frozen=True, tag="tool"):
+class FromTool(LogMessage, frozen=True, tag="tool"):
     """The result of a call."""
 
     tool_call_id: str
@@ -81,7 +79,7 @@ class FromTool(Said, frozen=True, tag="tool"):
     duration_ms: int
 
 
-class Failed(Said, frozen=True, tag="error"):
+class Failed(LogMessage, frozen=True, tag="error"):
     """Why a turn failed."""
 
     code: str
@@ -89,14 +87,14 @@ class Failed(Said, frozen=True, tag="error"):
     retryable: bool
 
 
-class Info(Said, frozen=True, tag="info"):
+class Info(LogMessage, frozen=True, tag="info"):
     """A line for people."""
 
     message: str
     level: str
 
 
-class Ended(Said, frozen=True, tag="turn_end"):
+class Ended(LogMessage, frozen=True, tag="turn_end"):
     """How a turn ended."""
 
     turn_id: str
@@ -110,7 +108,7 @@ MessageView = FromUser | FromAssistant | FromTool | Failed | Info | Ended
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[MessageView, ...]
     before: int | None
-    """Ask for the page before this one with it. None: this is the first."""
+    """The `before` of the next older page. None: this is the first page."""
 
 
 async def page_of(events: AsyncIterator[Event], limit: int) -> MessagePage:
@@ -118,13 +116,13 @@ async def page_of(events: AsyncIterator[Event], limit: int) -> MessagePage:
     growing = GrowingPage(limit)
     async for event in events:
         if isinstance(event.body, StepStarted):
-            growing.step_began()
-        said = view_of(event)
-        if said is None:
+            growing.note_step_start()
+        message = view_of(event)
+        if message is None:
             continue
         if growing.may_begin_here():
             return MessagePage(messages=tuple(reversed(growing.messages)), before=growing.messages[-1].position)
-        growing.extend(said)
+        growing.extend(message)
     return MessagePage(messages=tuple(reversed(growing.messages)), before=None)
 
 
@@ -137,27 +135,27 @@ class GrowingPage:
         self._size = 0
         self._has_visible = False
         self._without_owner: set[str] = set()
-        """Calls whose results are on the page, and the message that made them is not yet."""
+        """Calls whose results are on the page, while the message that made them is not yet."""
 
-    def extend(self, said: MessageView) -> None:
-        self.messages.append(said)
-        self._size += _characters(said)
-        self._has_visible = self._has_visible or _is_visible(said)
-        match said:
+    def extend(self, message: MessageView) -> None:
+        self.messages.append(message)
+        self._size += _characters(message)
+        self._has_visible = self._has_visible or _is_visible(message)
+        match message:
             case FromTool():
-                self._without_owner.add(said.tool_call_id)
+                self._without_owner.add(message.tool_call_id)
             case FromAssistant():
-                calls = (block.tool_call_id for block in said.blocks if isinstance(block, ToolCallView))
+                calls = (block.tool_call_id for block in message.blocks if isinstance(block, ToolCallView))
                 self._without_owner.difference_update(calls)
             case _:
                 pass
 
-    def step_began(self) -> None:
-        """No older message can have made the calls of this step."""
+    def note_step_start(self) -> None:
+        """Note the start of a step: no older message can have made the calls of this step."""
         self._without_owner.clear()
 
     def may_begin_here(self) -> bool:
-        """Whether the page can do without the next older message. One that is very long has to."""
+        """Whether the page may begin without the next older message. A very long page must."""
         if self._size > LONG_PAGE_CHARACTERS:
             return True
         if len(self.messages) < self._limit or self._without_owner:
@@ -165,8 +163,8 @@ class GrowingPage:
         return self._has_visible or len(self.messages) >= self._limit + MAX_EXTENDED
 
 
-def _characters(said: MessageView) -> int:
-    match said:
+def _characters(message: MessageView) -> int:
+    match message:
         case FromUser(text=text) | Failed(message=text) | Info(message=text):
             return len(text)
         case FromTool(content=content, details=details):
@@ -177,14 +175,14 @@ def _characters(said: MessageView) -> int:
             return 0
 
 
-def _is_visible(said: MessageView) -> bool:
-    if isinstance(said, FromAssistant):
-        return any(isinstance(block, TextView) and block.text.strip() for block in said.blocks)
-    return isinstance(said, FromUser | Failed)
+def _is_visible(message: MessageView) -> bool:
+    if isinstance(message, FromAssistant):
+        return any(isinstance(block, TextView) and block.text.strip() for block in message.blocks)
+    return isinstance(message, FromUser | Failed)
 
 
 def view_of(event: Event) -> MessageView | None:
-    """What a person is shown of an event; None: nothing."""
+    """The event as a person sees it; None: people do not see it."""
     at: dict[str, Any] = {"position": event.position, "time": event.time}
     match event.body:
         case UserMessage() as body:
@@ -237,6 +235,6 @@ def _blocks(blocks: tuple[Block, ...]) -> Iterator[BlockView]:
                 yield ToolCallView(tool_call_id=block.tool_call_id, name=block.name, arguments=block.arguments)
 
 
-def starts_before(events: AsyncIterator[Event], before: Position) -> AsyncIterator[Event]:
-    """Those before a position."""
+def events_before(events: AsyncIterator[Event], before: Position) -> AsyncIterator[Event]:
+    """The events before a position."""
     return (event async for event in events if event.position < before)
