@@ -21,7 +21,7 @@ Tier = Literal["standard", "advanced"]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the person is who writes: the model is told, people are not shown it."""
+    """The page that the writer is on: the model reads it, people do not see it."""
 
     url: Annotated[str, Meta(max_length=2_000)] = ""
     content: Annotated[str, Meta(max_length=32_000)] = ""

@@ -28,7 +28,7 @@ ID_CHARACTERS: Final = 16
 
 
 class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that a rule was granted."""
+    """One grant of a rule."""
 
     granted_by: str
     """The name of the person; empty if unknown."""
@@ -39,7 +39,7 @@ class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that holds until it is taken back."""
+    """A rule that holds until it is revoked."""
 
     id: str
     """Derived from the rule and its place: the same rule, granted again, has the same id."""

@@ -36,8 +36,8 @@ class ChatTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatBody(MessageOptions, frozen=True, kw_only=True):
-    """As the `ai` package sends it (`messages`, `trigger`, `messageId`), or simply a `text`. Whatever else an
-    application adds is ignored."""
+    """A body as the `ai` package sends it (`messages`, `trigger`, `messageId`), or simply a `text`. Other fields, which
+    applications add, are ignored."""
 
     id: ChosenId | None = None
     """The session; at /v1/chat only."""

@@ -20,7 +20,7 @@ EVENTS_AT_ONCE: Final = 200
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said, oldest first. An answer that the turn's stream would replay is left out: it comes with that."""
+    """The conversation, oldest first. An answer that the turn's stream would replay is left out."""
 
     id: str
     messages: tuple[UiMessage, ...]

@@ -23,7 +23,7 @@ _FAILED: Final = "output-error"
 
 
 class ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a client has it. Its parts are read only where they matter."""
+    """A message as a client has it. Its parts are parsed only where needed."""
 
     role: str
     id: Id = ""

@@ -22,7 +22,7 @@ Part = dict[str, Any]
 
 
 class UiMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What clients call a UIMessage."""
+    """A `UIMessage` of the AI SDK."""
 
     id: str
     role: Literal["user", "assistant"]

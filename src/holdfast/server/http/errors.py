@@ -20,7 +20,7 @@ STORE_RETRY_SECONDS: Final = 1.0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong."""
+    """An error: a code for programs, and a sentence for people."""
 
     code: str
     """Stable, for programs."""
@@ -31,7 +31,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of every answer that is an error."""
+    """The body of every error response."""
 
     error: Problem
 

@@ -48,7 +48,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
 
 
 class FromUser(LogMessage, frozen=True, tag="user"):
-    """What a person typed."""
+    """A message of a person."""
 
     message_id: str
     turn_id: str

@@ -121,7 +121,7 @@ def _operation(endpoint: Endpoint, named: dict[Any, Any], components: dict[str, 
     for status, kind in endpoint.results.items():
         operation["responses"][str(status)] = _response(endpoint, status, named.get(kind))
     error = {"application/json": {"schema": named[ErrorBody]}}
-    operation["responses"]["default"] = {"description": "Refused; the code says why", "content": error}
+    operation["responses"]["default"] = {"description": "Refused; the code gives the reason", "content": error}
     if endpoint.is_public:
         operation["security"] = []
     return operation

@@ -59,7 +59,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that waits."""
+    """A waiting message."""
 
     message_id: str
     text: str
@@ -72,7 +72,7 @@ class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a session asks of somebody. What is asked is in `details`."""
+    """A request of a session to a person or a client. Its content is in `details`."""
 
     id: str
     kind: RequestKind

@@ -40,7 +40,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     returned: tuple[str, ...] = ()
     """Texts that `interrupt` took out of the queue."""
     returned_messages: tuple[Returned, ...] = ()
-    """The same messages, with all that was sent with them."""
+    """The same messages, with their options."""
 
 
 class MessageVerbs(SessionAccess):

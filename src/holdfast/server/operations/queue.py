@@ -15,7 +15,7 @@ from holdfast.session.bounds import Bounds
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was taken out of the queue, with all that was sent with it."""
+    """A message that was taken out of the queue, with its options."""
 
     message_id: MessageId
     text: str

@@ -14,7 +14,7 @@ _StopOutcome = Literal["stopping", "stopped", "dequeued", "nothing_running", "tu
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """The receipt of a stop: `stopping` a turn, or there was nothing to stop, or only messages to take back."""
+    """The receipt of a stop: the turn is `stopping`, or there was nothing to stop, or only messages were taken back."""
 
     stop_id: str
     outcome: _StopOutcome

@@ -12,7 +12,7 @@ from holdfast.store.store import Cursor
 
 
 class ActivityView(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a session is, and whether anything happens in it by itself."""
+    """The session's head, and whether the session has come to rest."""
 
     head: int
     """The position of its last event."""

@@ -43,7 +43,7 @@ HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 @endpoint(
     "POST",
     "/v1/sessions/{session_id}/stream",
-    summary="Send a message, or answers, and read what comes of it",
+    summary="Send a message, or answers, and read the turn as a stream",
     query=ChatQuery,
     body=ChatBody,
     results={200: None, 202: QueuedMessage},
@@ -57,7 +57,7 @@ async def send_to_session(call: HttpCall) -> Response:
 @endpoint(
     "POST",
     "/v1/chat",
-    summary="The same; the session is named in the body, and made if missing",
+    summary="The same; the body names the session, which is created if it is missing",
     query=ChatQuery,
     body=ChatBody,
     results={200: None, 202: QueuedMessage},
@@ -158,7 +158,7 @@ def _accepts_json(accept: str) -> bool:
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/stream",
-    summary="The turn's stream from its start",
+    summary="Replay the turn's stream from its start",
     query=ChatQuery,
     results={200: None, 204: None},
     media_type=STREAM,
@@ -170,7 +170,7 @@ async def replay_session(call: HttpCall) -> Response:
 @endpoint(
     "GET",
     "/v1/chat/{session_id}/stream",
-    summary="The same; of a missing session, nothing",
+    summary="The same; no content for a missing session",
     query=ChatQuery,
     results={200: None, 204: None},
     media_type=STREAM,
@@ -199,7 +199,7 @@ async def _replay(call: HttpCall) -> Response:
 @endpoint(
     "GET",
     "/v1/chat/{session_id}",
-    summary="What was said, as the client's own messages",
+    summary="The conversation as messages of the AI SDK",
     query=HistoryQuery,
     result=ConversationView,
 )

@@ -46,7 +46,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the log, as it is kept, but for what was added to a message for the model alone."""
+    """An event of the log as it is stored, without text that was added to a message for the model alone."""
 
     position: int
     id: str
@@ -69,7 +69,7 @@ class QueueChanged(msgspec.Struct, frozen=True, kw_only=True):
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/events",
-    summary="The log, waited for if wanted; with `Accept: text/event-stream`, a stream of it",
+    summary="The log as a page or a long poll; with `Accept: text/event-stream`, as a stream",
     query=EventQuery,
     result=EventPage,
     is_stream=True,

@@ -28,14 +28,20 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of the connection that carries hints between processes, where Redis is configured."""
 
 
-@endpoint("GET", "/healthz", summary="Whether the process lives", result=Health, is_public=True)
+@endpoint("GET", "/healthz", summary="Whether the process is alive", result=Health, is_public=True)
 async def show_liveness(call: HttpCall) -> Response:
     nonce, identities = call.header(NONCE), call.service.identities
     headers = {PROOF: identities.proof(nonce)} if nonce and isinstance(identities, StartToken) else None
     return json_response(Health(status="ok", version=__version__), headers=headers)
 
 
-@endpoint("GET", "/readyz", summary="Whether the store answers and requests are welcome", result=Health, is_public=True)
+@endpoint(
+    "GET",
+    "/readyz",
+    summary="Whether the store answers and the process accepts requests",
+    result=Health,
+    is_public=True,
+)
 async def show_readiness(call: HttpCall) -> Response:
     await check_readiness(call.operations.store, is_draining=call.service.is_draining)
     return json_response(readiness(call.service.redis_state()))

@@ -19,7 +19,7 @@ class IdentityView(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's API key; empty for the token of a local server."""
 
 
-@endpoint("GET", "/v1/identity", summary="Who the caller is", result=IdentityView)
+@endpoint("GET", "/v1/identity", summary="The caller's identity", result=IdentityView)
 async def show(call: HttpCall) -> Response:
     identity = call.identity
     return json_response(

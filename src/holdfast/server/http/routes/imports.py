@@ -18,7 +18,7 @@ EVENT_BOUNDS: Final = JsonBounds(values=10_000, size=4_000_000)
 @endpoint(
     "POST",
     "/v1/sessions/import",
-    summary="A new, idle session from such a document",
+    summary="A new, idle session from an exported document",
     body=Exported,
     results={201: SessionView},
 )

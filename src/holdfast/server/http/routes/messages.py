@@ -25,7 +25,7 @@ class NewMessageBody(MessageOptions, frozen=True, kw_only=True, forbid_unknown_f
 @endpoint(
     "POST",
     "/v1/sessions/{session_id}/messages",
-    summary="Send a message, for its receipt alone: it is on disk, and its turn runs",
+    summary="Send a message and get its receipt: the message is on disk",
     body=NewMessageBody,
     result=Sent,
 )
@@ -48,7 +48,7 @@ async def send(call: HttpCall) -> Response:
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/messages/{message_id}",
-    summary="What became of a message so far",
+    summary="The current receipt of a message",
     result=Sent,
 )
 async def show_receipt(call: HttpCall) -> Response:

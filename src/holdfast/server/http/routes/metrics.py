@@ -8,7 +8,7 @@ from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 
 
-@endpoint("GET", "/metrics", summary="Figures, for Prometheus; for admins", media_type="text/plain")
+@endpoint("GET", "/metrics", summary="Metrics for Prometheus; for admins", media_type="text/plain")
 async def show(call: HttpCall) -> Response:
     if call.identity.role != "admin":
         raise ApiError(403, "admins_only", "Figures about the whole server are for its admins.")

@@ -32,7 +32,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The latest sessions; those that wait for an answer come first."""
 
 
-@endpoint("GET", "/v1/overview", summary="One's sessions at a glance", result=Overview)
+@endpoint("GET", "/v1/overview", summary="The caller's sessions at a glance", result=Overview)
 async def show(call: HttpCall) -> Response:
     since = call.service.clock.now_ms() - LATELY_MS
     glance = await call.operations.store.glance(call.identity.owner, since=since, limit=MAX_ITEMS)

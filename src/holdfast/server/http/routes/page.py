@@ -43,7 +43,7 @@ class BuiltFile(msgspec.Struct, frozen=True):
 @endpoint(
     "GET",
     "/",
-    summary="The page for people",
+    summary="The web page",
     results={200: None, 304: None},
     media_type="text/html",
     is_public=True,
@@ -57,7 +57,7 @@ async def show_page(call: HttpCall) -> Response:
     return _file_response(call, built_file(DOCUMENT), headers)
 
 
-@endpoint("GET", "/assets/{name}", summary="A file of that page", results={200: None, 304: None}, is_public=True)
+@endpoint("GET", "/assets/{name}", summary="A file of the web page", results={200: None, 304: None}, is_public=True)
 async def show_file(call: HttpCall) -> Response:
     name = call.path("name")
     file = built_file(name) if name in file_names() and name != DOCUMENT else None

@@ -16,7 +16,7 @@ class PermissionList(msgspec.Struct, frozen=True, kw_only=True):
 @endpoint(
     "GET",
     "/v1/permissions",
-    summary="What was allowed for always, in directories and everywhere",
+    summary="Permissions for directories and for everywhere",
     result=PermissionList,
 )
 async def list_permissions(call: HttpCall) -> Response:
@@ -26,7 +26,7 @@ async def list_permissions(call: HttpCall) -> Response:
 @endpoint(
     "DELETE",
     "/v1/permissions/{permission_id}",
-    summary="Take back what was allowed for always, in all sessions",
+    summary="Revoke a permission in all sessions",
     result=Permission,
 )
 async def revoke(call: HttpCall) -> Response:
@@ -37,7 +37,7 @@ async def revoke(call: HttpCall) -> Response:
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/permissions",
-    summary="What a session may do without asking",
+    summary="The permissions of a session",
     result=PermissionList,
 )
 async def list_session_permissions(call: HttpCall) -> Response:
@@ -47,7 +47,7 @@ async def list_session_permissions(call: HttpCall) -> Response:
 @endpoint(
     "DELETE",
     "/v1/sessions/{session_id}/permissions/{permission_id}",
-    summary="Take back what was allowed for one session",
+    summary="Revoke a permission of one session",
     result=Permission,
 )
 async def revoke_in_session(call: HttpCall) -> Response:

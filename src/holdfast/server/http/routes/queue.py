@@ -14,7 +14,7 @@ from holdfast.server.http.wire import json_response, no_content
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """The first is the next."""
+    """The waiting messages in order; the first is the next."""
 
     messages: tuple[QueuedView, ...]
 
@@ -28,7 +28,7 @@ class NewText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     text: Annotated[str, Meta(min_length=1)]
 
 
-@endpoint("GET", "/v1/sessions/{session_id}/queue", summary="The messages that wait", result=QueueView)
+@endpoint("GET", "/v1/sessions/{session_id}/queue", summary="The waiting messages", result=QueueView)
 async def show(call: HttpCall) -> Response:
     return await _queue(call)
 
@@ -36,7 +36,7 @@ async def show(call: HttpCall) -> Response:
 @endpoint(
     "PATCH",
     "/v1/sessions/{session_id}/queue",
-    summary="Put the messages that wait in another order",
+    summary="Reorder the waiting messages",
     body=NewOrder,
     result=QueueView,
 )
@@ -50,7 +50,7 @@ async def reorder(call: HttpCall) -> Response:
 @endpoint(
     "PATCH",
     "/v1/sessions/{session_id}/queue/{message_id}",
-    summary="Change a message that waits",
+    summary="Edit a waiting message",
     body=NewText,
     result=QueueView,
 )
@@ -65,7 +65,7 @@ async def edit(call: HttpCall) -> Response:
 @endpoint(
     "DELETE",
     "/v1/sessions/{session_id}/queue/{message_id}",
-    summary="Take back a message that waits",
+    summary="Remove a waiting message",
     results={204: None},
 )
 async def remove(call: HttpCall) -> Response:

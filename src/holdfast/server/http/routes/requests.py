@@ -61,7 +61,7 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/requests",
-    summary="What a session waits to be answered",
+    summary="The open requests of a session",
     result=RequestList,
 )
 async def list_requests(call: HttpCall) -> Response:

@@ -30,7 +30,7 @@ class RewindBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 @endpoint(
     "POST",
     "/v1/sessions/{session_id}/rewind",
-    summary="Go on from an earlier place",
+    summary="Continue from an earlier position",
     body=RewindBody,
     result=SessionView,
 )

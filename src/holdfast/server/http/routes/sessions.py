@@ -33,7 +33,7 @@ EntryName = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class ClientToolBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that a client runs: the session asks for it, and waits for the answer."""
+    """A tool that a client runs: the session requests each call, and waits for its answer."""
 
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     description: Annotated[str, Meta(max_length=10_000)] = ""
@@ -44,7 +44,7 @@ class ClientToolBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ProviderBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the session's model is asked instead. Its key is kept apart, and never in the log."""
+    """The session's own provider. Its key is stored separately, never in the log."""
 
     base_url: Annotated[str, Meta(min_length=1, max_length=2_000)]
     type: Literal["openai", "azure"] = "openai"
@@ -57,7 +57,7 @@ class ProviderBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NewSessionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session is made with. Anything left out follows the server."""
+    """The choices for a new session. A choice that is left out follows the server's configuration."""
 
     id: ChosenId | None = None
     """An id of the client's choice: the session is created once, however often this is repeated."""
@@ -89,7 +89,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest first, whether pinned or not: who wants the pinned ones first asks for them alone, too."""
+    """The newest first, pinned or not: a client that shows pinned sessions first requests them separately."""
 
     sessions: tuple[SessionView, ...]
     next: str | None
@@ -105,7 +105,7 @@ class MessagePageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class SessionDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A session and a page of what was said in it."""
+    """A session and a page of its messages."""
 
     session: SessionView
     settings: SessionSettings
@@ -117,7 +117,7 @@ class SessionDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """Changes to a session. Fields that are left out stay as they are."""
 
     title: Name | UnsetType = UNSET
     model: Name | UnsetType = UNSET
@@ -138,7 +138,7 @@ class SeenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SeenView(msgspec.Struct, frozen=True, kw_only=True):
-    """It never goes back: what was seen once stays seen."""
+    """The position up to which the owner has seen the session. It never decreases."""
 
     position: int
     unread: bool
@@ -148,7 +148,7 @@ class SeenView(msgspec.Struct, frozen=True, kw_only=True):
 @endpoint(
     "POST",
     "/v1/sessions",
-    summary="Make a session",
+    summary="Create a session",
     body=NewSessionBody,
     results={201: SessionView, 200: SessionView},
 )
@@ -245,7 +245,7 @@ def _client_tool(body: ClientToolBody) -> ClientTool:
     )
 
 
-@endpoint("GET", "/v1/sessions", summary="List or search one's sessions", query=SessionQuery, result=SessionList)
+@endpoint("GET", "/v1/sessions", summary="List or search the caller's sessions", query=SessionQuery, result=SessionList)
 async def list_sessions(call: HttpCall) -> Response:
     query = call.query(SessionQuery)
     page = await call.operations.sessions(
@@ -351,7 +351,7 @@ async def delete(call: HttpCall) -> Response:
 @endpoint(
     "POST",
     "/v1/sessions/{session_id}/seen",
-    summary="Say how far one has seen a session",
+    summary="Mark a session as seen up to a position",
     body=SeenBody,
     result=SeenView,
 )

@@ -40,7 +40,7 @@ class OutputQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class OutputView(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what a command wrote, standard output and errors as they came. Offsets are bytes."""
+    """A part of a command's output, standard output and standard error as they came. Offsets are in bytes."""
 
     offset: int
     """Where `text` begins. If it is beyond the requested offset, the output in between is gone."""
@@ -67,7 +67,7 @@ class KillView(msgspec.Struct, frozen=True, kw_only=True):
 @endpoint(
     "GET",
     "/v1/tasks",
-    summary="The commands of all of one's sessions in the background, and those that turns wait for",
+    summary="The tasks of all sessions of the caller, and the commands that turns wait for",
     result=TaskList,
 )
 async def list_tasks(call: HttpCall) -> Response:
@@ -81,14 +81,14 @@ async def list_session_tasks(call: HttpCall) -> Response:
     return json_response(TaskList(tasks=tuple(_view(call, row) for row in rows)))
 
 
-@endpoint("GET", "/v1/sessions/{session_id}/tasks/{task_id}", summary="One of them", result=TaskView)
+@endpoint("GET", "/v1/sessions/{session_id}/tasks/{task_id}", summary="A command of a session", result=TaskView)
 async def show(call: HttpCall) -> Response:
     task_id = await _task_id(call)
     row = await call.service.tasks.refresh(await call.service.tasks.find(call.key, task_id))
     return json_response(_view(call, row))
 
 
-@endpoint("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}", summary="End it", result=KillView)
+@endpoint("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}", summary="Kill a command", result=KillView)
 async def kill(call: HttpCall) -> Response:
     done = await call.service.tasks.kill(call.key, await _task_id(call))
     killed, escaped = _processes(done.report.killed), _processes(done.report.escaped)
@@ -106,7 +106,7 @@ async def kill(call: HttpCall) -> Response:
 @endpoint(
     "POST",
     "/v1/sessions/{session_id}/tasks/{task_id}/background",
-    summary="Let the turn go on without waiting for it",
+    summary="Let the turn continue without waiting for the command",
     results={204: None},
 )
 async def to_background(call: HttpCall) -> Response:
@@ -117,7 +117,7 @@ async def to_background(call: HttpCall) -> Response:
 @endpoint(
     "GET",
     "/v1/sessions/{session_id}/tasks/{task_id}/output",
-    summary="A part of what it wrote",
+    summary="A part of a command's output",
     query=OutputQuery,
     result=OutputView,
 )
