@@ -17,7 +17,7 @@ from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import NotFound
 from holdfast.server.log_lookup import find_message
 from holdfast.server.operations import Operations, Returned
-from holdfast.server.operations.queue import returned
+from holdfast.server.operations.messages import returned
 from holdfast.server.reader import Reader, Reading
 from holdfast.store.store import Cursor
 

@@ -7,9 +7,9 @@ from holdfast.server.operations.attachments import AttachmentVerbs
 from holdfast.server.operations.grants import GrantVerbs
 from holdfast.server.operations.messages import DeliveryChoice as DeliveryChoice
 from holdfast.server.operations.messages import MessageVerbs
+from holdfast.server.operations.messages import Returned as Returned
 from holdfast.server.operations.messages import Sent as Sent
 from holdfast.server.operations.queue import QueueVerbs
-from holdfast.server.operations.queue import Returned as Returned
 from holdfast.server.operations.requests import Answered as Answered
 from holdfast.server.operations.requests import RequestVerbs
 from holdfast.server.operations.rewinds import RewindVerbs

@@ -8,15 +8,26 @@ import msgspec
 
 from holdfast.events import inbox
 from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Image, PageContext, UserMessage
 from holdfast.server.errors import Conflict, Invalid, NotFound
-from holdfast.server.operations.queue import Returned, check_text, returned_messages, returned_texts
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_model
 from holdfast.session.bounds import Bounds
 from holdfast.store.store import Accepted
 
 DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was taken out of the queue, with its options."""
+
+    message_id: MessageId
+    text: str
+    context: PageContext | None = None
+    mode: str = ""
+    model: str | None = None
+    thinking: int | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +159,34 @@ class MessageVerbs(SessionAccess):
         if item is None:
             raise NotFound("message_not_found", f"There is no message {message_id} in this session.")
         return _sent(message_id, Accepted(item, duplicate=True))
+
+
+def returned(message: inbox.Message) -> Returned:
+    """A message as its sender gets it back."""
+    return Returned(
+        message_id=message.message_id,
+        text=message.text,
+        context=message.context,
+        mode=message.agent_mode,
+        model=message.model,
+        thinking=message.thinking,
+    )
+
+
+def returned_messages(items: tuple[InboxItem, ...]) -> tuple[Returned, ...]:
+    return tuple(returned(item.item) for item in items if isinstance(item.item, inbox.Message))
+
+
+def returned_texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
+    return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
+
+
+def check_text(text: str, bounds: Bounds) -> None:
+    if not text.strip():
+        raise Invalid("message_empty", "A message needs some text.")
+    if len(text) > bounds.max_message_characters:
+        limit = bounds.max_message_characters
+        raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")
 
 
 def check_images(images: Sequence[Image], bounds: Bounds) -> None:

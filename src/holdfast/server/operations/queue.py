@@ -2,27 +2,13 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.events import inbox
 from holdfast.events.ids import Key, MessageId
 from holdfast.events.inbox import InboxItem
-from holdfast.events.message import PageContext
 from holdfast.live.live import Changed
-from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.errors import Conflict, NotFound
+from holdfast.server.operations.messages import check_text
 from holdfast.server.operations.session_access import SessionAccess
-from holdfast.session.bounds import Bounds
-
-
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was taken out of the queue, with its options."""
-
-    message_id: MessageId
-    text: str
-    context: PageContext | None = None
-    mode: str = ""
-    model: str | None = None
-    thinking: int | None = None
 
 
 class QueueVerbs(SessionAccess):
@@ -49,31 +35,3 @@ class QueueVerbs(SessionAccess):
         if not done:
             raise Conflict("queue_changed", "The queue is no longer what it was. Read it again, then reorder it.")
         self.live.publish(key, Changed(queue=True))
-
-
-def returned(message: inbox.Message) -> Returned:
-    """A message as its sender gets it back."""
-    return Returned(
-        message_id=message.message_id,
-        text=message.text,
-        context=message.context,
-        mode=message.agent_mode,
-        model=message.model,
-        thinking=message.thinking,
-    )
-
-
-def returned_messages(items: tuple[InboxItem, ...]) -> tuple[Returned, ...]:
-    return tuple(returned(item.item) for item in items if isinstance(item.item, inbox.Message))
-
-
-def returned_texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
-    return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
-
-
-def check_text(text: str, bounds: Bounds) -> None:
-    if not text.strip():
-        raise Invalid("message_empty", "A message needs some text.")
-    if len(text) > bounds.max_message_characters:
-        limit = bounds.max_message_characters
-        raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")

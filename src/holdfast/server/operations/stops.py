@@ -7,7 +7,7 @@ import msgspec
 from holdfast.events import inbox
 from holdfast.events.ids import Key, TurnId
 from holdfast.events.inbox import StopCause
-from holdfast.server.operations.queue import Returned, returned_messages, returned_texts
+from holdfast.server.operations.messages import Returned, returned_messages, returned_texts
 from holdfast.server.operations.session_access import SessionAccess
 
 _StopOutcome = Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
