@@ -133,6 +133,11 @@ def test_server_and_workers_meet_in_the_store() -> None:
     assert "server" not in MAY_IMPORT["workers"]
 
 
+def test_the_ai_sdk_room_does_not_import_the_http_surface() -> None:
+    room = [module for module in MODULES if module.startswith("server.ai_sdk")]
+    assert [module for module in room if any(name.startswith("server.http") for name in IMPORTS[module])] == []
+
+
 @pytest.mark.parametrize("module", [module for module in MODULES if folder(module) not in MAY_DEFER])
 def test_no_import_hides_in_a_function(module: str) -> None:
     hidden = [

@@ -77,7 +77,7 @@ class Client:
         self.journal.add(Opened(process=self._process, fence=fence, head=row.head if row else None))
         await self._once("create", lambda: self.operations.create(self.key.owner, options, self.key.session))
         if row is not None:
-            await self._ask("resume", lambda: self.operations.resumed(self.key))
+            await self._ask("resume", lambda: self.operations.note_resume(self.key))
         self._reading = [asyncio.create_task(work) for work in (self._watch(), self._keep_reading())]
 
     async def leave(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import Stop
-from holdfast.server.operations import Operations
+from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.store.postgres import order as postgres_order
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.flusher import Flusher
@@ -54,13 +54,13 @@ def count_no_slots() -> None:
 def write_over_others() -> None:
     """Records are made of a state that may be over by the time they are written."""
 
-    async def change(self: Operations, key: Key, change: Any) -> Event | None:
+    async def change(self: SettingsVerbs, key: Key, change: Any) -> Event | None:
         state = await self.state(key)
         bodies = await change(state)
         await asyncio.sleep(LATE_SECONDS)
         return await self._append(key, await self._checked(key, bodies), provider=state.provider) if bodies else None
 
-    replace(Operations, "change", change)
+    replace(SettingsVerbs, "change", change)
 
 
 LATE_SECONDS: Final = 0.05

@@ -15,7 +15,8 @@ from holdfast.events.inbox import InboxItem, Item, Stop, TaskNews
 from holdfast.events.task import TaskNotice
 from holdfast.live.live import Advanced, Hint
 from holdfast.server import presence
-from holdfast.server.operations import Operations
+from holdfast.server.operations.session_access import SessionAccess
+from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import interventions
 from holdfast.store.errors import StoreUnavailable
@@ -263,12 +264,12 @@ def _clear_for_a_late_stop() -> None:
 
 
 def _overwrite_settings() -> None:
-    append = Operations._append
+    append = SessionAccess._append
 
-    async def over_what_came(self: Operations, *given: Any, **named: Any) -> Any:
+    async def over_what_came(self: SessionAccess, *given: Any, **named: Any) -> Any:
         return await append(self, *given, **{**named, "supposes_head": None})
 
-    _replace(Operations, "_append", over_what_came)
+    _replace(SessionAccess, "_append", over_what_came)
 
 
 def _leave_what_was_declined() -> None:
@@ -428,9 +429,10 @@ _CLASSES: Final[tuple[Any, ...]] = (
     LeaseKeeper,
     Leases,
     MemoryStore,
-    Operations,
     Order,
     Reader,
+    SessionAccess,
+    SettingsVerbs,
     Worker,
 )
 _MODULES: Final[tuple[Any, ...]] = (

@@ -219,7 +219,7 @@ async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every
             "approve": lambda key: verbs.decide_permission(key, RequestId(request.request_id), "approved"),
             "rename": lambda key: verbs.rename(key, "Mine"),
             "change_model": lambda key: verbs.change_model(key, "mine"),
-            "resumed": lambda key: verbs.resumed(key),
+            "note_resume": lambda key: verbs.note_resume(key),
             "receipt": lambda key: verbs.receipt(key, MessageId("m")),
             "edit": lambda key: verbs.edit_queued(key, MessageId("m"), "x"),
             "remove": lambda key: verbs.remove_queued(key, MessageId("m")),

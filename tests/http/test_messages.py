@@ -12,7 +12,7 @@ from holdfast.events.message import AssistantMessage, TextBlock, ToolCallBlock, 
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import StepEnded, StepStarted, TurnEnded, TurnStarted
-from holdfast.server.http.messages import (
+from holdfast.server.http.message_views import (
     Failed,
     FromAssistant,
     FromTool,
@@ -21,8 +21,8 @@ from holdfast.server.http.messages import (
     MessageView,
     TextView,
     ToolCallView,
+    events_before,
     page_of,
-    starts_before,
 )
 
 TURN = TurnId("t")
@@ -69,7 +69,7 @@ async def pages(log: Sequence[Event], limit: int) -> list[MessagePage]:
     """From the newest to the oldest."""
     found = [await page_of(backwards(log), limit)]
     while found[-1].before is not None:
-        older = starts_before(backwards(log), Position(found[-1].before))
+        older = events_before(backwards(log), Position(found[-1].before))
         found.append(await page_of(older, limit))
     return found
 

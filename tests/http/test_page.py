@@ -112,7 +112,7 @@ async def test_a_head_has_what_a_get_would_have_without_the_body(server: Server)
         "..%2fpage.html",
         "..%2f..%2f__init__.py",
         "%2e%2e/%2e%2e/config.py",
-        "../../server/http/page.py",
+        "../../server/http/routes/page.py",
         "..\\page.html",
         "%00",
         "page.html%00.js",

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from holdfast.events.tool import MAX_ANSWER_BYTES, MAX_RESULT_BYTES, MAX_RESULT_JSON_BYTES
+from holdfast.server.ai_sdk.bodies import MAX_BODY_BYTES
 from holdfast.server.copilot.frames import MAX_FRAME_BYTES
-from holdfast.server.http.chat_bodies import MAX_BODY_BYTES
-from holdfast.server.http.requests import Answer
+from holdfast.server.http.routes.requests import AnswerBody
 from tests.http.world import Client, Place, Server, code_of
 
 LOOKUP = {"name": "lookup", "description": "Looks people up.", "parameters": {"type": "object"}}
@@ -144,7 +144,7 @@ async def test_a_client_tool_may_give_a_long_answer(client: Client) -> None:
 
 
 def test_the_largest_answer_fits_into_its_message_as_text_or_as_pictures() -> None:
-    answer = Answer(answer_id="a" * 64, content="\n" + "line" * (MAX_RESULT_BYTES // 5))
+    answer = AnswerBody(answer_id="a" * 64, content="\n" + "line" * (MAX_RESULT_BYTES // 5))
     assert len(msgspec.json.encode(answer)) <= MAX_RESULT_JSON_BYTES
     assert MAX_RESULT_BYTES * 4 // 3 + 100_000 <= MAX_RESULT_JSON_BYTES, "base64 writes three bytes as four"
     assert min(MAX_FRAME_BYTES, MAX_BODY_BYTES) >= MAX_RESULT_JSON_BYTES

@@ -53,7 +53,7 @@ class World:
             self.closed.set()
 
     def opened(self, connection: Connection) -> "asyncio.Task[None]":
-        stream = self.streams.answer(ADA, self.told())
+        stream = self.streams.respond(ADA, self.told())
         return asyncio.create_task(stream(connection.scope, connection.receive, connection.send))
 
 
@@ -145,7 +145,7 @@ async def test_only_so_many_are_open_for_one_owner() -> None:
     telling = world.opened(connection)
     await pass_time(world, 1)
     with pytest.raises(ApiError, match="At most 1"):
-        world.streams.answer(ADA, world.told())
+        world.streams.respond(ADA, world.told())
     world.frames.put_nowait(None)
     await telling
-    assert isinstance(world.streams.answer(ADA, world.told()), EventStream)
+    assert isinstance(world.streams.respond(ADA, world.told()), EventStream)

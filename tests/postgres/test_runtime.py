@@ -9,7 +9,7 @@ import pytest
 from holdfast.app import Runtime
 from holdfast.events.ids import Key
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
-from holdfast.server.forking import fork_session
+from holdfast.server.forks import fork_session
 from holdfast.store.postgres.store import PostgresStore
 from proof.postgres_server import PostgresServer
 from tests.postgres.pooler import Pooler

@@ -21,7 +21,7 @@ from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
 from holdfast.server.errors import Invalid
-from holdfast.server.forking import fork_session
+from holdfast.server.forks import fork_session
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
 from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
 from holdfast.session.fold import apply, dump, fold

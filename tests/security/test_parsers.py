@@ -13,7 +13,7 @@ from holdfast.server import json_bounds
 from holdfast.server.copilot.frames import BadFraming, FrameReader, NotJson, decoded, frame
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.events import format_cursor, parse_cursor
+from holdfast.server.http.routes.events import format_cursor, parse_cursor
 from holdfast.server.json_bounds import JsonBounds, TooCostly, counting, tokens
 from holdfast.server.new_log import NewLog
 from holdfast.server.transfer import ImportBounds, _read

@@ -12,7 +12,7 @@ import pytest
 from holdfast.events.ids import Owner
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
-from holdfast.server.http.watch import LOOK_SECONDS, Watch
+from holdfast.server.http.key_watch import POLL_SECONDS, KeyWatch
 from holdfast.testing.clock import ManualClock
 from tests.http.test_identity import made_key
 from tests.http.world import Client, Model, Place, Server, code_of, patience
@@ -99,7 +99,7 @@ class World:
         self.clock = ManualClock()
         self.revoked: set[str] = set()
         self.is_store_away = False
-        self.watch = Watch(self.clock, self._is_valid)
+        self.watch = KeyWatch(self.clock, self._is_valid)
 
     async def _is_valid(self, identity: Identity) -> bool:
         if self.is_store_away:
@@ -126,9 +126,9 @@ class World:
 async def test_only_the_work_of_the_revoked_key_ends() -> None:
     world = World()
     one, other, keyless = (asyncio.create_task(world.work(name)) for name in ("one", "other", ""))
-    await world.pass_time(LOOK_SECONDS)
+    await world.pass_time(POLL_SECONDS)
     world.revoked = {"one", ""}
-    await world.pass_time(LOOK_SECONDS)
+    await world.pass_time(POLL_SECONDS)
     assert (one.done(), other.done(), keyless.done()) == (True, False, False)
     assert await one == "not_signed_in"
     for task in (other, keyless):
@@ -140,10 +140,10 @@ async def test_a_store_that_is_away_ends_nobodys_work_and_it_is_looked_again() -
     world = World()
     work = asyncio.create_task(world.work("one"))
     world.is_store_away, world.revoked = True, {"one"}
-    await world.pass_time(LOOK_SECONDS)
+    await world.pass_time(POLL_SECONDS)
     assert not work.done()
     world.is_store_away = False
-    await world.pass_time(LOOK_SECONDS)
+    await world.pass_time(POLL_SECONDS)
     assert await work == "not_signed_in"
 
 

@@ -11,7 +11,7 @@ from holdfast.config import load
 from holdfast.events.ids import Key, Owner
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.server.errors import Conflict
-from holdfast.server.forking import fork_session
+from holdfast.server.forks import fork_session
 from holdfast.server.operations import SessionOptions
 
 RUNNING, IN_FLIGHT = 2, 4

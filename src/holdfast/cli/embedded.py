@@ -30,7 +30,7 @@ from holdfast.events.session import SessionStarted
 from holdfast.server import permissions
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.permissions import Permissions
-from holdfast.server.settled import is_settled
+from holdfast.server.quiescence import is_settled
 from holdfast.server.transfer import export_session, import_session
 from holdfast.store.store import Cursor, Row
 from holdfast.store.tasks import TaskRow
@@ -87,7 +87,7 @@ class EmbeddedHome:
         return body if isinstance(body, SessionStarted) else None
 
     async def came_back(self, session_id: str) -> None:
-        await self._operations.resumed(self._key(session_id))
+        await self._operations.note_resume(self._key(session_id))
 
     async def rename(self, session_id: str, title: str) -> None:
         await self._operations.rename(self._key(session_id), title)

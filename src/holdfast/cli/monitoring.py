@@ -48,7 +48,7 @@ async def monitored(
     if config.metrics_port is None:
         yield None
         return
-    from holdfast.server.http.listener import Listener, bind  # deferred: a web server takes a while to import
+    from holdfast.server.http.listener import HttpListener, bind  # deferred: a web server takes a while to import
     from holdfast.server.http.monitor import Monitor
 
     try:
@@ -65,7 +65,7 @@ async def monitored(
         is_draining=is_draining,
         redis_state=lambda: runtime.redis_state,
     )
-    listener = Listener(monitor)
+    listener = HttpListener(monitor)
     await listener.listen(bound)
     try:
         yield int(bound.getsockname()[1])

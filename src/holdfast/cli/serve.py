@@ -25,12 +25,12 @@ from holdfast.cli.opening import log_of_server, warn_without_redis
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
 from holdfast.server.http.app import application
-from holdfast.server.http.gate import LOOPBACK_NAMES, Names
+from holdfast.server.http.gate import LOOPBACK_NAMES, ServerNames
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.keys import KeyRing
-from holdfast.server.http.listener import Listener, bind
+from holdfast.server.http.listener import HttpListener, bind
 from holdfast.server.http.policy import Policies, Policy
-from holdfast.server.http.service import Offered, Service, Settings
+from holdfast.server.http.service import HttpService, HttpSettings, OfferedModel
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.tools.user_directories import UserDirectories
@@ -71,8 +71,8 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
     async with opened as runtime, _let_in(config, runtime, port) as identities, AsyncExitStack() as shown:
         hide_in_logs(runtime.shell.desk.redaction.text)
         service = _service(config, runtime, identities)
-        listener = Listener(application(service, _names(config, is_local=_is_loopback(config.host))))
-        monitor = monitored(config, runtime, page=service.figures, is_draining=lambda: service.is_draining)
+        listener = HttpListener(application(service, _names(config, is_local=_is_loopback(config.host))))
+        monitor = monitored(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
         metrics_port = await shown.enter_async_context(monitor)
         await listener.listen(bound)
         _say_hello(config, port, identities)
@@ -110,8 +110,8 @@ def _token_file(config: Config, port: int) -> Path:
     return config.data_dir / f"serve-{port}.token"
 
 
-def _names(config: Config, *, is_local: bool) -> Names:
-    return Names(
+def _names(config: Config, *, is_local: bool) -> ServerNames:
+    return ServerNames(
         hosts=frozenset({*LOOPBACK_NAMES, config.host.lower(), *(name.lower() for name in config.allowed_hosts)}),
         is_local=is_local,
         origins=frozenset(config.allowed_origins),
@@ -128,19 +128,19 @@ def _is_loopback(host: str) -> bool:
 # What is served
 
 
-def _service(config: Config, runtime: Runtime, identities: Identities) -> Service:
-    async def models() -> tuple[Offered, ...]:
+def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpService:
+    async def models() -> tuple[OfferedModel, ...]:
         names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
-        return tuple(Offered(name=name, is_default=name == config.model) for name in names)
+        return tuple(OfferedModel(name=name, is_default=name == config.model) for name in names)
 
     refused = RUN_COMMANDS if config.refuses_commands else frozenset[str]()
-    return Service(
+    return HttpService(
         operations=runtime.operations,
         tasks=runtime.tasks,
         live=runtime.operations.live,
         clock=runtime.clock,
         bounds=config.bounds,
-        settings=Settings(
+        settings=HttpSettings(
             model=config.model,
             model_advanced=config.model_advanced,
             thinking=config.thinking,
@@ -216,7 +216,7 @@ def _bound(config: Config) -> socket.socket:
         ) from None
 
 
-async def _drain(config: Config, runtime: Runtime, service: Service, listener: Listener) -> None:
+async def _drain(config: Config, runtime: Runtime, service: HttpService, listener: HttpListener) -> None:
     service.is_draining = True
     listener.stop_accepting()
     if runtime.worker.sessions_held:

@@ -1,9 +1,9 @@
-"""What an operation refuses, and why. The code is stable, the sentence is for people.
+"""Refusals of operations, each with a stable code and a sentence for people.
 
 OperationError
-├── NotFound     there is no such session, request or item (or it is somebody else's, which is the same)
-├── Invalid      the caller's words are wrong
-└── Conflict     the caller is right, but not now: busy, full, answered already
+├── NotFound     there is no such session, request or item; one of another owner counts as none
+├── Invalid      the caller's input is wrong
+└── Conflict     the input is right, but the state does not allow it: busy, full, answered already
 """
 
 
@@ -15,7 +15,7 @@ class OperationError(Exception):
 
 
 class NotFound(OperationError):
-    """Nothing of that name."""
+    """The caller has nothing of that id."""
 
 
 class Invalid(OperationError):
@@ -23,4 +23,4 @@ class Invalid(OperationError):
 
 
 class Conflict(OperationError):
-    """Refused as things stand. Nothing was stored."""
+    """Refused in the current state. Nothing was stored."""

@@ -1,7 +1,7 @@
-"""Bounds on JSON from outside: the time and the memory that reading it takes are known before it is read.
+"""Bounds on JSON from outside: they limit the time and the memory of parsing before the parser runs.
 
-A parser makes many bytes of few (`[],[],` takes up 24 times its length), and reads all of it in one go, in which nobody
-else gets a turn. So values, escapes and depth are counted first, a piece at a time.
+A parser makes many bytes of few (`[],[],` takes up 24 times its length), and blocks the event loop while it parses. So
+values, escapes and depth are counted first, a piece at a time.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import msgspec
 
 PIECE_BYTES: Final = 1 << 16
 PIECE_TOKENS: Final = 2_000
-"""Between two of these somebody else gets a turn. Each takes about a millisecond."""
+"""The counter yields after each piece. A piece takes about a millisecond."""
 
 BREATH_SECONDS: Final = 0.0001
 
 SMALL_BYTES: Final = 16_000
-"""So much is counted without letting anybody in between."""
+"""JSON up to this size is counted without yielding."""
 
 _TO_TOKEN: Final = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _IN_STRING: Final = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
@@ -31,7 +31,7 @@ _CLOSED: Final = frozenset(b"]}")
 
 
 class TooCostly(Exception):
-    """JSON that is not read; the message says which bound it exceeds."""
+    """JSON that exceeds a bound; the message names the bound."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -39,35 +39,35 @@ class TooCostly(Exception):
 
 
 class JsonBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that JSON may hold for one reader."""
+    """The bounds of one kind of JSON document."""
 
     depth: int = 64
-    """No value of ours is nested half as deep; a parser that is given a million brackets runs out of stack."""
+    """No valid document is nested half as deep; a million brackets would exhaust the parser's stack."""
     values: int = 50_000
-    """Values and brackets. As many take up some 5 MB, and 20 ms to read and check."""
+    """Values and brackets. This many take up some 5 MB, and 20 ms to parse and check."""
     escapes: int = 2_000_000
-    """Each makes reading a text slower."""
+    """Each escape makes parsing slower."""
     size: int = sys.maxsize
-    """Bytes, where they are not bounded before."""
+    """Bytes, for a reader that has not bounded them already."""
     wide_bytes: int = 4_000_000
-    """The whole of it, where it holds anything but ASCII: one such character makes a text in memory up to four times as
-    long as it was."""
+    """The size of a document that is not pure ASCII: one such character makes a text in memory up to four times as
+    long."""
 
 
 BODY: Final = JsonBounds()
-"""For what a surface reads in one go."""
+"""The bounds of a request body."""
 
 
 async def check(data: bytes, bounds: JsonBounds = BODY) -> None:
-    """Raise `TooCostly` if the JSON exceeds the bounds. Others get turns meanwhile."""
+    """Raise `TooCostly` if the JSON exceeds the bounds. Other tasks run in between."""
     for _ in counting(data, bounds):
         if len(data) > SMALL_BYTES:
             await asyncio.sleep(0)
 
 
 def counting(data: bytes, bounds: JsonBounds) -> Iterator[None]:
-    """The same in pieces, for who has another way to let others in between. Data that is no JSON passes, or not: its
-    parser says what is wrong with it."""
+    """The same check in pieces, for a caller that yields in its own way. Invalid JSON may pass: the parser reports the
+    error."""
     whole = (0, len(data))
     _check_width(data, bounds, whole)
     yield from _count_escapes(data, bounds, whole)
@@ -76,14 +76,14 @@ def counting(data: bytes, bounds: JsonBounds) -> Iterator[None]:
 
 
 def check_text(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> None:
-    """Raise `TooCostly` if a part of the data has too much text, whatever its values are. It takes a while."""
+    """Raise `TooCostly` if a part of the data has too much text. Values are not counted. Blocks for a while."""
     _check_width(data, bounds, place)
     for _ in _count_escapes(data, bounds, place):
         pass
 
 
 def breathe() -> None:
-    """For a thread that is at work for long: the event loop gets the interpreter at once and not only every 5 ms."""
+    """Release the interpreter, for a thread with much work: the event loop runs at once and not only every 5 ms."""
     time.sleep(BREATH_SECONDS)
 
 
@@ -109,7 +109,7 @@ def _count_escapes(data: bytes, bounds: JsonBounds, place: tuple[int, int]) -> I
 
 
 def _most_values(data: bytes) -> int:
-    """As many tokens as there can be, text included: for most bodies that is enough."""
+    """An upper bound on the number of tokens, which is enough for most bodies: brackets in strings are counted too."""
     if len(data) > PIECE_BYTES:
         return len(data)
     return data.count(b"[") + data.count(b"{") + data.count(b",")
@@ -129,7 +129,7 @@ def _count_values(data: bytes, bounds: JsonBounds) -> Iterator[None]:
         elif token in _CLOSED:
             level -= 1
             if level < 0:
-                return  # It is no JSON, and a parser stops here.
+                return  # Invalid JSON: the parser stops here.
             continue
         found += 1
         if found > bounds.values:
@@ -137,16 +137,16 @@ def _count_values(data: bytes, bounds: JsonBounds) -> Iterator[None]:
 
 
 def tokens(data: bytes) -> Iterator[int]:
-    """The places of brackets and commas outside of strings; -1 now and then, when others should get a turn."""
+    """The offsets of brackets and commas outside of strings; -1 after each piece, where the caller should yield."""
     at, size, since, to_token = 0, len(data), 0, _TO_TOKEN.match
     while at < size:
         most = at + PIECE_BYTES if at + PIECE_BYTES < size else size
-        end = to_token(data, at, most).end()  # type: ignore[union-attr]  # It matches nothing, too.
+        end = to_token(data, at, most).end()  # type: ignore[union-attr]  # The pattern matches the empty string, too.
         if end < most and data[end] != _QUOTE:
             yield end
             since += 1
             at = end + 1
-        elif end == at:  # A string that is longer than a piece, or never ends.
+        elif end == at:  # A string that is longer than a piece, or has no end.
             at += 1
             quote = data.find(b'"', at)
             if data.find(b"\\", at, quote if quote >= 0 else size) < 0:

@@ -1,4 +1,4 @@
-"""The log of a session that begins as a copy, written one event after another and kept as the bytes that are stored."""
+"""The log of a session that begins as a copy, built event by event and kept in its stored encoding."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,12 +14,12 @@ from holdfast.session.inputs import Inputs
 from holdfast.session.state import State
 
 MAX_COPY_BYTES: Final = 64_000_000
-"""A log that is copied is in memory as a whole for a moment; a larger one can be exported, and imported on the machine
-of its server."""
+"""A copied log is in memory as a whole for a moment; a larger one can be exported, and imported on the machine of the
+server."""
 
 
 class NewLog:
-    """Takes events in. `state` is folded from them without the history, which is all that ending a turn needs."""
+    """Collects events. `state` is folded from them without the history, which is enough to end a turn."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
@@ -35,7 +35,7 @@ class NewLog:
         self._events.append(Event(Position(0), event.id, time, kept))
 
     def close(self) -> None:
-        """End a turn that was unfinished, and give up the tasks: they are another session's."""
+        """End an unfinished turn, and give up the tasks: they belong to the source."""
         now, state = self._events[-1].time, self.state
         bodies: list[Body] = []
         if state.turn is not None:
@@ -50,5 +50,5 @@ class NewLog:
         return self._events[-1].time
 
     def events(self) -> tuple[Event, ...]:
-        """All of them, to be committed."""
+        """All events, ready to be committed."""
         return tuple(self._events)

@@ -1,7 +1,7 @@
-"""What people allowed for always: listed with who granted it, when and where, and taken back.
+"""Permissions that people granted in advance: listed with their origins, and revoked.
 
-A rule that was granted for a directory, or everywhere, lies with its owner; one that was granted for a session lies in
-that session's log. Taking one back is safe to repeat: until all of it is done, it is still listed.
+A rule that was granted for a directory, or everywhere, is stored with its owner; a rule that was granted for a session
+is in that session's log. Revoking is safe to repeat: a permission is listed until it is revoked everywhere.
 """
 
 import hashlib
@@ -28,47 +28,47 @@ ID_CHARACTERS: Final = 16
 
 
 class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that a rule was granted."""
+    """One grant of a rule."""
 
     granted_by: str
-    """Who granted it; empty if that was not noted."""
+    """The name of the person; empty if unknown."""
     granted_at: int | None
-    """Milliseconds since 1970; null if that was not noted."""
+    """Milliseconds since 1970; null if unknown."""
     session_id: str | None
-    """The session that had asked for it; null if that was not noted."""
+    """The session that requested it; null if unknown."""
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that holds until it is taken back."""
+    """A rule that holds until it is revoked."""
 
     id: str
-    """Names the rule in its place: the same one that is granted again has the same id."""
+    """Derived from the rule and its place: the same rule, granted again, has the same id."""
     rule: str
     scope: Scope
     directory: str | None
-    """Where it holds, with the scope `directory`."""
+    """The directory of a permission with the scope `directory`."""
     session_id: str | None
-    """Where it holds, with the scope `session`."""
+    """The session of a permission with the scope `session`."""
     origins: tuple[PermissionOrigin, ...]
     """The oldest first."""
 
 
 class Permissions:
-    """Lists and revokes, for every surface."""
+    """Lists and revokes permissions, for every surface."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
         self._store = operations.store
 
     async def of_owner(self, owner: Owner) -> tuple[Permission, ...]:
-        """What holds in directories, or everywhere."""
+        """The owner's permissions for directories, and for everywhere."""
         found: dict[tuple[str, str], list[GrantOrigin]] = {}
         for grant in await self._store.grants(owner):
             found.setdefault((grant.place, grant.rule), []).append(grant.origin)
         return tuple(_of_place(place, rule, origins) for (place, rule), origins in found.items())
 
     async def of_session(self, key: Key) -> tuple[Permission, ...]:
-        """What a session may do without asking: what was granted to it, then what holds where it works."""
+        """The permissions of a session: its own first, then those of its working directory and of everywhere."""
         state = await self._operations.state(key)
         origins = await self._session_origins(key, state.allow)
         own = [_of_session(key.session, rule, origins.get(rule, ())) for rule in dict.fromkeys(state.allow)]
@@ -81,26 +81,26 @@ class Permissions:
         return (*own, *placed)
 
     async def revoke(self, owner: Owner, permission_id: str) -> Permission:
-        """Take back what holds in a directory, or everywhere: for all sessions, from their next call on. The sessions
-        that it was granted in lose it first: a crash before the end leaves it listed."""
+        """Revoke a permission for a directory, or for everywhere: it no longer holds for the next call of any session.
+        The sessions in which it was granted lose it first: a crash before the end leaves it listed."""
         for found in await self.of_owner(owner):
             if found.id == permission_id:
                 for session in {origin.session_id for origin in found.origins if origin.session_id}:
                     with suppress(NotFound):
-                        await self._take_from(Key(owner, SessionId(session)), found.rule)
+                        await self._remove_rule(Key(owner, SessionId(session)), found.rule)
                 await self._store.revoke_grant(owner, found.directory or "", found.rule)
                 return found
         raise _not_granted(permission_id)
 
     async def revoke_in_session(self, key: Key, permission_id: str) -> Permission:
-        """Take back what was granted to one session, from its next call on."""
+        """Revoke a permission of one session: it no longer holds for the session's next call."""
         for found in await self.of_session(key):
             if found.id == permission_id and found.scope == "session":
-                await self._take_from(key, found.rule)
+                await self._remove_rule(key, found.rule)
                 return found
         raise _not_granted(permission_id)
 
-    async def _take_from(self, key: Key, rule: str) -> None:
+    async def _remove_rule(self, key: Key, rule: str) -> None:
         async def without(state: State) -> list[Body]:
             left = tuple(held for held in state.allow if held != rule)
             return [SettingsChanged(allow=left)] if len(left) < len(state.allow) else []
@@ -108,30 +108,30 @@ class Permissions:
         await self._operations.change(key, without)
 
     async def _session_origins(self, key: Key, rules: Sequence[str]) -> Mapping[str, Sequence[PermissionOrigin]]:
-        """By the log: when each rule came, and by whom."""
+        """The origins of each rule, from the session's log."""
         if not rules:
             return {}
-        history = _History(key.session)
+        origins_in_log = _RuleOrigins(key.session)
         loaded = await self._store.load(key, fold_version=NO_SNAPSHOT)
         if loaded is not None:
             async for page in pages(self._store, loaded):
                 for event in page:
-                    history.take(event)
-        return history.origins
+                    origins_in_log.take(event)
+        return origins_in_log.origins
 
 
-class _History:
-    """Follows which rules a session had, and where each came from."""
+class _RuleOrigins:
+    """Follows the rules of a session through its log, with the origin of each."""
 
     def __init__(self, session: SessionId) -> None:
         self.origins: dict[str, list[PermissionOrigin]] = {}
         self._session = session
-        self._asked: dict[RequestId, str] = {}
+        self._requested: dict[RequestId, str] = {}
 
     def take(self, event: Event) -> None:
         match event.body:
             case PermissionRequested(request_id=request_id, rule=rule):
-                self._asked[request_id] = rule
+                self._requested[request_id] = rule
             case SessionStarted(allow=rules):
                 self._add(event, rules)
             case SettingsChanged(allow=tuple() as rules):
@@ -140,7 +140,7 @@ class _History:
             case PermissionCompleted(
                 decision="approved-for-session", request_id=request_id, rules=rules, answered_by=by
             ):
-                self._add(event, rules or (self._asked.get(request_id, ""),), by)
+                self._add(event, rules or (self._requested.get(request_id, ""),), by)
             case _:
                 pass
 
@@ -181,7 +181,7 @@ def _of_session(session: SessionId, rule: str, origins: Sequence[PermissionOrigi
 
 
 def _id(*parts: str) -> str:
-    """Parts are told apart by their lengths: no two permissions have the same."""
+    """A digest of the parts. Each part is prefixed with its length, so that no two permissions share an id."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:ID_CHARACTERS]
 

@@ -1,7 +1,7 @@
-"""Clients that come to a session, come back to it, and leave it.
+"""The presence of clients: they attach to a session, come back to it, and leave it.
 
-What a client brings (the tools that it runs, what it can answer) belongs to an attachment, which ends with its
-connection or its process. What is asked of clients belongs to the session: it stays, and whoever comes next may answer.
+A client's tools and capabilities belong to its attachment, which ends with its connection or its process. Requests to
+clients belong to the session: they stay, and the next client may answer them.
 """
 
 import asyncio
@@ -30,24 +30,26 @@ from holdfast.store.store import Attachment, Store, declined_by_each
 log = logging.getLogger(__name__)
 
 A_YEAR_SECONDS: Final = 365 * 86_400.0
-"""A client whose connection this process watches needs no renewal: it goes with the connection, or the process."""
+"""An attachment needs no renewal while this process watches its connection: it ends with the connection, or with the
+process."""
 
 ANSWERS_QUESTIONS = "question"
-"""The capability of a client that has somebody to answer what the model asks."""
+"""The capability of a client with a person who answers questions of the model."""
 
 RESTORE_EVERY_SECONDS: Final = 5.0
-"""How often a process makes sure that the database has its clients: it may have given the process up, or lost them."""
+"""How often a process restores missing attachments: the store may have declared the process dead, or lost them."""
 
 DECLINE_TRIES: Final = 3
-"""How often a decline is tried at most, each time after the client's attachment was found to be gone."""
+"""How often a decline is tried; each retry follows a restored attachment."""
 
 
 SettingsOf = Callable[[State], Awaitable[SettingsChanged]]
-"""What a client that comes changes beside its tools, given the session's state. It may be asked again."""
+"""From a session's state to the settings, beside its tools, that an arriving client changes. May be called again with a
+newer state."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A client, and what it brings."""
+    """A client with its tools and capabilities."""
 
     attachment_id: str
     tools: tuple[ClientTool, ...] = ()
@@ -55,19 +57,19 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session was found by the client that came back to it."""
+    """The session as the client that came back to it found it."""
 
     state: State
-    """Before anything came of the client's return."""
+    """The state before the client's return changed anything."""
     was_active: bool
     already_in_use: bool
     interrupted: bool
-    """What was pending is not gone on with."""
+    """The pending work was ended, not continued."""
     event: SessionResumed
 
 
 class _Client:
-    """A client that is connected to this process, as its attachment is to say."""
+    """A client that is connected to this process, with the content of its attachment."""
 
     def __init__(self, arrival: Arrival) -> None:
         self.arrival = arrival
@@ -77,9 +79,8 @@ class _Client:
 class Presence:
     """The clients of one process, over the same store as the operations.
 
-    A process that is silent for too long is given up, and its attachments with it, though its clients are connected
-    still. So the process compares what it knows with what the database has, again and again, and attaches anew whoever
-    is missing there."""
+    The store declares a silent process dead, and ends its attachments, although its clients may still be connected. So
+    the process regularly compares its clients with the store's attachments, and attaches the missing ones again."""
 
     def __init__(self, operations: Operations, store: Store, clock: Clock) -> None:
         self._operations = operations
@@ -89,20 +90,21 @@ class Presence:
         self._restoring: asyncio.Task[None] | None = None
         self._resuming: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untidy: set[Key] = set()
-        """Sessions with tools on offer whose client left in the middle of a call."""
+        """Sessions that still offer tools of a client that left in the middle of a call."""
 
     async def arrive(self, key: Key, arrival: Arrival) -> None:
-        """Attach a client to a session that it just made. Raises `Conflict` when another runs a tool of its."""
+        """Attach a client to a session that it just created. Raises `Conflict` if another client runs a tool of the
+        same name."""
         await self._attach(key, arrival)
 
     async def resume(
         self, key: Key, arrival: Arrival, *, continue_pending_work: bool | None, settings: SettingsOf
     ) -> Resumed:
-        """Attach a client that came back, and write that down with whatever it changed.
+        """Attach a client that came back, and record its return with the settings that it changed.
 
-        Where the session is taken up again in another process, and the client does not want to go on with what was
-        pending, that is ended first: a crash in between leaves it ended, and the client to ask again."""
-        # Those that come to this process are taken one after the other; others may come elsewhere at the same moment.
+        If the session is resumed in another process, and the client does not continue the pending work, that work is
+        ended first: a crash in between leaves it ended, and the client to resume again."""
+        # Clients of this process resume one after the other; clients of other processes may resume at the same moment.
         async with self._resuming.setdefault(key, asyncio.Lock()):
             return await self._resume(key, arrival, continue_pending_work, settings)
 
@@ -110,7 +112,8 @@ class Presence:
         self, key: Key, arrival: Arrival, continue_pending_work: bool | None, settings: SettingsOf
     ) -> Resumed:
         is_warm = await self._is_warm(key)
-        # Then noted: of those that come at the same moment all but one see another, and leave its work alone.
+        # Attached before the check: of clients that resume at the same moment, all but one see another and leave its
+        # work.
         others = await self._attach(key, arrival)
         state = await self._operations.state(key)
         interrupts = bool(state.requests) and not (is_warm or continue_pending_work or others)
@@ -142,7 +145,7 @@ class Presence:
         )
 
     async def offer(self, key: Key, arrival: Arrival, settings: SettingsOf | None = None) -> None:
-        """Offer a client's tools to the model beside those of the other clients that are present."""
+        """Offer a client's tools to the model beside the tools of the other present clients."""
 
         async def offered(state: State) -> list[Body]:
             tools = await self._tools_with(key, state, arrival)
@@ -155,21 +158,22 @@ class Presence:
         await self._operations.change(key, offered)
 
     async def _tools_with(self, key: Key, state: State, arrival: Arrival) -> tuple[ClientTool, ...]:
-        """The session's client tools once this client is there: those of everybody present, and its own. Clients attach
-        before they record their tools, so that whoever is in the state is among the attachments read after it."""
+        """The session's client tools with this client: the tools of all present clients, and its own. Clients attach
+        before they record their tools, so every client in the state is among the attachments, which are read after
+        it."""
         present = {name for found in await self._others(key, arrival.attachment_id) for name in found.tools}
         own = {found.name for found in arrival.tools}
         kept = (found for found in state.client_tools if found.name in present - own)
         return (*kept, *arrival.tools)
 
     async def replace_tools(self, key: Key, arrival: Arrival) -> None:
-        """A client that is there changes the tools that it runs."""
+        """Replace the tools of a present client."""
         await self._attach(key, arrival)
         await self.offer(key, arrival)
 
     async def leave(self, key: Key, attachment_id: str) -> bool:
-        """A client is gone: its tools go with it, unless it was the last. Then they stay on offer, and whoever comes
-        back runs what was asked of them meanwhile. Whether it was the last."""
+        """Detach a client and withdraw its tools. The tools of the last client stay on offer: the next client runs the
+        calls made meanwhile. Returns whether it was the last."""
         self._clients.pop((key, attachment_id), None)
         left = await self._store.detach(key, attachment_id)
         if not left:
@@ -178,21 +182,21 @@ class Presence:
         try:
             await self._keep_only(key, left)
         except NotFound:
-            pass  # It was deleted meanwhile.
+            pass  # The session was deleted meanwhile.
         except Conflict:
             self._untidy.add(key)
         return False
 
     async def tidy(self, key: Key) -> None:
-        """Take back the tools that only stayed because of a call, once that is done."""
+        """Withdraw the tools that stayed only because of a call, when the call is done."""
         if key in self._untidy:
             self._untidy.discard(key)
             if left := await self._store.attachments(key):
                 await self._keep_only(key, left)
 
     async def _keep_only(self, key: Key, left: Sequence[Attachment]) -> None:
-        """Withdraw the tools that no present client runs. `left` are those that stayed when this one went: if they went
-        since, the last one's tools stay."""
+        """Withdraw the tools that no present client runs. `left` are the attachments that remained when the client
+        left: if they have ended since, the tools of the last one stay."""
 
         async def kept(state: State) -> list[Body]:
             now = await self._store.attachments(key) or left
@@ -205,13 +209,13 @@ class Presence:
         await self._operations.change(key, kept)
 
     async def forget(self, key: Key, attachment_id: str) -> None:
-        """The client was never really there: what it asked for was refused."""
+        """Detach a client whose request was refused."""
         await self.leave(key, attachment_id)
 
     async def decline(self, key: Key, attachment_id: str, request_id: RequestId) -> bool:
-        """Nobody at this client can decide. If no other client is left that could, the request is denied when this
-        returns; otherwise it stays as it is, and the session's holder looks again whenever a client ends. Whether the
-        request was open."""
+        """Record that no person at this client can decide. If no other client can, the request is denied when this
+        returns; otherwise it stays open, and the session's holder checks again whenever an attachment ends. Returns
+        whether the request was open."""
         state = await self._operations.state(key)
         if request_id not in state.requests:
             return False
@@ -222,7 +226,7 @@ class Presence:
             if await self._store.decline(key, attachment_id, request_id):
                 break
             if client is None or self._clients.get((key, attachment_id)) is not client:
-                break  # It has left.
+                break  # The client has left.
             await self._restore(key, client)
         self._operations.live.publish(key, Changed())
         deciders = declined_by_each(await self._store.attachments(key), ANSWERS_PERMISSIONS)
@@ -231,7 +235,7 @@ class Presence:
                 await self._operations.decide_permission(key, request_id, NOBODY_COULD)
         return True
 
-    # Attachments that the database lost
+    # Attachments that the store lost
 
     async def close(self) -> None:
         if self._restoring is not None:
@@ -239,7 +243,7 @@ class Presence:
             await asyncio.gather(self._restoring, return_exceptions=True)
 
     async def restore(self) -> None:
-        """Attach the clients that are connected to this process, and that the database does not have."""
+        """Attach the clients of this process that the store has no attachment of."""
         known = dict(self._clients)
         noted = await self._store.attached()
         for place, client in known.items():
@@ -248,8 +252,8 @@ class Presence:
                     await self._restore(place[0], client)
 
     async def _restore(self, key: Key, client: _Client) -> None:
-        """A tool that another client has brought meanwhile is that one's now. A client that leaves in between is
-        detached again."""
+        """Attach the client again, without the tools that another client has attached meanwhile. A client that leaves
+        in between is detached again."""
         arrival = client.arrival
         taken = {name for found in await self._others(key, arrival.attachment_id) for name in found.tools}
         left = tuple(found for found in arrival.tools if found.name not in taken)
@@ -272,8 +276,8 @@ class Presence:
                 log.exception("could not look whether all clients are noted")
 
     async def deliverable(self, key: Key, tools: Sequence[ClientTool]) -> tuple[tuple[OpenRequest, ToolCall], ...]:
-        """The pending calls of these tools, and questions, that may be given to a client once more: those that nobody
-        has answered yet."""
+        """The unanswered calls of these tools, and unanswered questions: they may be delivered to a client once
+        more."""
         again = {found.name for found in tools if not found.delivered_once}
         state = await self._operations.state(key)
         if any(isinstance(found.item, Stop) for found in await self._store.waiting_items(key)):
@@ -290,7 +294,7 @@ class Presence:
         )
 
     async def deliver_again(self, key: Key, request: OpenRequest) -> None:
-        """Write down that a pending call is given to a client once more, before it is."""
+        """Record that a pending call is delivered to a client once more; called before the delivery."""
         delivered = ToolDelivered(request_id=request.request_id, tool_call_id=request.tool_call_id)
         await self._operations.record(key, delivered)
 
@@ -299,7 +303,7 @@ class Presence:
         return bool(process) and await self._store.is_alive(process)
 
     async def _attach(self, key: Key, arrival: Arrival) -> tuple[Attachment, ...]:
-        """From now on the client is kept attached until it leaves."""
+        """Attach the client, and keep it attached until it leaves."""
         place = (key, arrival.attachment_id)
         before, client = self._clients.get(place), _Client(arrival)
         if before is not None:
@@ -325,11 +329,11 @@ class Presence:
 
 
 def _offering(state: State, tools: tuple[ClientTool, ...]) -> list[Body]:
-    """The record by which the session has these client tools; none if it has them."""
+    """The record that sets these client tools; none if the session has them."""
     return [SettingsChanged(client_tools=tools)] if tools != state.client_tools else []
 
 
 def _called(state: State) -> set[str]:
-    """The tools of calls that are not done: they stay on offer until their step ends, whoever leaves."""
+    """The tools of unfinished calls: they stay on offer until their step ends, whichever client leaves."""
     reply = state.reply()
     return {call.name for call in reply.unfinished()} if reply else set()

@@ -1,7 +1,7 @@
-"""How a session is read: everything from a cursor on, then whatever happens, the same however one reads.
+"""Readers of a session: everything from a cursor on, then every change; live and later readers get the same.
 
-Subscribe first, catch up from the store, then follow the hints and drop what the cursor has passed. A hint that does
-not fit on (one was lost, or another process wrote) sends the reader back to the store.
+A reader subscribes first, catches up from the store, then follows the hints and drops events before its cursor. A hint
+that does not follow on the cursor (one was lost, or another process wrote) sends the reader back to the store.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -16,12 +16,12 @@ from holdfast.store.store import CaughtUp, Cursor, Segment, Store
 PAGE_EVENTS = 500
 
 Reading = Event | Delta | Progress | Changed
-"""What a reader is given: events of the log, the text of messages as it comes, what running tools say, and that the
-queue is no longer what it was."""
+"""Events of the log, deltas of the message in flight, progress of running tools, and the hint that the inbox
+changed."""
 
 
 class Reader:
-    """One reading of one session. `cursor` may be kept, and read on from later, on any process."""
+    """Reads one session. Its `cursor` may be stored, and reading continued from it later, in any process."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class Reader:
         *,
         heard_since: Subscription | None = None,
     ) -> None:
-        """With `heard_since`, a subscription that was there before anything could be said behind the cursor, `batches`
-        need not look into the store before it listens."""
+        """`heard_since` is a subscription that began before any event after the cursor: with it, `batches` need not
+        catch up from the store first."""
         self._heard_since = heard_since
         self._store = store
         self._live = live
@@ -48,7 +48,7 @@ class Reader:
         return Cursor(self._position, self._message_id, self._block, self._offset)
 
     async def until_now(self) -> AsyncIterator[Reading]:
-        """All there is, and then the end."""
+        """Everything up to now, and then the end."""
         while True:
             caught = await self._catch_up()
             for reading in self._from_store(caught):
@@ -57,7 +57,7 @@ class Reader:
                 return
 
     async def follow(self) -> AsyncGenerator[Reading, None]:
-        """All there is, and then what comes, without end. Raises `NotFound` when the session is deleted."""
+        """Everything up to now, and then every change, without end. Raises `NotFound` when the session is deleted."""
         subscription = self._live.subscribe(self._key)
         try:
             async for reading in self.until_now():
@@ -76,8 +76,8 @@ class Reader:
             subscription.close()
 
     async def batches(self) -> AsyncGenerator[list[Reading], None]:
-        """As `follow`, but what came together is given together: whoever sends it on can do so at once. The cursor is
-        behind all of the batch that was given last."""
+        """Like `follow`, but readings that came together are yielded together, so that a surface can send them at once.
+        The cursor is after the last yielded batch."""
         subscription = self._heard_since or self._live.subscribe(self._key)
         try:
             readings: list[Reading] | None = None if self._heard_since is None else []
@@ -86,7 +86,7 @@ class Reader:
                     caught = await self._catch_up()
                     yield list(self._from_store(caught))
                     readings = None if caught.more else [Changed()]
-                    del caught  # A page of the log is not kept while its reader waits for more.
+                    del caught  # Frees the page while the reader waits for more.
                 if readings:
                     yield readings
                 readings = self._from_hint(await subscription.next())
@@ -106,7 +106,7 @@ class Reader:
             yield from self._delta(_as_delta(segment))
 
     def _from_hint(self, hint: Hint) -> list[Reading] | None:
-        """What a hint adds, or None when it does not fit on what was read."""
+        """The readings that a hint adds, or None if it does not follow on the cursor."""
         match hint:
             case Progress() | Changed():
                 return [hint]
@@ -122,7 +122,7 @@ class Reader:
                 return None
 
     def _fits(self, grown: Grown) -> bool:
-        """Nothing between it and what was read is missing: no event, and no piece of the message."""
+        """Whether no event and no piece of the message is missing between the cursor and the hint."""
         same = grown.deltas[0].message_id == self._message_id
         read = (self._block, self._offset) if same else (0, 0)
         return grown.head == self._position and read >= grown.follows
@@ -138,7 +138,7 @@ class Reader:
         yield event
 
     def _delta(self, delta: Delta) -> Iterator[Delta]:
-        """The part of a delta that was not read yet, and the cursor behind it."""
+        """The unread part of a delta; moves the cursor after it."""
         if delta.message_id != self._message_id:
             self._message_id, self._block, self._offset = delta.message_id, 0, 0
         if delta.block < self._block:
@@ -151,7 +151,7 @@ class Reader:
         if skip > 0 and end <= self._offset:
             return
         while skip > 0 and encoded[skip] & 0xC0 == 0x80:
-            skip -= 1  # A cursor in the middle of a character: it is given whole.
+            skip -= 1  # The cursor is in the middle of a character: yield the whole character.
         self._offset = end
         if skip > 0:
             text = encoded[skip:].decode()
@@ -185,14 +185,14 @@ def _as_delta(segment: Segment) -> Delta:
 
 
 def as_read(event: Event) -> Iterator[Reading]:
-    """An event as it comes to somebody who has read nothing of its message before."""
+    """The readings of an event for a reader that has read nothing of its message before."""
     if isinstance(event.body, AssistantMessage):
         yield from _rest_of(event.body)
     yield event
 
 
 def _rest_of(body: AssistantMessage) -> Iterator[Delta]:
-    """A whole message as deltas: one for each block. What was read before is dropped by the cursor."""
+    """A whole message as deltas, one for each block. The cursor drops the parts that were read before."""
     for number, block in enumerate(body.blocks):
         yield _block_delta(body.message_id, number, block)
 

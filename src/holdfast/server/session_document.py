@@ -1,6 +1,6 @@
-"""An exported session as a document: where each of its events stands in it, found without reading them.
+"""An exported session, cut into its events without parsing them.
 
-Reading all of a document at once takes many times its length in memory, and keeps everybody waiting meanwhile.
+Parsing a whole document at once would take many times its length in memory, and block all other work.
 """
 
 import re
@@ -11,10 +11,10 @@ import msgspec
 from holdfast.server.json_bounds import breathe, tokens
 
 MAX_DEPTH: Final = 128
-"""Of brackets. What was nested as deep as a surface allows is exported some levels deeper."""
+"""Nested brackets. A value as deep as a surface allows is exported some levels deeper."""
 
 MAX_REST_BYTES: Final = 100_000
-"""A document without its events: names and a title."""
+"""The size of a document without its events: names and a title."""
 
 _KEY: Final = re.compile(rb'"events"[ \t\r\n]*:[ \t\r\n]*\Z')
 _OPEN: Final = frozenset(b"[{")
@@ -25,17 +25,17 @@ class Misshapen(Exception):
     """A document that can't be cut into events; the message says why."""
 
 
-class Cut(msgspec.Struct):
-    """A document, cut."""
+class CutDocument(msgspec.Struct):
+    """A document cut into its events and the rest."""
 
     rest: bytes
     """The document with an empty list of events."""
     places: list[tuple[int, int]]
-    """Where each event begins and ends."""
+    """The start and end offset of each event."""
 
 
-def cut(data: bytes, *, max_events: int, max_values: int, max_values_each: int) -> Cut:
-    """Raises `Misshapen`. What it returns may still be no JSON, in each of its parts."""
+def cut(data: bytes, *, max_events: int, max_values: int, max_values_each: int) -> CutDocument:
+    """Cut the document. Raises `Misshapen`. The parts are not parsed: each may still be invalid JSON."""
     places: list[tuple[int, int]] = []
     level = values = begin = end = start = before = 0
     for at in tokens(data):
@@ -65,7 +65,7 @@ def cut(data: bytes, *, max_events: int, max_values: int, max_values_each: int) 
     _check_gaps(data, begin, places, end)
     if len(data) - (end - begin) > MAX_REST_BYTES:
         raise Misshapen("there is more in it than events")
-    return Cut(data[:begin] + data[end:] if begin else data, places)
+    return CutDocument(data[:begin] + data[end:] if begin else data, places)
 
 
 def _problem(level: int, events: int, max_events: int, max_values: int) -> str:
@@ -75,7 +75,7 @@ def _problem(level: int, events: int, max_events: int, max_values: int) -> str:
 
 
 def _check_gaps(data: bytes, begin: int, places: list[tuple[int, int]], end: int) -> None:
-    """Between two events there is a comma and nothing else."""
+    """Check that only a comma separates two events."""
     last, between = begin, b""
     for start, stop in places:
         if data[last:start].strip() != between:

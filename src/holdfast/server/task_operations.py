@@ -1,5 +1,4 @@
-"""What a surface may do with the tasks of sessions. Each verb is the same whoever asks: the model's tools use the desk
-that these stand on."""
+"""The verbs of tasks, for every surface. The model's tools use the same task desk."""
 
 from collections.abc import AsyncGenerator
 
@@ -29,13 +28,13 @@ class TaskOperations:
         self._live = live
 
     async def of_session(self, key: Key, *, foreground: bool = False) -> tuple[TaskRow, ...]:
-        """Its tasks, oldest first; with `foreground`, also the command that the turn waits for."""
+        """The tasks of a session, oldest first; with `foreground`, also the command that the turn waits for."""
         if await self._store.row(key) is None:
             raise NotFound("session_not_found", f"There is no session {key.session}.")
         return await (self.desk.commands(key) if foreground else self.desk.tasks(key))
 
     async def of_owner(self, owner: Owner) -> tuple[TaskRow, ...]:
-        """Those of all sessions, and what their turns wait for."""
+        """The tasks of all sessions of the owner, with the commands that turns wait for."""
         return await self.desk.all_tasks(owner)
 
     async def find(self, key: Key, task_id: str) -> TaskRow:
@@ -48,7 +47,7 @@ class TaskOperations:
         return self.desk.shown_status(row)
 
     async def refresh(self, row: TaskRow) -> TaskRow:
-        """The row, once it says what the machine knows: nobody may have looked since the command ended."""
+        """The row with the status of its process on this machine: the command may have ended since the last check."""
         if row.status != "running" or row.host != self.desk.host:
             return row
         try:
@@ -61,14 +60,14 @@ class TaskOperations:
         now = await self.find(row.key, row.task_id)
         if now.status != "running":
             return now
-        # Its turn waits for it: whoever runs that next writes down how it ended, with the result of the call.
+        # Its turn waits for it: the turn's holder stores how it ended, with the result of the call.
         ending = ending_of(status.outcome, status.record.limits.seconds)
         return msgspec.structs.replace(
             now, status=ending.status, exit_code=ending.exit_code, detail=ending.detail, ended_at=ending.ended_at
         )
 
     async def kill(self, key: Key, task_id: str) -> TaskKillReport:
-        """End it, as a person who wants it ended: the model is told."""
+        """Kill a task on behalf of a person; the model gets the news."""
         try:
             return await self.desk.kill(key, task_id, "person")
         except TaskError as error:
@@ -77,7 +76,7 @@ class TaskOperations:
             raise Conflict("task_not_killed", f"The task could not be killed yet, but will be: {error}") from error
 
     async def read(self, key: Key, task_id: str, offset: int, length: int) -> OutputChunk:
-        """At most `length` bytes of what it wrote, from `offset` on."""
+        """At most `length` bytes of the task's output, from `offset` on."""
         try:
             row = await self.desk.find(key, task_id)
             return await self.desk.read(row, max(0, offset), max(0, min(length, MAX_READ_BYTES)))
@@ -87,7 +86,7 @@ class TaskOperations:
             raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
 
     async def size(self, key: Key, task_id: str) -> int:
-        """How many bytes it has written by now."""
+        """The size of the task's output so far, in bytes."""
         try:
             return await self.desk.size(await self.desk.find(key, task_id))
         except TaskError as error:
@@ -96,7 +95,7 @@ class TaskOperations:
             raise NotFound("output_gone", f"What task {task_id} wrote is not kept any more.") from error
 
     async def follow(self, key: Key, task_id: str, offset: int = 0) -> AsyncGenerator[OutputChunk, None]:
-        """What it wrote and writes, until it ends."""
+        """The task's output as it grows, until the task ends."""
         try:
             row = await self.desk.find(key, task_id)
             async for chunk in self.desk.follow(row, offset):
@@ -107,7 +106,8 @@ class TaskOperations:
             raise NotFound("output_gone", f"What task {task_id} wrote can't be followed: {error}") from error
 
     async def to_background(self, key: Key, task_id: str) -> InboxItem:
-        """Let the turn go on without waiting for this command. The receipt is durable; the turn does it at once."""
+        """Let the turn continue without waiting for this command. The receipt is durable on return; the turn continues
+        at once."""
         row = await self.find(key, task_id)
         if row.status != "running" or not row.foreground:
             where = "in the background already" if row.status == "running" else row.status

@@ -1,8 +1,8 @@
-"""A session out of one store and into another: one JSON document, made from one snapshot.
+"""Exports and imports: a session as one JSON document, made from one snapshot of its log.
 
-A document comes from outside. It becomes a new, idle session of the importer that can do nothing by itself: what was
-said is kept; grants, rules, directories, tools and an unfinished turn are not. It is read in a thread, one event after
-another, so that others get turns meanwhile and memory grows little beyond the document's own length.
+An imported document is untrusted. It becomes a new, idle session of the importer: the conversation is kept; grants,
+rules, directories, tools and an unfinished turn are not. A thread reads it event by event, so that other work continues
+and memory grows little beyond the document's own size.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.json_bounds import JsonBounds, TooCostly, breathe, check_text
 from holdfast.server.new_log import NewLog
 from holdfast.server.operations import Operations
-from holdfast.server.session_document import Cut, Misshapen, cut
+from holdfast.server.session_document import CutDocument, Misshapen, cut
 from holdfast.session.state import IllegalTransition, next_phase
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
 from holdfast.store.store import Committed, NewSession, Store, Unit
@@ -30,24 +30,24 @@ from holdfast.store.store import Committed, NewSession, Store, Unit
 FORMAT: Final = "holdfast-session-1"
 
 VALUES_PER_EVENT: Final = 20
-"""Twice what events have on average."""
+"""Twice the average of events."""
 
 
 EVENTS_PER_BREATH: Final = 25
 
 
 class ImportBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a document may hold; one with more is refused."""
+    """Bounds of a document; a larger one is refused."""
 
     size: int = 256_000_000
-    """Bytes: a log of the largest session that is still pleasant to read."""
+    """Bytes: the log of the largest session that is still readable."""
     events: int = 1_000_000
     each: JsonBounds = JsonBounds(values=sys.maxsize, escapes=sys.maxsize, wide_bytes=sys.maxsize)
-    """Each event, which is read in one go, and shown in one."""
+    """Bounds of each event, which is parsed at once and shown at once."""
 
 
 BY_HAND: Final = ImportBounds()
-"""For who has the database at hand anyway."""
+"""For a caller with direct access to the database."""
 
 
 class Exported(msgspec.Struct, kw_only=True):
@@ -71,11 +71,12 @@ _event_decoder = msgspec.json.Decoder(ExportedEvent)
 
 async def export_session(store: Store, key: Key) -> bytes:
     """The whole log of a session as a JSON document."""
-    return b"".join([piece async for piece in await exporting(store, key)])
+    return b"".join([piece async for piece in await export_pieces(store, key)])
 
 
-async def exporting(store: Store, key: Key) -> AsyncIterator[bytes]:
-    """The same in pieces. Raises `NotFound`, before the first of them or, if it is deleted meanwhile, in between."""
+async def export_pieces(store: Store, key: Key) -> AsyncIterator[bytes]:
+    """The same document in pieces. Raises `NotFound` before the first piece or, if the session is deleted meanwhile,
+    later."""
     loaded = await store.load(key, fold_version=NO_SNAPSHOT)
     if loaded is None:
         raise _not_found(key)
@@ -105,8 +106,8 @@ async def import_session(
     bounds: ImportBounds = BY_HAND,
     tools: tuple[str, ...] | None = None,
 ) -> SessionId:
-    """Make a new session of an exported one. Raises `Invalid` for a document that is none. Whatever tools it had, it
-    gets these; None: all that its worker has."""
+    """Create a new session from an exported one. Raises `Invalid` for a document that is not an exported session. The
+    new session gets these tools; None: all tools of its worker."""
     if len(data) > bounds.size:
         raise Invalid("import_too_large", f"An import has at most {bounds.size:,} bytes.")
     session_id = SessionId(random_id())
@@ -122,7 +123,7 @@ async def import_session(
     )
     outcome = await operations.store.commit(unit)
     operations.check_quota(outcome)
-    assert isinstance(outcome, Committed), "a new id is not taken"
+    assert isinstance(outcome, Committed), "a new id is free"
     return session_id
 
 
@@ -134,7 +135,7 @@ def _exported(event: Event) -> ExportedEvent:
 def _read(
     data: bytes, session_id: SessionId, bounds: ImportBounds, tools: tuple[str, ...] | None = None
 ) -> tuple[str, NewLog, dict[str, str]]:
-    """Everything that takes long: the title, the log and the metadata of the session to be."""
+    """All slow work: the title, the log and the metadata of the new session."""
     title, found = _parse(data, bounds)
     log = NewLog(random_id)
     metadata: dict[str, str] = {}
@@ -158,8 +159,8 @@ def _read(
     return title, log, metadata
 
 
-def _parse(data: bytes, bounds: ImportBounds) -> tuple[str, Cut]:
-    """The title, and where the events stand."""
+def _parse(data: bytes, bounds: ImportBounds) -> tuple[str, CutDocument]:
+    """The title, and the document cut into its events."""
     try:
         most = VALUES_PER_EVENT * bounds.events
         found = cut(data, max_events=bounds.events, max_values=most, max_values_each=bounds.each.values)
@@ -193,14 +194,14 @@ def _event(data: bytes | memoryview) -> ExportedEvent:
 def _body(event: ExportedEvent) -> Body:
     try:
         body = codec.decode(event.type, event.version, memoryview(event.data))
-        msgspec.msgpack.encode(body)  # As a snapshot would: it takes no number of more than 64 bits.
+        msgspec.msgpack.encode(body)  # As a snapshot is encoded, which allows no number of more than 64 bits.
     except (*_UNREADABLE, OverflowError) as error:
         raise Invalid("import_invalid", f"A {event.type[:64]} can't be read: {error}") from error
     return body
 
 
 def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) -> Body:
-    """The event without what it would allow, run or point to."""
+    """The event without permissions, tools, settings and references to the source."""
     match body:
         case SessionStarted():
             return SessionStarted(
@@ -223,7 +224,7 @@ def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) 
 
 
 def _check_place(log: NewLog, body: Body) -> None:
-    """An exported log is a legal log: one that is not was made up, and is refused."""
+    """Refuse an event that can't follow on the log: an exported log is always legal, a forged one may not be."""
     state = log.state
     if state.head == 0 and not isinstance(body, SessionStarted):
         raise _of_newer_release()

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from holdfast.server.ai_sdk import chunks
-from holdfast.server.ai_sdk.chunks import Chunk
+from holdfast.server.ai_sdk.chunks import UiChunk
 from tests.wire.ai_sdk.logs import reduced
 from tests.wire.copilot.harness import Hold, Model, calls, calls_all, patience, says
 
@@ -38,7 +38,7 @@ STREAM = "text/event-stream"
 _kinds = [
     found
     for found in vars(chunks).values()
-    if isinstance(found, type) and issubclass(found, Chunk) and found not in (Chunk, chunks.Transient)
+    if isinstance(found, type) and issubclass(found, UiChunk) and found not in (UiChunk, chunks.TransientChunk)
 ]
 _AnyChunk: Any = Union[tuple(_kinds)]  # noqa: UP007 - made of a list
 

@@ -20,10 +20,10 @@ from holdfast.events.request import ExternalToolRequested, PermissionRequested, 
 from holdfast.events.tool import ToolAttempted, ToolCompleted, ToolError, ToolStarted
 from holdfast.events.turn import EndReason, StepEnded, StepStarted, TurnEnded, TurnStarted, TurnWaiting
 from holdfast.live.live import Delta
-from holdfast.server.ai_sdk.chunks import Chunk, plain
-from holdfast.server.ai_sdk.message import Message, Reducer
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import Whole
+from holdfast.server.ai_sdk.chunks import UiChunk, plain
+from holdfast.server.ai_sdk.leg import WholeTurn
+from holdfast.server.ai_sdk.message import Reducer, UiMessage
+from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.reader import Reading, as_read
 
@@ -129,7 +129,7 @@ def readings(events: Iterable[Event]) -> Iterator[Reading]:
 
 def told(events: Iterable[Event], release: Release = 6) -> list[dict[str, Any]]:
     """The whole turn, as its clients are told."""
-    whole = Whole(Projection(release))
+    whole = WholeTurn(UiProjection(release))
     return [plain(chunk) for chunk in whole.take(readings(events))]
 
 
@@ -137,7 +137,7 @@ def types(chunks: Iterable[dict[str, Any]]) -> list[str]:
     return [str(chunk["type"]) for chunk in chunks]
 
 
-def reduced(chunks: Iterable[Chunk]) -> Message:
+def reduced(chunks: Iterable[UiChunk]) -> UiMessage:
     reducer = Reducer()
     for chunk in chunks:
         reducer.take(chunk)

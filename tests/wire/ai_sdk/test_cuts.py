@@ -14,13 +14,13 @@ from holdfast.app import Session
 from holdfast.events.ids import Position, RequestId
 from holdfast.events.session import ClientTool
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.server.ai_sdk.chunks import Chunk
-from holdfast.server.ai_sdk.message import Message, conversation
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import Leg
-from holdfast.server.http.chat_streams import tell_leg, tell_leg_of_message, tell_whole
-from holdfast.server.http.finding import find_turn
-from holdfast.server.http.visible import last_turn
+from holdfast.server.ai_sdk.chunks import UiChunk
+from holdfast.server.ai_sdk.leg import Leg
+from holdfast.server.ai_sdk.message import UiMessage, conversation
+from holdfast.server.ai_sdk.projection import UiProjection
+from holdfast.server.ai_sdk.streams import leg_chunks, message_leg_chunks, whole_turn_chunks
+from holdfast.server.log_lookup import find_turn
+from holdfast.server.log_tail import last_turn
 from tests.wire.ai_sdk.logs import reduced
 
 pytestmark = pytest.mark.anyio
@@ -64,12 +64,12 @@ def add(a: int, b: int) -> int:
 class Reading:
     """One answer, read to its end."""
 
-    def __init__(self, told: AsyncGenerator[list[Chunk], None]) -> None:
-        self.chunks: list[Chunk] = []
+    def __init__(self, told: AsyncGenerator[list[UiChunk], None]) -> None:
+        self.chunks: list[UiChunk] = []
         self._has_begun = asyncio.Event()
         self._task = asyncio.create_task(self._read(told))
 
-    async def _read(self, told: AsyncGenerator[list[Chunk], None]) -> None:
+    async def _read(self, told: AsyncGenerator[list[UiChunk], None]) -> None:
         async with aclosing(told):
             async for batch in told:
                 self.chunks += batch
@@ -80,7 +80,7 @@ class Reading:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._has_begun.wait()
 
-    async def until_over(self) -> list[Chunk]:
+    async def until_over(self) -> list[UiChunk]:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._task
         return self.chunks
@@ -99,15 +99,15 @@ class Stage:
     async def add_reader(self) -> None:
         turn = await last_turn(self.operations.store, self.key)
         assert turn is not None
-        reader = Reading(tell_whole(self.operations, self.key, 6, turn.started))
+        reader = Reading(whole_turn_chunks(self.operations, self.key, 6, turn.started))
         await reader.until_begun()
         self.readers.append(reader)
 
     async def first_leg(self, text: str) -> Reading:
         head = (await self.session.row()).head
         sent = await self.session.send(text, message_id="user-1")
-        leg = Leg(Projection())
-        told = tell_leg_of_message(self.operations, self.key, leg, sent.message_id, item_key=sent.item_key, head=head)
+        leg = Leg(UiProjection())
+        told = message_leg_chunks(self.operations, self.key, leg, sent.message_id, item_key=sent.item_key, head=head)
         return Reading(told)
 
     async def next_leg(self) -> Reading:
@@ -118,13 +118,13 @@ class Stage:
         found = await find_turn(self.operations.store, self.key, row.head, turn.turn_id)
         assert found is not None
         after, request_ids = found.waits[0]
-        leg = Leg(Projection(), after=after, answered=frozenset(request_ids))
-        return Reading(tell_leg(self.operations, self.key, leg, found.started))
+        leg = Leg(UiProjection(), after=after, answered=frozenset(request_ids))
+        return Reading(leg_chunks(self.operations, self.key, leg, found.started))
 
     async def request(self, kind: str) -> RequestId:
         return next(found.request_id for found in await self.session.requests() if found.kind == kind)
 
-    async def check_readers(self, legs: list[Chunk]) -> None:
+    async def check_readers(self, legs: list[UiChunk]) -> None:
         """All who came so far were told what the legs told, and no more."""
         expected = reduced(legs)
         await self.add_reader()
@@ -178,7 +178,7 @@ async def test_whoever_comes_at_any_moment_is_told_the_same_message(stage: Stage
     assert message.parts[-1]["text"] == "All is done: User responded: blue ✓"
 
 
-def without_decisions(message: Message) -> Message:
+def without_decisions(message: UiMessage) -> UiMessage:
     """As a client of release 6 has it, which is never told how an approval was decided."""
     for part in message.parts:
         if "approval" in part:

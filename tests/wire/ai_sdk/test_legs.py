@@ -11,9 +11,9 @@ from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, Tex
 from holdfast.events.request import ExternalToolCompleted, PermissionCompleted
 from holdfast.events.session import SessionInfo
 from holdfast.live.live import Delta
-from holdfast.server.ai_sdk.chunks import Chunk, plain
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import BEGINNING, Finding, Leg, Whole
+from holdfast.server.ai_sdk.chunks import UiChunk, plain
+from holdfast.server.ai_sdk.leg import BEGINNING, Leg, TurnFinder, WholeTurn
+from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.reader import Reading, as_read
 from tests.wire.ai_sdk.logs import (
     TURN,
@@ -63,19 +63,19 @@ FIRST_WAIT, SECOND_WAIT = (
 
 def leg(
     events: Iterable[Event], after: Position = BEGINNING, answered: frozenset[RequestId] = frozenset()
-) -> list[Chunk]:
-    found = Leg(Projection(), after=after, answered=answered)
+) -> list[UiChunk]:
+    found = Leg(UiProjection(), after=after, answered=answered)
     chunks = found.take(readings(events))
     assert found.is_over
     return chunks
 
 
-def plain_types(chunks: Iterable[Chunk]) -> list[str]:
+def plain_types(chunks: Iterable[UiChunk]) -> list[str]:
     return types(plain(chunk) for chunk in chunks)
 
 
 def test_a_leg_ends_exactly_where_the_turn_starts_to_wait() -> None:
-    found = Leg(Projection())
+    found = Leg(UiProjection())
     for event in TWO_WAITS:
         chunks = found.take(as_read(event))
         assert found.is_over == (event.position >= FIRST_WAIT)
@@ -100,16 +100,16 @@ def test_the_next_leg_tells_only_what_is_new_of_the_same_message() -> None:
 
 def test_legs_one_after_the_other_are_the_whole() -> None:
     legs = [*leg(TWO_WAITS), *leg(TWO_WAITS, FIRST_WAIT), *leg(TWO_WAITS, SECOND_WAIT)]
-    assert reduced(legs) == reduced(Whole(Projection()).take(readings(TWO_WAITS)))
+    assert reduced(legs) == reduced(WholeTurn(UiProjection()).take(readings(TWO_WAITS)))
 
 
 def test_the_whole_has_one_start_and_one_finish_and_every_step_is_finished_once() -> None:
-    whole = plain_types(Whole(Projection()).take(readings(TWO_WAITS)))
+    whole = plain_types(WholeTurn(UiProjection()).take(readings(TWO_WAITS)))
     assert [whole.count(kind) for kind in ("start", "finish", "start-step", "finish-step")] == [1, 1, 3, 3]
 
 
 def test_the_whole_says_what_it_waits_for_until_the_turn_goes_on() -> None:
-    whole = Whole(Projection())
+    whole = WholeTurn(UiProjection())
     waited = [(event.position, whole.waits_for) for event in TWO_WAITS if whole.take(as_read(event)) is not None]
     waiting = {position for position, request_ids in waited if request_ids}
     assert waiting == {FIRST_WAIT, FIRST_WAIT + 1, SECOND_WAIT}, "a record is no sign that it goes on"
@@ -136,7 +136,7 @@ def test_a_wait_for_what_was_answered_is_no_end() -> None:
 
 
 def test_a_message_is_found_in_the_turn_that_it_starts() -> None:
-    finding = Finding(MessageId("user-1"))
+    finding = TurnFinder(MessageId("user-1"))
     turn = [RECORD, *(event.body for event in TWO_WAITS)]
     found = finding.take(readings(log(*turn)))
     assert finding.is_found
@@ -146,7 +146,7 @@ def test_a_message_is_found_in_the_turn_that_it_starts() -> None:
 
 
 def test_a_message_that_joined_a_turn_late_is_found_there() -> None:
-    finding = Finding(MessageId("user-2"))
+    finding = TurnFinder(MessageId("user-2"))
     turn = log(
         *(started(), typed(), step(), said(text("One.")), step_ended()),
         *(typed("And this", "user-2", "steering"), step(2), said(text("Two."), number=2), step_ended(2), ended()),
@@ -216,4 +216,4 @@ def test_a_message_in_pieces_is_the_message(found: list[Block], piece: int, inte
                 yield from in_pieces(body, iter(lambda: piece, None))
             yield event
 
-    assert reduced(Whole(Projection()).take(live())) == reduced(Whole(Projection()).take(readings(turn)))
+    assert reduced(WholeTurn(UiProjection()).take(live())) == reduced(WholeTurn(UiProjection()).take(readings(turn)))

@@ -12,9 +12,9 @@ from holdfast.events.task import TaskNotice, TaskNotified
 from holdfast.events.tool import ToolError
 from holdfast.events.turn import Aborted, Claimed, EndReason
 from holdfast.live.live import Progress
-from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueued, DataToolProgress, frames
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import Whole
+from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueuedChunk, DataToolProgressChunk, frames
+from holdfast.server.ai_sdk.leg import WholeTurn
+from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.tool_parts import Release, output_of, text_of
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.tool_results import UNKNOWN_OUTCOME
@@ -240,7 +240,7 @@ def test_a_cut_answer_is_closed_marked_and_followed_by_the_new_one() -> None:
         gave("Interrupted.", error="interrupted"),
         Sealed(message_id=MessageId("message-1"), next_message_id=MessageId("message-2"), cause="crash"),
         Noted(text="Answer again.", reason="interrupted"),
-        *(Claimed(fence=2, node="n"), said(text("Whole."), number=2), step_ended(), ended()),  # type: ignore[arg-type]
+        *(Claimed(fence=2, node="n"), said(text("WholeTurn."), number=2), step_ended(), ended()),  # type: ignore[arg-type]
     )
     chunks = told(turn)
     assert types(chunks)[2:-2] == [
@@ -304,7 +304,7 @@ def test_an_error_closes_what_is_open_and_is_there_for_whoever_loads_the_message
 
 
 def test_a_stop_closes_what_is_open_before_it_says_so() -> None:
-    projection = Projection()
+    projection = UiProjection()
     for reading in readings(log(started(), typed(), step())):
         projection.take(reading)
     projection.take(delta("Half"))
@@ -354,9 +354,9 @@ def test_what_only_the_model_or_the_runtime_reads_is_not_told() -> None:
 
 
 def test_what_is_passing_is_marked_as_passing() -> None:
-    (progress,) = Projection().take(Progress(tool_call_id=ToolCallId("call-1"), text="half way"))
-    assert isinstance(progress, DataToolProgress)
-    assert list(frames([progress, DataQueued({"n": 1})])) == [
+    (progress,) = UiProjection().take(Progress(tool_call_id=ToolCallId("call-1"), text="half way"))
+    assert isinstance(progress, DataToolProgressChunk)
+    assert list(frames([progress, DataQueuedChunk({"n": 1})])) == [
         b'data: {"type":"data-tool-progress","data":{"toolCallId":"call-1","text":"half way"},"transient":true}\n\n'
         b'data: {"type":"data-queued","data":{"n":1},"transient":true}\n\n'
     ]
@@ -366,7 +366,7 @@ def test_a_long_text_is_sent_in_pieces_and_not_all_at_once() -> None:
     words = "Grüße an alle! " * 20_000
     message = said(thought(words), text(words), call("add", words))
     turn = log(started(), typed(), step(), message)
-    sent = list(frames(Whole(Projection()).take(readings(turn))))
+    sent = list(frames(WholeTurn(UiProjection()).take(readings(turn))))
     assert max(map(len, sent)) < 2 * MAX_FRAME_BYTES
     lines = [json.loads(line[6:]) for line in b"".join(sent).splitlines() if line]
     for kind, name in (("text", "delta"), ("reasoning", "delta"), ("tool-input", "inputTextDelta")):

@@ -12,11 +12,11 @@ from holdfast import Runtime
 from holdfast.app import Session
 from holdfast.events.ids import MessageId, Position
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.server.ai_sdk.chunks import Chunk, plain
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import Leg
-from holdfast.server.http.chat_streams import frames, tell_leg_of_message, tell_whole
-from holdfast.server.http.visible import last_turn
+from holdfast.server.ai_sdk.chunks import UiChunk, plain
+from holdfast.server.ai_sdk.leg import Leg
+from holdfast.server.ai_sdk.projection import UiProjection
+from holdfast.server.ai_sdk.streams import frames, message_leg_chunks, whole_turn_chunks
+from holdfast.server.log_tail import last_turn
 from tests.wire.ai_sdk.logs import types
 
 pytestmark = pytest.mark.anyio
@@ -34,12 +34,12 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
 class Told:
     """What is told, as it comes."""
 
-    def __init__(self, told: AsyncGenerator[list[Chunk], None]) -> None:
-        self.chunks: list[Chunk] = []
+    def __init__(self, told: AsyncGenerator[list[UiChunk], None]) -> None:
+        self.chunks: list[UiChunk] = []
         self._has_begun = asyncio.Event()
         self._reading = asyncio.create_task(self._read(told))
 
-    async def _read(self, told: AsyncGenerator[list[Chunk], None]) -> None:
+    async def _read(self, told: AsyncGenerator[list[UiChunk], None]) -> None:
         async with aclosing(told):
             async for batch in told:
                 self.chunks += batch
@@ -56,9 +56,9 @@ class Told:
 
 
 def told_of(runtime: Runtime, session: Session, message_id: str, item_key: str, head: Position) -> Told:
-    leg = Leg(Projection())
+    leg = Leg(UiProjection())
     operations = runtime.operations
-    return Told(tell_leg_of_message(operations, session.key, leg, MessageId(message_id), item_key=item_key, head=head))
+    return Told(message_leg_chunks(operations, session.key, leg, MessageId(message_id), item_key=item_key, head=head))
 
 
 async def test_a_message_that_is_taken_out_before_its_turn_comes_back(runtime: Runtime) -> None:
@@ -76,7 +76,7 @@ async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: 
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
     row = await session.row()
-    told = Told(tell_whole(runtime.operations, session.key, 6, Position(row.head + 1)))
+    told = Told(whole_turn_chunks(runtime.operations, session.key, 6, Position(row.head + 1)))
     await told.until_begun()
     await runtime.operations.rename(session.key, "A record is no turn")
     await runtime.operations.remove_queued(session.key, MessageId("user-1"))
@@ -87,7 +87,7 @@ async def test_who_waits_for_a_turn_is_told_of_the_deletion_of_its_session(runti
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
     row = await session.row()
-    sent = frames(tell_whole(runtime.operations, session.key, 6, Position(row.head + 1)))
+    sent = frames(whole_turn_chunks(runtime.operations, session.key, 6, Position(row.head + 1)))
     await session.delete()
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert [frame async for frame in sent] == [
@@ -132,7 +132,7 @@ async def test_who_comes_when_the_answer_is_accepted_but_not_taken_up_is_told_on
         await session.answer(request.request_id, "yes")
         turn = await last_turn(idle.store, session.key)
         assert turn is not None
-        told = Told(tell_whole(idle.operations, session.key, 6, turn.started))
+        told = Told(whole_turn_chunks(idle.operations, session.key, 6, turn.started))
         await told.until_begun()
         async with Runtime(model=model, **place):
             found = await told.until_over()

@@ -1,1 +1,1 @@
-"""A session as AI SDK clients see it: each turn is one message, told in the chunks of their UI-message stream."""
+"""The AI SDK surface without its HTTP routes: each turn is one message, sent as the chunks of a UI-message stream."""

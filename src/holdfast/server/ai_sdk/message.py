@@ -1,7 +1,7 @@
-"""Messages as AI SDK clients hold them: what their own reducer makes of the chunks of a turn. Pure.
+"""Messages as AI SDK clients hold them, reduced from the chunks of a turn as the clients do it. Pure.
 
-A conversation that is loaded is thus the one that was streamed. A message that its stream would still replay is left
-out by whoever asks: an older client that has it already would show its parts twice.
+A loaded conversation is therefore the same as the streamed one. The caller leaves out a message that its stream would
+still replay: an older client that has it already would show its parts twice.
 """
 
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ from holdfast.events.event import Event
 from holdfast.events.message import UserMessage
 from holdfast.events.turn import TurnStarted
 from holdfast.server.ai_sdk import chunks
-from holdfast.server.ai_sdk.chunks import Chunk
-from holdfast.server.ai_sdk.projection import Projection
-from holdfast.server.ai_sdk.telling import Whole
+from holdfast.server.ai_sdk.chunks import UiChunk
+from holdfast.server.ai_sdk.leg import WholeTurn
+from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.reader import as_read
 
 Part = dict[str, Any]
 
 
-class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What clients call a UIMessage."""
+class UiMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A `UIMessage` of the AI SDK."""
 
     id: str
     role: Literal["user", "assistant"]
@@ -31,66 +31,66 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Reducer:
-    """Chunks into one message."""
+    """Reduces chunks to one message."""
 
     def __init__(self) -> None:
-        self.message: Message | None = None
+        self.message: UiMessage | None = None
         self._tools: dict[str, Part] = {}
         self._asked: dict[str, Part] = {}
         self._pieces: dict[str, tuple[Part, str, list[str]]] = {}
-        """Texts that are still being told: the part, its field, and what came. To add each piece to those before it
-        would take long for a long text."""
+        """Texts that still grow: the part, its field, and the pieces so far. Appending each piece to the text
+        would take quadratic time."""
 
-    def result(self) -> list[Message]:
-        """The message, if there is anything in it."""
+    def result(self) -> list[UiMessage]:
+        """The message, if it has any part."""
         for part, field, pieces in self._pieces.values():
             part[field] += "".join(pieces)
             pieces.clear()
         return [self.message] if self.message is not None and self.message.parts else []
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: UiChunk) -> None:
         match chunk:
-            case chunks.Start(message_id=message_id):
+            case chunks.StartChunk(message_id=message_id):
                 if self.message is None:
-                    self.message = Message(id=message_id, role="assistant", parts=[])
-            case chunks.StartStep():
+                    self.message = UiMessage(id=message_id, role="assistant", parts=[])
+            case chunks.StartStepChunk():
                 self._add({"type": "step-start"})
-            case chunks.TextStart(id=id):
+            case chunks.TextStartChunk(id=id):
                 self._begin(id, self._add({"type": "text", "text": "", "state": "streaming"}), "text")
-            case chunks.ReasoningStart(id=id):
+            case chunks.ReasoningStartChunk(id=id):
                 self._begin(id, self._add({"type": "reasoning", "text": "", "state": "streaming"}), "text")
-            case chunks.TextDelta(id=id, delta=delta) | chunks.ReasoningDelta(id=id, delta=delta):
+            case chunks.TextDeltaChunk(id=id, delta=delta) | chunks.ReasoningDeltaChunk(id=id, delta=delta):
                 self._pieces[id][2].append(delta)
-            case chunks.TextEnd(id=id) | chunks.ReasoningEnd(id=id):
+            case chunks.TextEndChunk(id=id) | chunks.ReasoningEndChunk(id=id):
                 self._join(id)["state"] = "done"
-            case chunks.DataFollowUp() | chunks.DataInterrupted() | chunks.DataTask():
+            case chunks.DataFollowUpChunk() | chunks.DataInterruptedChunk() | chunks.DataTaskChunk():
                 self._add(chunks.plain(chunk))
             case _:
                 self._about_tool(chunk)
         self._note_metadata(chunk)
 
-    def _about_tool(self, chunk: Chunk) -> None:
+    def _about_tool(self, chunk: UiChunk) -> None:
         match chunk:
-            case chunks.ToolInputStart(tool_call_id=id, tool_name=name):
+            case chunks.ToolInputStartChunk(tool_call_id=id, tool_name=name):
                 part = {"type": f"tool-{name}", "toolCallId": id, "state": "input-streaming", "rawInput": ""}
                 self._tools[id] = self._add(part)
                 self._begin(f"tool {id}", part, "rawInput")
-            case chunks.ToolInputDelta(tool_call_id=id, input_text_delta=delta):
+            case chunks.ToolInputDeltaChunk(tool_call_id=id, input_text_delta=delta):
                 self._pieces[f"tool {id}"][2].append(delta)
-            case chunks.ToolInputAvailable(tool_call_id=id, input=whole, provider_executed=ours):
+            case chunks.ToolInputAvailableChunk(tool_call_id=id, input=whole, provider_executed=ours):
                 self._pieces.pop(f"tool {id}", None)
                 self._tools[id].pop("rawInput", None)
                 self._change(id, ours, state="input-available", input=whole)
-            case chunks.ToolApprovalRequest(tool_call_id=id, approval_id=approval):
+            case chunks.ToolApprovalRequestChunk(tool_call_id=id, approval_id=approval):
                 self._change(id, False, state="approval-requested", approval={"id": approval})
                 self._asked[approval] = self._tools[id]
-            case chunks.ToolApprovalResponse(approval_id=approval, approved=approved, reason=reason):
+            case chunks.ToolApprovalResponseChunk(approval_id=approval, approved=approved, reason=reason):
                 self._decided(approval, approved, reason)
-            case chunks.ToolOutputAvailable(tool_call_id=id, output=output, provider_executed=ours):
+            case chunks.ToolOutputAvailableChunk(tool_call_id=id, output=output, provider_executed=ours):
                 self._change(id, ours, state="output-available", output=output)
-            case chunks.ToolOutputError(tool_call_id=id, error_text=text, provider_executed=ours):
+            case chunks.ToolOutputErrorChunk(tool_call_id=id, error_text=text, provider_executed=ours):
                 self._change(id, ours, state="output-error", errorText=text)
-            case chunks.ToolOutputDenied(tool_call_id=id):
+            case chunks.ToolOutputDeniedChunk(tool_call_id=id):
                 self._change(id, False, state="output-denied")
             case _:
                 pass
@@ -100,9 +100,9 @@ class Reducer:
             part["state"] = "approval-responded"
             part["approval"] = {"id": approval, "approved": approved, **({"reason": reason} if reason else {})}
 
-    def _note_metadata(self, chunk: Chunk) -> None:
+    def _note_metadata(self, chunk: UiChunk) -> None:
         match chunk:
-            case chunks.Start() | chunks.MessageMetadata() | chunks.Finish():
+            case chunks.StartChunk() | chunks.MessageMetadataChunk() | chunks.FinishChunk():
                 if self.message is not None and chunk.message_metadata is not None:
                     self.message.metadata = {**self.message.metadata, **chunk.message_metadata}
             case _:
@@ -125,8 +125,8 @@ class Reducer:
         self._tools[id].update(changes, **({"providerExecuted": True} if ours else {}))
 
 
-def conversation(events: Iterable[Event]) -> list[Message]:
-    """The messages in a log, or in a part of one that begins with a turn."""
+def conversation(events: Iterable[Event]) -> list[UiMessage]:
+    """The messages of a log, or of a part of one that begins with a turn."""
     growing = GrowingConversation()
     for event in events:
         growing.take(event)
@@ -134,28 +134,28 @@ def conversation(events: Iterable[Event]) -> list[Message]:
 
 
 class GrowingConversation:
-    """The same, event by event."""
+    """Builds the messages of a log event by event."""
 
     def __init__(self) -> None:
-        self._said: list[Message] = []
-        self._telling, self._reducer = Whole(Projection(7)), Reducer()
+        self._messages: list[UiMessage] = []
+        self._turn, self._reducer = WholeTurn(UiProjection(7)), Reducer()
 
     def take(self, event: Event) -> None:
         match event.body:
             case TurnStarted():
-                self._said += self._reducer.result()
-                self._telling, self._reducer = Whole(Projection(7)), Reducer()
+                self._messages += self._reducer.result()
+                self._turn, self._reducer = WholeTurn(UiProjection(7)), Reducer()
             case UserMessage(delivery="idle" | "queued") as sent:
-                self._said.append(_person(sent, event.time))
+                self._messages.append(_person(sent, event.time))
             case _:
                 pass
-        for chunk in self._telling.take(as_read(event)):
+        for chunk in self._turn.take(as_read(event)):
             self._reducer.take(chunk)
 
-    def messages(self) -> list[Message]:
-        return [*self._said, *self._reducer.result()]
+    def messages(self) -> list[UiMessage]:
+        return [*self._messages, *self._reducer.result()]
 
 
-def _person(sent: UserMessage, time: int) -> Message:
+def _person(sent: UserMessage, time: int) -> UiMessage:
     text = {"type": "text", "text": sent.content}
-    return Message(id=sent.message_id, role="user", parts=[text], metadata={"createdAt": time})
+    return UiMessage(id=sent.message_id, role="user", parts=[text], metadata={"createdAt": time})

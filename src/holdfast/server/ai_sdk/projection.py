@@ -1,7 +1,7 @@
 """One turn as one message of the UI-message stream. Pure: readings of a session in, chunks out.
 
-Whoever reads the turn, in whatever pieces, gets a message with the same parts. Text, reasoning and tool input are
-opened, grown and closed one after the other, and closed whatever ends the turn.
+Every reader of the turn gets a message with the same parts, in whatever pieces it reads. Text, reasoning and tool input
+are opened, extended and closed one after the other, and always closed when the turn ends.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from holdfast.events.message import BlockKind
 from holdfast.events.task import TaskNotice
 from holdfast.live.live import Delta, Progress
 from holdfast.server.ai_sdk import chunks
-from holdfast.server.ai_sdk.chunks import Chunk, FinishReason, Metadata
+from holdfast.server.ai_sdk.chunks import FinishReason, Metadata, UiChunk
 from holdfast.server.ai_sdk.tool_parts import Release, ToolParts
 from holdfast.server.reader import Reading
 
@@ -26,11 +26,11 @@ _FINISH_REASONS: Final[dict[str, FinishReason]] = {
     "length": "length",
     "content_filter": "content-filter",
 }
-"""A turn that is over wants nothing of its client: `tool_calls` becomes `other`, as does what nobody knows."""
+"""A turn that has ended waits for no client: `tool_calls` becomes `other`, as does an unknown reason."""
 
 
-class Projection:
-    """Fed with every reading of a turn, from its first event on, in order."""
+class UiProjection:
+    """Turns every reading of a turn into chunks, in order from the turn's first event on."""
 
     def __init__(self, release: Release = 6) -> None:
         self.turn_id: TurnId | None = None
@@ -39,38 +39,38 @@ class Projection:
         self._started_with: Metadata = {}
         self._step_is_open = False
         self._messages = 0
-        """How many the model has written, the one that grows included."""
+        """How many messages the model has written, including the one that grows."""
         self._growing: tuple[str, int] = ("", 0)
-        """The message and the block of it that grow."""
+        """The message that grows, and its block that grows."""
         self._open_part: tuple[BlockKind, str] | None = None
-        """The kind and the id of the text or the reasoning that grows."""
+        """The kind and the id of the text or reasoning part that grows."""
         self._used = _Used()
         self._finish_reason = ""
         self._error: session.SessionError | None = None
 
-    def start(self) -> list[Chunk]:
-        """How an answer about this turn begins: all of them are about the same message."""
-        assert self.turn_id is not None, "a turn starts before it is told"
-        return [chunks.Start(self.turn_id, self._started_with)]
+    def start(self) -> list[UiChunk]:
+        """The first chunk of every stream about this turn: all are about the same message."""
+        assert self.turn_id is not None, "a turn starts before its chunks"
+        return [chunks.StartChunk(self.turn_id, self._started_with)]
 
-    def pause(self) -> list[Chunk]:
-        """How an answer ends where the turn waits to be answered."""
-        return [*self._finish_step(), chunks.Finish("tool-calls", self._used.as_metadata() or None)]
+    def pause(self) -> list[UiChunk]:
+        """The last chunks of a stream where the turn waits for answers."""
+        return [*self._finish_step(), chunks.FinishChunk("tool-calls", self._used.as_metadata() or None)]
 
-    def take(self, reading: Reading) -> list[Chunk]:
+    def take(self, reading: Reading) -> list[UiChunk]:
         match reading:
             case Delta():
                 return self._delta(reading)
             case Event():
                 return self._event(reading)
             case Progress(tool_call_id=tool_call_id, text=text):
-                return [chunks.DataToolProgress({"toolCallId": tool_call_id, "text": text})]
+                return [chunks.DataToolProgressChunk({"toolCallId": tool_call_id, "text": text})]
             case _:
                 return []
 
     # The message as it grows
 
-    def _delta(self, delta: Delta) -> list[Chunk]:
+    def _delta(self, delta: Delta) -> list[UiChunk]:
         grown = self._next_block(delta) if (delta.message_id, delta.block) != self._growing else []
         if delta.kind == "tool_call":
             return [*grown, *self._tools.grow(delta)]
@@ -79,34 +79,36 @@ class Projection:
         if self._open_part is None:
             self._open_part = delta.kind, f"{self._messages}-{delta.block}"
             _, part = self._open_part
-            grown.append(chunks.TextStart(part) if delta.kind == "text" else chunks.ReasoningStart(part))
+            grown.append(chunks.TextStartChunk(part) if delta.kind == "text" else chunks.ReasoningStartChunk(part))
         kind, part = self._open_part
-        grown.append(chunks.TextDelta(part, delta.text) if kind == "text" else chunks.ReasoningDelta(part, delta.text))
+        grown.append(
+            chunks.TextDeltaChunk(part, delta.text) if kind == "text" else chunks.ReasoningDeltaChunk(part, delta.text)
+        )
         return grown
 
-    def _next_block(self, delta: Delta) -> list[Chunk]:
+    def _next_block(self, delta: Delta) -> list[UiChunk]:
         if delta.message_id != self._growing[0]:
             self._messages += 1
         self._growing = delta.message_id, delta.block
         return self._close_part()
 
-    def _close_part(self) -> list[Chunk]:
+    def _close_part(self) -> list[UiChunk]:
         if self._open_part is None:
             return []
         (kind, part), self._open_part = self._open_part, None
-        return [chunks.TextEnd(part) if kind == "text" else chunks.ReasoningEnd(part)]
+        return [chunks.TextEndChunk(part) if kind == "text" else chunks.ReasoningEndChunk(part)]
 
-    def _finish_step(self) -> list[Chunk]:
-        """Close what is open. The rest of a step that an answer ended in is told without one."""
+    def _finish_step(self) -> list[UiChunk]:
+        """Close the open part and the open step. The rest of a step that was paused has no step of its own."""
         closed = self._close_part()
         if self._step_is_open:
             self._step_is_open = False
-            closed.append(chunks.FinishStep())
+            closed.append(chunks.FinishStepChunk())
         return closed
 
     # The log
 
-    def _event(self, event: Event) -> list[Chunk]:
+    def _event(self, event: Event) -> list[UiChunk]:
         match event.body:
             case turn.TurnStarted(turn_id=turn_id, woken=woken):
                 self.turn_id = turn_id
@@ -114,7 +116,7 @@ class Projection:
             case turn.StepStarted():
                 self._step_is_open = True
                 self._tools.start_step()
-                return [chunks.StartStep()]
+                return [chunks.StartStepChunk()]
             case turn.StepEnded():
                 return [*self._tools.end_step(), *self._finish_step()]
             case turn.TurnEnded() as ended:
@@ -122,64 +124,64 @@ class Projection:
             case session.SessionError() as error:
                 self._error = error
             case session.TitleChanged() as named if self.turn_id and (named.chosen or named.by_model):
-                return [chunks.DataTitle({"title": named.title})]
+                return [chunks.DataTitleChunk({"title": named.title})]
             case body:
-                return self._said(body) or self._tools.take(body)
+                return self._message(body) or self._tools.take(body)
         return []
 
-    def _said(self, body: Body) -> list[Chunk]:
+    def _message(self, body: Body) -> list[UiChunk]:
         match body:
             case message.UserMessage(delivery="steering"):
-                return [chunks.DataFollowUp(body.message_id, {"messageId": body.message_id, "text": body.content})]
+                return [chunks.DataFollowUpChunk(body.message_id, {"messageId": body.message_id, "text": body.content})]
             case message.AssistantMessage():
                 self._finish_reason = body.finish_reason
-                self._tools.written(body)
+                self._tools.complete_input(body)
                 return self._close_part()
             case message.Sealed():
                 self._used.is_partial = True
-                return [chunks.DataInterrupted(body.message_id, {"cause": body.cause})]
+                return [chunks.DataInterruptedChunk(body.message_id, {"cause": body.cause})]
             case message.Usage():
                 self._used.add(body)
             case task.TaskNotified(notice=notice) if not notice.silent:
-                return [chunks.DataTask(f"{notice.task_id}-{notice.kind}", _task(notice))]
+                return [chunks.DataTaskChunk(f"{notice.task_id}-{notice.kind}", _task(notice))]
             case _:
                 pass
         return []
 
-    def _ended(self, ended: turn.TurnEnded) -> list[Chunk]:
+    def _ended(self, ended: turn.TurnEnded) -> list[UiChunk]:
         self.has_ended = True
         closed = self._finish_step()
         if self._tools.hold_client_calls():
-            # Else a client that answers by itself once all its calls are done would answer a turn that is over.
-            closed += [chunks.StartStep(), chunks.FinishStep()]
+            # Without another step, a client that sends its results automatically would answer a turn that has ended.
+            closed += [chunks.StartStepChunk(), chunks.FinishStepChunk()]
         metadata = {**self._used.as_metadata(), "durationMs": ended.duration_ms, "reason": ended.reason}
         match ended.reason:
             case "completed":
-                return [*closed, chunks.Finish(_FINISH_REASONS.get(self._finish_reason, "other"), metadata)]
+                return [*closed, chunks.FinishChunk(_FINISH_REASONS.get(self._finish_reason, "other"), metadata)]
             case "stopped" | "interrupted":
-                return [*closed, chunks.MessageMetadata(metadata), chunks.Abort()]
+                return [*closed, chunks.MessageMetadataChunk(metadata), chunks.AbortChunk()]
             case "error":
-                text, told = _error(self._error)
-                return [*closed, chunks.MessageMetadata({**metadata, "error": told}), chunks.Error(text)]
+                text, details = _error(self._error)
+                return [*closed, chunks.MessageMetadataChunk({**metadata, "error": details}), chunks.ErrorChunk(text)]
 
 
 class _Used:
-    """What the model calls of a turn used, as far as they said."""
+    """The tokens that the model calls of a turn used, as far as they were reported."""
 
     def __init__(self) -> None:
         self._figures: dict[str, int] = {}
         self.is_partial = False
-        """A call did not say, or was cut before it could."""
+        """A call reported no usage, or was cut before it could."""
 
     def add(self, usage: message.Usage) -> None:
-        said = {
+        reported = {
             "inputTokens": usage.input_tokens,
             "outputTokens": usage.output_tokens,
             "cachedInputTokens": usage.cache_read_tokens,
             "reasoningTokens": usage.reasoning_tokens,
         }
         self.is_partial = self.is_partial or usage.input_tokens is None or usage.output_tokens is None
-        for name, figure in said.items():
+        for name, figure in reported.items():
             if figure is not None:
                 self._figures[name] = self._figures.get(name, 0) + figure
 
@@ -199,6 +201,6 @@ def _error(error: session.SessionError | None) -> tuple[str, Metadata]:
 
 
 def _task(notice: TaskNotice) -> Metadata:
-    told: Metadata = msgspec.to_builtins(notice)
-    told.pop("outputFile", None)
-    return told
+    metadata: Metadata = msgspec.to_builtins(notice)
+    metadata.pop("outputFile", None)
+    return metadata

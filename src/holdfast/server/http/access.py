@@ -1,6 +1,6 @@
-"""What is known of every request from outside: an id for it, a line in the log when it ends, a span, and counts.
+"""The access log: each request gets an id, a span, counts, and a log line when it ends.
 
-Of its address only the route is written down, never what stood in it or behind it.
+Of the URL only the route's template is logged, never ids in the path or the query.
 """
 
 import logging
@@ -14,10 +14,9 @@ from holdfast.observability.activity import ActivityContext, current_activity
 from holdfast.observability.logs import FIELDS, Value
 from holdfast.observability.observer import Observer
 from holdfast.observability.spans import RequestSpan
-from holdfast.server.http.endpoint import ROUTE
 from holdfast.server.http.identity import Identity
-from holdfast.server.http.metrics import Accesses
-from holdfast.server.http.service import IDENTITY, REQUEST_SPAN
+from holdfast.server.http.metrics import RequestCounts
+from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN, ROUTE
 from holdfast.store.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -25,39 +24,39 @@ log = logging.getLogger(__name__)
 REQUEST_ID: Final = b"x-request-id"
 
 QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines: their lines are for who looks for every detail."""
+"""Routes that machines poll every few seconds; logged at debug level."""
 
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:+/=-]{1,128}")
 
 _TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
 
 
-class Access:
-    """The outermost application."""
+class AccessLog:
+    """The outermost ASGI application."""
 
-    def __init__(self, behind: ASGIApp, *, clock: Clock, observer: Observer, accesses: Accesses) -> None:
-        self._behind = behind
+    def __init__(self, app: ASGIApp, *, clock: Clock, observer: Observer, counts: RequestCounts) -> None:
+        self._app = app
         self._clock = clock
         self._observer = observer
-        self._accesses = accesses
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._behind(scope, receive, send)
+            return await self._app(scope, receive, send)
         request = _Request(scope, send, self._observer)
         current_activity.set(ActivityContext(request_id=request.id))
         started = self._clock.monotonic()
-        self._accesses.open += 1
+        self._counts.open += 1
         try:
-            await self._behind(scope, receive, request.send)
+            await self._app(scope, receive, request.send)
         finally:
-            self._accesses.open -= 1
-            self._accesses.ended(request.status)
+            self._counts.open -= 1
+            self._counts.ended(request.status)
             request.end(self._clock.monotonic() - started)
 
 
 class _Request:
-    """One request. Its id is told in the answer, so that who complains can name it."""
+    """One request. The response carries its id, so that a bug report can name it."""
 
     def __init__(self, scope: Scope, send: Send, observer: Observer) -> None:
         headers = dict(scope["headers"])
@@ -75,7 +74,7 @@ class _Request:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (REQUEST_ID, self.id.encode())]
-            self._end_span()  # A stream may go on for days.
+            self._end_span()  # A stream may last for days.
         elif not message.get("more_body", False):
             self._is_whole = True
         await self._send(message)
@@ -110,7 +109,7 @@ class _Request:
         return str(self._scope.get(ROUTE, ""))
 
 
-def _request_id(given: bytes) -> str:
-    """The client's own, if it is one that can be written down; else a new one."""
-    text = given.decode("latin-1")
+def _request_id(header: bytes) -> str:
+    """The client's own id, if it is safe to log; otherwise a new one."""
+    text = header.decode("latin-1")
     return text if _SANE_ID.fullmatch(text) else random_id()

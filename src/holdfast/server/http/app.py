@@ -1,56 +1,73 @@
-"""The application: every route behind the gate, and every request noted."""
+"""The ASGI application: every route behind the access gate, every request in the access log."""
 
-from starlette.routing import Route, Router
+from typing import Final
+
+from starlette.routing import Router
 from starlette.types import ASGIApp
 
-from holdfast.server.http import (
-    caller,
+from holdfast.server.http.access import AccessLog
+from holdfast.server.http.endpoint import EndpointRoute, endpoints_of, routes_of
+from holdfast.server.http.gate import AccessGate, ServerNames
+from holdfast.server.http.key_watch import KeyWatch
+from holdfast.server.http.openapi import openapi_endpoint
+from holdfast.server.http.routes import (
+    activity,
     chat,
-    copies,
     events,
+    exports,
+    forks,
     health,
+    identity,
+    imports,
+    messages,
+    metrics,
     models,
     overview,
     page,
     permissions,
     queue,
     requests,
-    sending,
+    rewinds,
     sessions,
+    stops,
     tasks,
 )
-from holdfast.server.http.access import Access
-from holdfast.server.http.gate import Gate, Names
-from holdfast.server.http.openapi import openapi_route
-from holdfast.server.http.service import Service
-from holdfast.server.http.watch import Watch
+from holdfast.server.http.service import HttpService
+
+ROUTE_MODULES: Final = (
+    chat,
+    events,
+    page,
+    health,
+    metrics,
+    sessions,
+    stops,
+    messages,
+    activity,
+    queue,
+    requests,
+    permissions,
+    tasks,
+    forks,
+    rewinds,
+    exports,
+    imports,
+    overview,
+    models,
+    identity,
+)
+"""Paths are matched in this order: the most frequent requests, and those that people wait for, come first."""
 
 
-def api_routes(service: Service) -> list[Route]:
-    """Everything but the schema, which is made of these. An address is looked for in this order: first what is asked
-    most, and waited for."""
-    return [
-        *chat.routes(service),
-        *events.routes(service),
-        *page.routes(),
-        *health.routes(service),
-        *sessions.routes(service),
-        *sending.routes(service),
-        *queue.routes(service),
-        *requests.routes(service),
-        *permissions.routes(service),
-        *tasks.routes(service),
-        *copies.routes(service),
-        *overview.routes(service),
-        *models.routes(service),
-        *caller.routes(service),
-    ]
+def api_routes(service: HttpService) -> list[EndpointRoute]:
+    """Every route, the OpenAPI document last: it describes the others."""
+    endpoints = endpoints_of(ROUTE_MODULES)
+    return routes_of([*endpoints, openapi_endpoint(endpoints)], service)
 
 
-def application(service: Service, names: Names) -> ASGIApp:
-    """What a web server is given."""
-    found = api_routes(service)
-    router = Router([*found, openapi_route(found)], redirect_slashes=False)
-    watch = Watch(service.clock, service.identities.is_valid)
-    gate = Gate(router, names=names, identities=service.identities, watch=watch)
-    return Access(gate, clock=service.clock, observer=service.observer, accesses=service.accesses)
+def application(service: HttpService, names: ServerNames) -> ASGIApp:
+    """The application that a web server runs."""
+    router = Router(api_routes(service), redirect_slashes=False)
+    watch = KeyWatch(service.clock, service.identities.is_valid)
+    gate = AccessGate(router, names=names, identities=service.identities, watch=watch)
+    return AccessLog(gate, clock=service.clock, observer=service.observer, counts=service.request_counts)

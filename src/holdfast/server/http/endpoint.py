@@ -1,27 +1,26 @@
-"""A method at an address: what it takes, what it answers, and who handles it. The schema is made of the same words."""
+"""Endpoints: a handler with the declaration of its method, path, body and results.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Final
+The routes and the OpenAPI document are made of the same declarations.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.events.ids import CHOSEN_ID
+from holdfast.server.http.call import HttpCall
+from holdfast.server.http.scope import ROUTE
+from holdfast.server.http.service import HttpService
 
-ROUTE: Final = "holdfast.route"
-"""Where a request's scope says which route it took, as a template without anybody's names in it."""
-
-ChosenId = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 64, "pattern": f"^{CHOSEN_ID}$"})]
-"""An id that the client chose. The schema says what it may be; the operation that takes it refuses it in words."""
-
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[HttpCall], Awaitable[Response]]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """`handler` is called with the request; the rest is for people and programs that read the schema."""
+    """A handler and its declaration. Only `method`, `path` and `handler` decide what happens; the rest describes it."""
 
     method: str
     path: str
@@ -29,31 +28,75 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     query: type[Any] | None = None
     body: type[Any] | None = None
-    answers: Mapping[int, Any] = msgspec.field(default_factory=lambda: {200: None})
-    """A type for each status that is no error; None: no body, or none that is JSON."""
+    results: Mapping[int, Any]
+    """The type of the result for each status that is no error; None: no body, or a body that is not JSON."""
     media_type: str = "application/json"
-    """Of an answer whose type is None and that has a body."""
+    """Of a result without a type that has a body."""
     is_stream: bool = False
-    """Whoever accepts `text/event-stream` is answered with a stream."""
+    """A client that accepts `text/event-stream` gets a stream."""
     is_public: bool = False
+    """Served without authentication."""
+
+
+def endpoint(
+    method: str,
+    path: str,
+    *,
+    summary: str,
+    query: type[Any] | None = None,
+    body: type[Any] | None = None,
+    result: Any = None,
+    results: Mapping[int, Any] | None = None,
+    media_type: str = "application/json",
+    is_stream: bool = False,
+    is_public: bool = False,
+) -> Callable[[Handler], Endpoint]:
+    """Declare the function below as the handler of this method and path. `result` is the type of a plain 200; `results`
+    maps each status to a type where there are others. Errors all have one shape, and need no declaration."""
+
+    def declare(handler: Handler) -> Endpoint:
+        return Endpoint(
+            method=method,
+            path=path,
+            handler=handler,
+            summary=summary,
+            query=query,
+            body=body,
+            results={200: result} if results is None else results,
+            media_type=media_type,
+            is_stream=is_stream,
+            is_public=is_public,
+        )
+
+    return declare
+
+
+def endpoints_of(modules: Iterable[ModuleType]) -> list[Endpoint]:
+    """Every endpoint that the modules define, in the order of their definition."""
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Endpoint) and value.handler.__module__ == module.__name__
+    ]
 
 
 class EndpointRoute(Route):
-    """All methods at one address, so that any other is told which there are."""
+    """All methods of one path, so that the error for another method can name them."""
 
-    def __init__(self, path: str, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, path: str, endpoints: Sequence[Endpoint], service: HttpService) -> None:
         self.endpoints = tuple(endpoints)
         handlers = {endpoint.method: endpoint.handler for endpoint in endpoints}
 
         async def handle(request: Request) -> Response:
             request.scope[ROUTE] = path
-            return await handlers["GET" if request.method == "HEAD" else request.method](request)
+            return await handlers["GET" if request.method == "HEAD" else request.method](HttpCall(service, request))
 
         super().__init__(path, handle, methods=list(handlers))
 
 
-def routes_of(endpoints: Sequence[Endpoint]) -> list[Route]:
+def routes_of(endpoints: Sequence[Endpoint], service: HttpService) -> list[EndpointRoute]:
     paths: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, []).append(endpoint)
-    return [EndpointRoute(path, found) for path, found in paths.items()]
+    return [EndpointRoute(path, methods, service) for path, methods in paths.items()]

@@ -1,7 +1,7 @@
-"""How a request fails: one JSON shape with a stable code and a sentence for people, whatever went wrong.
+"""Errors of the HTTP surface: one JSON shape with a stable code and a sentence for people.
 
-`ApiError` is what this surface itself refuses: who asks, from where, how much, how often. What operations refuse is in
-`server/errors.py`; `answer_to` is the one table that says which status each of them gets. Handlers do not catch.
+`ApiError` is a refusal of this surface itself: identity, origin, size, rate. Refusals of operations are in
+`server/errors.py`; `api_error_of` is the one table that maps every error to a status. Handlers do not catch.
 """
 
 import math
@@ -20,7 +20,7 @@ STORE_RETRY_SECONDS: Final = 1.0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong."""
+    """An error: a code for programs, and a sentence for people."""
 
     code: str
     """Stable, for programs."""
@@ -31,7 +31,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of every answer that is an error."""
+    """The body of every error response."""
 
     error: Problem
 
@@ -73,10 +73,10 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_sessions": 403,
     "storage_full": 403,
 }
-"""Where the kind of the error alone would say too little."""
+"""Codes whose status does not follow from the kind of the error."""
 
 _RETRY_BY_CODE: Final[Mapping[str, float]] = {"too_many_turns": 5.0}
-"""When it may be worth while to try again. Nobody knows when a turn ends: soon, as turns go."""
+"""Seconds after which a retry is worth while. When a turn ends is unknown; most end soon."""
 
 _HTTP_CODES: Final[Mapping[int, tuple[str, str]]] = {
     404: ("not_found", "There is nothing at this address."),
@@ -84,8 +84,8 @@ _HTTP_CODES: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-def answer_to(error: BaseException) -> ApiError:
-    """What a client is told of an error. Of one that is our bug it is told nothing else."""
+def api_error_of(error: BaseException) -> ApiError:
+    """The error as a client gets it. An unexpected exception gives away no detail."""
     match error:
         case ApiError():
             return error
@@ -95,7 +95,7 @@ def answer_to(error: BaseException) -> ApiError:
         case ModelNotUsable():
             return ApiError(422, "model_not_usable", error.message)
         case StoreError():
-            # What it says of files and disks is for whoever runs the server, and in the log.
+            # Its own message names files and disks: that is for the operator, in the log.
             message = "The database does not answer at the moment. Try again; what was accepted before is kept."
             return ApiError(503, error.code, message, retry_after=STORE_RETRY_SECONDS)
         case HTTPException(status_code=status) if status in _HTTP_CODES:

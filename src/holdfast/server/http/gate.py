@@ -1,8 +1,7 @@
-"""What every request passes before a route sees it: where it comes from, how large its head is, who asks. And what
-becomes of whatever goes wrong behind it.
+"""The access gate: checks host, origin, head size and identity of every request, and turns errors into responses.
 
-A web page of another origin can't drive this server: its name for us is in `Host`, its own in `Origin`, and neither is
-ours. A name that was made to point here (DNS rebinding) is not one of ours either.
+A web page of another origin can't drive this server: `Host` or `Origin` gives it away. A foreign name that was made to
+resolve to this server (DNS rebinding) is refused by the check of `Host`.
 """
 
 import asyncio
@@ -16,17 +15,17 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.server.http.errors import ApiError, answer_to
+from holdfast.server.http.errors import ApiError, api_error_of
 from holdfast.server.http.identity import Identities
-from holdfast.server.http.page import ASSETS
-from holdfast.server.http.service import IDENTITY
+from holdfast.server.http.key_watch import KeyWatch, not_signed_in
+from holdfast.server.http.routes.page import ASSETS
+from holdfast.server.http.scope import IDENTITY
 from holdfast.server.http.streams import ABORT
-from holdfast.server.http.watch import Watch, not_known
 
 log = logging.getLogger(__name__)
 
 PUBLIC: Final = frozenset({"/", "/healthz", "/readyz", "/v1/openapi.json"})
-"""What anybody may see who can reach the server: nothing of anybody's. The files of the page are, too."""
+"""Paths served without authentication, beside the files of the page; none exposes user data."""
 
 MAX_HEAD_BYTES: Final = 32_768
 
@@ -44,22 +43,22 @@ _PREFLIGHT: Final[Mapping[str, str]] = {
 }
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server is called."""
+class ServerNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The hosts and origins that this server accepts."""
 
     hosts: frozenset[str]
-    """Names without a port. Addresses need not be listed: nobody can make one point elsewhere."""
+    """Host names without a port. IP addresses need not be listed: DNS can't make one point elsewhere."""
     is_local: bool
-    """It listens to this machine only: then no other address is its own either."""
+    """The server listens on the loopback interface only, and accepts no other IP address as its host."""
     origins: frozenset[str] = frozenset()
-    """Web pages of other origins that may use it."""
+    """Other origins whose web pages may use the server."""
 
 
-class Gate:
-    """The outermost application."""
+class AccessGate:
+    """The ASGI application around the routes."""
 
-    def __init__(self, behind: ASGIApp, *, names: Names, identities: Identities, watch: Watch) -> None:
-        self._behind = behind
+    def __init__(self, app: ASGIApp, *, names: ServerNames, identities: Identities, watch: KeyWatch) -> None:
+        self._app = app
         self._names = names
         self._identities = identities
         self._watch = watch
@@ -85,15 +84,15 @@ class Gate:
             if scope["method"] == "OPTIONS":
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sender.send)
                 return
-        scope["app"] = self  # Then what Starlette has to say of an address comes here as an error.
+        scope["app"] = self  # Makes Starlette raise its errors (404, 405) instead of answering them.
         if scope["path"] in PUBLIC or scope["path"].startswith(ASSETS):
-            return await self._behind(scope, receive, sender.send)
+            return await self._app(scope, receive, sender.send)
         identity = await self._identities.identify(_bearer(headers))
         if identity is None:
-            raise not_known()
+            raise not_signed_in()
         scope[IDENTITY] = identity
         async with self._watch.over(identity):
-            await self._behind(scope, receive, sender.send)
+            await self._app(scope, receive, sender.send)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         name = _host_name(headers.get("host", ""))
@@ -106,12 +105,12 @@ class Gate:
         )
 
     def _check_origin(self, headers: Mapping[str, str], scope: Scope) -> str | None:
-        """The other origin that is allowed to ask, if one does."""
+        """The request's origin, if it is another one that is allowed; raises `ApiError` if it is not allowed."""
         origin = headers.get("origin")
         if origin is not None:
             if origin in self._names.origins:
                 return origin
-            if not _same(origin, headers.get("host", "")):
+            if not _is_same(origin, headers.get("host", "")):
                 raise _foreign()
         elif _is_from_elsewhere(headers) and (
             headers.get("sec-fetch-mode") != "navigate" or scope["path"].startswith("/v1/")
@@ -120,7 +119,7 @@ class Gate:
         return None
 
     async def _fail(self, error: Exception, scope: Scope, receive: Receive, sender: "_Sender") -> None:
-        refused = answer_to(error)
+        refused = api_error_of(error)
         if refused.status >= 500 and not isinstance(error, ApiError):
             log.error("%s %s failed: %s", scope["method"], scope["path"], error, exc_info=refused.status == 500)
         if not sender.has_started:
@@ -133,7 +132,7 @@ class Gate:
 
 
 class _Sender:
-    """Adds the headers that every answer has, and knows whether there is one yet."""
+    """Adds the headers that every response has, and notes whether the response has started."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -151,7 +150,7 @@ class _Sender:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """By name; of one that came twice the last."""
+    """The headers by name; the last one of a repeated header."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
@@ -171,7 +170,7 @@ def _bearer(headers: Mapping[str, str]) -> str:
 
 
 def _host_name(host: str) -> str:
-    """Without its port, in lower case, and without the brackets of an address."""
+    """The host in lower case, without its port and without the brackets of an IPv6 address."""
     name = host.lower()
     if name.startswith("["):
         return name[1:].partition("]")[0]
@@ -186,8 +185,8 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _same(origin: str, host: str) -> bool:
-    """Whether a page came from this very server, whatever it is called today, and over TLS or not."""
+def _is_same(origin: str, host: str) -> bool:
+    """Whether the origin is this server, by the name in `Host`, with or without TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -196,7 +195,8 @@ def _same(origin: str, host: str) -> bool:
 
 
 def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """A page may have a picture or a script fetched from here without naming its origin. Then browsers say this."""
+    """Whether a page of another site made the request. Browsers send no `Origin` when such a page fetches a picture or
+    a script, but they send this header."""
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 

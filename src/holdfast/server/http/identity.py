@@ -1,4 +1,4 @@
-"""Who asks: the owner whose sessions they see, and the role that says how much they may choose."""
+"""The identity of a caller: the owner whose sessions the caller sees, and the role that bounds the caller's choices."""
 
 from typing import Literal, Protocol
 
@@ -13,18 +13,18 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner
     role: Role
     name: str
-    """What others are told of who answered or stopped something."""
+    """The name under which answers and stops are recorded."""
     key_id: str = ""
-    """The API key that they came with, if it was one."""
+    """The caller's API key; empty if the caller has none."""
 
 
 class Identities(Protocol):
-    """How this server knows people: by its token of this start, or by API keys."""
+    """How the server identifies callers: by its start token, or by API keys."""
 
     async def identify(self, bearer: str) -> Identity | None:
-        """Who shows this; None: nobody we know."""
+        """The identity that the bearer token belongs to; None: the token is unknown."""
         ...
 
     async def is_valid(self, identity: Identity) -> bool:
-        """Whether somebody who was let in still would be."""
+        """Whether the identity is still valid."""
         ...

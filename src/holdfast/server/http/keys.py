@@ -1,4 +1,4 @@
-"""API keys: each is for one owner, in one role. One is shown once, when it is made; what is kept is a digest of it."""
+"""API keys, each of one owner in one role. A key is shown once, when it is created; the store keeps a digest."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.store import Store
 
 TRUST_SECONDS: Final = 1.0
-"""How long a key that was looked up is trusted without another look: a revoked one is refused within that time."""
+"""How long a lookup of a key is cached: a revoked key is refused within that time."""
 
 MAX_TRUSTED: Final = 10_000
 
@@ -25,7 +25,7 @@ _KEY: Final = re.compile(r"hf_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})
 
 
 class MadeKey(msgspec.Struct, frozen=True):
-    """The key itself is nowhere else from now on."""
+    """A new key. The key itself is stored nowhere."""
 
     row: KeyRow
     key: str
@@ -35,7 +35,7 @@ class MadeKey(msgspec.Struct, frozen=True):
 
 
 class KeyRing:
-    """Makes, lists and revokes keys, and knows people by them."""
+    """Creates, lists and revokes keys, and identifies callers by them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class KeyRing:
         self._trusted: dict[tuple[str, bytes], tuple[KeyRow, float]] = {}
 
     async def create(self, *, name: str, role: Role, owner: str) -> MadeKey:
-        """A new key, durable on return. A crash before that leaves at most one that nobody knows."""
+        """Create a key, durable on return. A crash before that leaves at most a key that no one has seen."""
         for what, text in (("name", name), ("owner", owner)):
             if not text.strip() or len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
                 raise Invalid(f"{what}_invalid", f"A key's {what} has 1 to {MAX_NAME_CHARACTERS} printable characters.")
@@ -68,8 +68,8 @@ class KeyRing:
         self._trusted = {key: found for key, found in self._trusted.items() if key[0] != key_id}
 
     async def identify(self, bearer: str) -> Identity | None:
-        """Id and secret are looked for together, here and in the store: whoever knows an id alone makes as much work as
-        with one that never was, and can't tell the two apart by the time that it takes."""
+        """The identity of the key, or None. Id and secret are looked up together, here and in the store: a caller who
+        knows only an id causes the same work as with an unknown id, and can't tell the two apart by timing."""
         parsed = _KEY.fullmatch(bearer)
         row = await self._valid(parsed["id"], _digest(parsed["secret"])) if parsed is not None else None
         if row is None:
@@ -95,5 +95,5 @@ class KeyRing:
 
 
 def _digest(secret: str) -> bytes:
-    """One round is enough: the secret is random and longer than anybody can try out."""
+    """One round is enough: the secret is random and too long to be guessed."""
     return hashlib.sha256(secret.encode()).digest()

@@ -1,7 +1,7 @@
-"""The web server around the application: uvicorn's HTTP protocol with bounds of our own, and an end of our own.
+"""The web server around the application: uvicorn's HTTP protocol with bounds on the request head, and a drain.
 
-Ending means: nobody new is let in, answers that are short are finished, and streams are reset, which no client takes
-for the end of what it was being told.
+The drain accepts no new connections, finishes short responses, and resets streams: no client takes a reset for the end
+of a stream.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ BACKLOG: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 30
 
 HEAD_SECONDS: Final = 30.0
-"""How long the head of a request may take to come: whoever says nothing does not hold a connection for ever."""
+"""How long the server waits for the head of a request: a silent client does not hold a connection for ever."""
 
 DATE_SECONDS: Final = 1.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. The head of a request is bounded while it comes in, and every error has the one shape."""
+    """One connection. The head of a request is bounded while it arrives, and every error has the one shape."""
 
     _head_bytes = 0
     _is_in_head = True
@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class Listener:
+class HttpListener:
     """Serves one application on one address."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -100,45 +100,45 @@ class Listener:
         )
         self._state = ServerState()
         self._server: asyncio.Server | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._date_task: asyncio.Task[None] | None = None
 
     async def listen(self, bound: socket.socket) -> None:
-        """Let clients in that connect to this socket. Those who did before are waiting there."""
+        """Accept the clients of this socket, also those that connected before."""
         self._config.load()
-        self._ticking = asyncio.create_task(self._tell_the_date())
+        self._date_task = asyncio.create_task(self._refresh_date())
         self._server = await asyncio.get_running_loop().create_server(self._connection, sock=bound, backlog=BACKLOG)
 
     def _connection(self) -> asyncio.Protocol:
         return BoundedProtocol(config=self._config, server_state=self._state, app_state={})
 
-    async def _tell_the_date(self) -> None:
+    async def _refresh_date(self) -> None:
         while True:
             self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
             await asyncio.sleep(DATE_SECONDS)
 
     def stop_accepting(self) -> None:
-        """Nobody new comes in; connections that nothing is under way on are closed, the others after their answer."""
+        """Accept no new connections; close idle ones now, and the others after their response."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._state.connections):
             connection.shutdown()
 
     async def finish(self, *, seconds: float) -> None:
-        """Wait for the answers that are under way, but no longer than this; then reset whoever is left."""
+        """Wait for running responses, but no longer than this; then reset the remaining connections."""
         if self._state.tasks:
             await asyncio.wait(tuple(self._state.tasks), timeout=seconds)
         for connection in tuple(self._state.connections):
             connection.transport.abort()
-        left: tuple[asyncio.Task[Any], ...] = tuple(self._state.tasks)
-        for task in left:
+        remaining: tuple[asyncio.Task[Any], ...] = tuple(self._state.tasks)
+        for task in remaining:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        if self._ticking is not None:
-            self._ticking.cancel()
+        await asyncio.gather(*remaining, return_exceptions=True)
+        if self._date_task is not None:
+            self._date_task.cancel()
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """An address of our own, from now on: clients may connect, and wait until somebody listens. Raises `OSError`."""
+    """Bind the address. From now on clients may connect, and wait until a listener accepts them. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
     bound.setblocking(False)

@@ -1,4 +1,4 @@
-"""The page of figures: what this process did, and what is the case at this moment."""
+"""The metrics page: counters of this process, and gauges of the moment."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.store import Store
 
 Gauges = Callable[[], Mapping[str, tuple[str, float]]]
-"""Figures of this moment by name, each with what it means."""
+"""Gauges by name, each with its help text and value."""
 
 
 class Metrics:
@@ -22,7 +22,7 @@ class Metrics:
         self._gauges = gauges
 
     async def page(self, more: Iterable[str] = ()) -> str:
-        """The whole page. `more` are lines of whoever serves it."""
+        """The whole page. `more` are lines of the surface that serves it."""
         lines = list(self._figures.lines())
         oldest = await self._store.oldest_unclaimed()
         age = max(0, self._clock.now_ms() - oldest) / 1000 if oldest is not None else 0.0
@@ -38,7 +38,7 @@ class Metrics:
         return "\n".join((*lines, *more)) + "\n"
 
 
-class Accesses:
+class RequestCounts:
     """Counts of HTTP requests."""
 
     def __init__(self) -> None:

@@ -1,16 +1,14 @@
-"""The description of every route, for programs (OpenAPI 3.1), made of the types that the routes themselves read and
-answer with."""
+"""The OpenAPI 3.1 document, generated from the declarations of the endpoints and the types of their bodies."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from holdfast.server.http.endpoint import Endpoint, EndpointRoute, routes_of
+from holdfast.server.http.call import HttpCall
+from holdfast.server.http.endpoint import Endpoint
 from holdfast.server.http.errors import ErrorBody
 from holdfast.version import __version__
 
@@ -18,42 +16,92 @@ REF: Final = "#/components/schemas/{name}"
 
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 
-ADDRESS: Final = "/v1/openapi.json"
+PATH: Final = "/v1/openapi.json"
+
+PUBLISHED_NAMES: Final[Mapping[str, str]] = {
+    "ActivityView": "Activity",
+    "AnswerBody": "Answer",
+    "CancelBody": "Cancel",
+    "ChatTool": "ClientToolGiven",
+    "ClientMessage": "UiMessage",
+    "ClientToolBody": "ToolGiven",
+    "ConversationView": "Conversation",
+    "ForkBody": "ForkGiven",
+    "ForkQuery": "At",
+    "KillView": "Killed",
+    "MessagePageQuery": "Paging",
+    "ModelList": "Models",
+    "NewMessageBody": "NewMessage",
+    "NewSessionBody": "NewSession",
+    "OfferedModel": "Offered",
+    "OutputQuery": "Part",
+    "OutputView": "Output",
+    "ProviderBody": "ProviderGiven",
+    "QueueView": "Queue",
+    "QueuedMessage": "Queued",
+    "RequestList": "Requests",
+    "RewindBody": "Rewind",
+    "SeenBody": "SeenUpTo",
+    "SeenView": "Seen",
+    "SessionPatch": "Changes",
+    "SessionQuery": "Listing",
+    "TaskList": "Tasks",
+    "UiMessage": "Message",
+}
+"""Components whose published name is not the name of their type. Generated clients know the published one."""
 
 
-def openapi_route(routes: Sequence[Route]) -> Route:
-    """The document, made once, when it is first asked for."""
-    made: list[bytes] = []
+def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
+    """The endpoint of the document, which is generated once, at the first request for it."""
+    generated: list[bytes] = []
 
-    async def show(request: Request) -> Response:
-        if not made:
-            made.append(msgspec.json.encode(document(_endpoints(routes))))
-        return Response(made[0], media_type="application/json")
+    async def show(call: HttpCall) -> Response:
+        if not generated:
+            generated.append(msgspec.json.encode(document(endpoints)))
+        return Response(generated[0], media_type="application/json")
 
-    (route,) = routes_of(
-        [Endpoint(method="GET", path=ADDRESS, handler=show, summary="This description", is_public=True)]
+    return Endpoint(
+        method="GET", path=PATH, handler=show, summary="This description", results={200: None}, is_public=True
     )
-    return route
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    types = [*dict.fromkeys(found for endpoint in endpoints for found in _types(endpoint)), ErrorBody]
+    types = [*dict.fromkeys(kind for endpoint in endpoints for kind in _types(endpoint)), ErrorBody]
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     named = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, named, components)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__},
         "security": [{"bearer": []}],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": {PUBLISHED_NAMES.get(name, name): schema for name, schema in components.items()},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
     }
+    published: dict[str, Any] = _published(whole)
+    return published
 
 
-def _endpoints(routes: Sequence[Route]) -> list[Endpoint]:
-    return [endpoint for route in routes if isinstance(route, EndpointRoute) for endpoint in route.endpoints]
+def _published(value: Any) -> Any:
+    """The same with every title and reference under its published name."""
+    if isinstance(value, list):
+        return [_published(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _renamed(name, each) for name, each in value.items()}
+
+
+def _renamed(field: str, value: Any) -> Any:
+    if field == "title" and isinstance(value, str):
+        return PUBLISHED_NAMES.get(value, value)
+    if field == "$ref":
+        prefix, _, name = value.rpartition("/")
+        return f"{prefix}/{PUBLISHED_NAMES.get(name, name)}"
+    return _published(value)
 
 
 def _types(endpoint: Endpoint) -> Iterable[Any]:
@@ -61,7 +109,7 @@ def _types(endpoint: Endpoint) -> Iterable[Any]:
         yield endpoint.query
     if endpoint.body is not None:
         yield endpoint.body
-    yield from (found for found in endpoint.answers.values() if found is not None)
+    yield from (kind for kind in endpoint.results.values() if kind is not None)
 
 
 def _operation(endpoint: Endpoint, named: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -70,24 +118,24 @@ def _operation(endpoint: Endpoint, named: dict[Any, Any], components: dict[str, 
         operation["parameters"] = parameters
     if endpoint.body is not None:
         operation["requestBody"] = {"content": {"application/json": {"schema": named[endpoint.body]}}}
-    for status, found in endpoint.answers.items():
-        operation["responses"][str(status)] = _answer(endpoint, status, named.get(found))
+    for status, kind in endpoint.results.items():
+        operation["responses"][str(status)] = _response(endpoint, status, named.get(kind))
     error = {"application/json": {"schema": named[ErrorBody]}}
-    operation["responses"]["default"] = {"description": "Refused; the code says why", "content": error}
+    operation["responses"]["default"] = {"description": "Refused; the code gives the reason", "content": error}
     if endpoint.is_public:
         operation["security"] = []
     return operation
 
 
-def _answer(endpoint: Endpoint, status: int, schema: Any) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": endpoint.summary}
+def _response(endpoint: Endpoint, status: int, schema: Any) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": endpoint.summary}
     if schema is not None:
-        described["content"] = {"application/json": {"schema": schema}}
+        response["content"] = {"application/json": {"schema": schema}}
     elif status == 200:
-        described["content"] = {endpoint.media_type: {}}
+        response["content"] = {endpoint.media_type: {}}
     if endpoint.is_stream and status == 200:
-        described.setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
-    return described
+        response.setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
+    return response
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -100,12 +148,12 @@ def _query_parameters(
 ) -> Iterable[dict[str, Any]]:
     if endpoint.query is None:
         return
-    whole = components[named[endpoint.query]["$ref"].rpartition("/")[2]]
-    for name, schema in whole["properties"].items():
+    query = components[named[endpoint.query]["$ref"].rpartition("/")[2]]
+    for name, schema in query["properties"].items():
         yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: a parameter is there or it is not."""
-    choices = [found for found in schema.get("anyOf", []) if found != {"type": "null"}]
+    """A query has no null: a parameter is present or absent."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
     return choices[0] if len(choices) == 1 else {name: value for name, value in schema.items() if value is not None}

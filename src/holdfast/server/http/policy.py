@@ -1,7 +1,7 @@
-"""What a session may ask for, by the role of who makes it: models, tools, directories, rules, a provider of its own.
+"""Policies: the models, tools, directories, rules and providers that each role may choose.
 
-Who asks for nothing gets what the server and the role have in common. Who asks for more than that is told what was too
-much, and nothing is made.
+A caller who chooses nothing gets the server's defaults as far as the role may have them. A choice beyond the role is
+refused with the reason, and nothing is created.
 """
 
 import os
@@ -24,11 +24,11 @@ from holdfast.tools.working_directory import identity_of
 _RULE: Final = re.compile(r"(?P<name>[\w.*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 
 _STAYS_INSIDE: Final = re.compile(r"[\w.-][^\\]*", re.DOTALL)
-"""A pattern that can only begin with a plain name matches no absolute path, which is how what lies outside is named."""
+"""A pattern that begins with a plain name matches no absolute path, and paths outside of the directory are absolute."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What one role may choose. None is anything."""
+    """The choices of one role. None allows anything."""
 
     models: tuple[str, ...] | None = None
     """Names, or patterns such as `openrouter/*`."""
@@ -36,9 +36,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     directories: UserDirectories | None = None
     """Folders in which, and below which, sessions may work."""
     rules: tuple[str, ...] | None = None
-    """Permission rules. One without a pattern covers those of the same name that stay inside the working directory."""
+    """Permission rules that the role may grant. A rule without a pattern covers the rules of its name that stay inside
+    the working directory."""
     providers: bool = True
-    """Whether a session may bring a provider along: an address that the server then calls."""
+    """Whether a session may have its own provider: a URL that the server then calls."""
 
     def check_model(self, model: str) -> None:
         if not self._may_choose(model):
@@ -51,14 +52,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if not self.providers:
             raise _beyond("provider_not_allowed", "A provider of one's own is for admins of this server.")
 
-    def chosen_tools(self, asked: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
-        """The tools of a session: those that were asked for, or the default as far as the role goes."""
-        if asked is None:
+    def chosen_tools(self, requested: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+        """The tools of a session: the requested ones, or the defaults that the role may have."""
+        if requested is None:
             return tuple(name for name in default if self.tools is None or name in self.tools)
-        for name in asked:
+        for name in requested:
             if self.tools is not None and name not in self.tools:
                 raise _beyond("tool_not_allowed", f"The tool {name} is not among those that you may choose.")
-        return tuple(asked)
+        return tuple(requested)
 
     def check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:
@@ -69,17 +70,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def held_rules(self, rules: Sequence[str]) -> tuple[str, ...]:
-        """Of what was granted earlier, what the role goes to: somebody else may have granted it, or in another role."""
+        """The granted rules that the role may grant: another person, or another role, may have granted them."""
         return tuple(rule for rule in rules if self._may_grant(rule))
 
     def _may_grant(self, rule: str) -> bool:
         return self.rules is None or any(_covers(own, rule) for own in self.rules)
 
-    # What a session has, for those who have it do something
+    # What a session has, when a caller uses it
 
     def check_session(self, owner: Owner, state: State) -> None:
-        """Raises what of a session goes beyond the role: whoever made it, nobody gets more out of it than they may
-        have. Rules and models are another matter: see `narrowed` and `asks_beyond`."""
+        """Raise `ApiError` if the session has a directory, tools or a provider beyond the role, whoever created
+        it. Rules and models are handled by `narrowed` and `asks_beyond`."""
         for what, is_beyond in (
             ("works in a folder", self._is_outside(owner, state)),
             ("has tools", self._has_more_tools(state)),
@@ -93,20 +94,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def narrowed(self, state: State) -> SettingsChanged | None:
-        """The record that takes from a session the rules that the role may not grant; None: it has no such rule."""
+        """The record that removes the rules that the role may not grant; None: the session has no such rule."""
         allow, place_rules = self.held_rules(state.allow), self.held_rules(state.place_rules)
         if (allow, place_rules) == (tuple(state.allow), tuple(state.place_rules)):
             return None
         return SettingsChanged(allow=allow, place_rules=place_rules)
 
     def asks_beyond(self, state: State, *, default: str) -> bool:
-        """Whether a session asks a model that the role may not choose. The server's default is for everybody."""
+        """Whether the session's model is one that the role may not choose. Every role may use the server's default."""
         if state.provider is not None or state.model is None or state.model == default:
             return False
         return not self._may_choose(state.model)
 
     def for_copy(self, owner: Owner, state: State) -> SettingsChanged | None:
-        """The record that leaves a copy of a session no more than the role may have; None: it has no more."""
+        """The record that leaves a copy of a session no more than the role may have; None: it has no more already."""
         record = self.narrowed(state) or SettingsChanged()
         if self.tools is not None and self._has_more_tools(state):
             kept = tuple(name for name in self.tools if state.tools is None or name in state.tools)
@@ -128,22 +129,22 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.directories is None or not state.working_directory:
             return False
         identity = state.directory_identity
-        # One that nobody has fixed yet is fixed as it is written, without following a link.
+        # A directory without an identity yet gets one for the path as written, without following links.
         return not self.directories.contains(owner, identity.path if identity else state.working_directory)
 
-    # Where it works
+    # The working directory
 
     def checked_directory(self, owner: Owner, directory: str) -> DirectoryIdentity:
-        """The working directory, fixed: the one name that everybody gives it, and which folder that is. Links are
-        followed before it is judged, and not after."""
+        """The identity of the working directory: its real path, and the folder itself. Links are followed before
+        the path is checked, and not after."""
         if "\0" in directory or not os.path.isabs(directory):
             raise Invalid("directory_invalid", "A working directory is an absolute path.")
         try:
-            found = os.path.realpath(directory)
+            real_path = os.path.realpath(directory)
         except OSError:
-            found = directory
-        self.check_directory(owner, found)
-        identity = identity_of(found, limited=self.directories is not None, follow_links=False)
+            real_path = directory
+        self.check_directory(owner, real_path)
+        identity = identity_of(real_path, limited=self.directories is not None, follow_links=False)
         if identity is None:
             raise Invalid("directory_not_found", f"{directory} is not a folder on the server.")
         return identity
@@ -166,10 +167,10 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         return self.admin if role == "admin" else self.user
 
 
-def _covers(own: str, asked: str) -> bool:
-    if own == asked:
+def _covers(own: str, requested: str) -> bool:
+    if own == requested:
         return True
-    allowed, wanted = _RULE.fullmatch(own), _RULE.fullmatch(asked)
+    allowed, wanted = _RULE.fullmatch(own), _RULE.fullmatch(requested)
     if allowed is None or wanted is None or allowed["pattern"] is not None or allowed["name"] != wanted["name"]:
         return False
     pattern = wanted["pattern"] or ""

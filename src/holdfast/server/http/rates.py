@@ -1,4 +1,4 @@
-"""How often somebody may do something: at most so many in any minute."""
+"""The rate limit of messages into running turns: a number per owner in any minute."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from holdfast.store.clock import Clock
 
 WINDOW_SECONDS: Final = 60.0
 SOON_SECONDS: Final = 1.0
-"""By then it is known of what is just being accepted whether it counts."""
+"""After this time it is known whether the messages that are just being accepted count."""
 
 
-class Taken:
-    """One of an owner's, or none if none was left. It goes back unless it is kept."""
+class RateSlot:
+    """A slot of an owner's rate, if one was free. It is given back unless it is kept."""
 
-    def __init__(self, at: float, *, is_there: bool) -> None:
+    def __init__(self, at: float, *, is_free: bool) -> None:
         self.at = at
-        self.is_there = is_there
+        self.is_free = is_free
         self.is_kept = False
 
     def keep(self) -> None:
@@ -27,27 +27,28 @@ class Taken:
 
 
 class Rates:
-    """Messages into running turns, counted for each owner in the memory of this process."""
+    """Counts each owner's messages into running turns, in the memory of this process."""
 
     def __init__(self, clock: Clock, *, per_minute: int) -> None:
         self._clock = clock
         self._per_minute = per_minute
-        self._taken: dict[Owner, deque[Taken]] = {}
+        self._taken: dict[Owner, deque[RateSlot]] = {}
         self._forgotten_at = clock.monotonic()
 
     @contextmanager
-    def taken(self, owner: Owner) -> Iterator[Taken]:
-        """One is counted while it is not known yet whether it counts, so that many at once are not too many."""
-        one = self._take(owner)
+    def reserve(self, owner: Owner) -> Iterator[RateSlot]:
+        """Reserve a slot until it is known whether the message counts, so that concurrent messages can't exceed the
+        rate."""
+        slot = self._take(owner)
         try:
-            yield one
+            yield slot
         finally:
-            if one.is_there and not one.is_kept:
-                self._give_back(owner, one)
+            if slot.is_free and not slot.is_kept:
+                self._give_back(owner, slot)
 
     def refusal(self, owner: Owner) -> ApiError:
-        """What somebody is told who has none left."""
-        kept = [one.at for one in self._taken.get(owner, ()) if one.is_kept]
+        """The error for an owner without a free slot."""
+        kept = [slot.at for slot in self._taken.get(owner, ()) if slot.is_kept]
         wait = (
             kept[0] + WINDOW_SECONDS - self._clock.monotonic()
             if kept and len(kept) >= self._per_minute
@@ -60,24 +61,24 @@ class Rates:
             retry_after=round(wait, 1),
         )
 
-    def _take(self, owner: Owner) -> Taken:
+    def _take(self, owner: Owner) -> RateSlot:
         now = self._clock.monotonic()
         self._forget(owner, now)
         taken = self._taken.setdefault(owner, deque())
-        one = Taken(now, is_there=len(taken) < self._per_minute)
-        if one.is_there:
-            taken.append(one)
-        return one
+        slot = RateSlot(now, is_free=len(taken) < self._per_minute)
+        if slot.is_free:
+            taken.append(slot)
+        return slot
 
-    def _give_back(self, owner: Owner, one: Taken) -> None:
+    def _give_back(self, owner: Owner, slot: RateSlot) -> None:
         taken = self._taken.get(owner)
-        if taken is not None and one in taken:
-            taken.remove(one)
+        if taken is not None and slot in taken:
+            taken.remove(slot)
             if not taken:
                 del self._taken[owner]
 
     def _forget(self, owner: Owner, now: float) -> None:
-        """What is older than a minute; once a minute also of those who never come back."""
+        """Drop slots older than a minute; once a minute also those of owners who never come back."""
         owners = [owner]
         if self._forgotten_at <= now - WINDOW_SECONDS:
             owners, self._forgotten_at = list(self._taken), now

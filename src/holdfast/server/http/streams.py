@@ -1,7 +1,8 @@
-"""Streams to clients: every one that is open here, none of them silent for long, and each broken off rather than ended
-when it can't be told to its end.
+"""Server-sent event streams: all that are open in this process, kept alive with comments, and reset rather than ended
+when they can't be finished.
 
-Who reads slowly holds up nobody: what is not taken waits in the log, not in memory. Who has gone has stopped nothing.
+A slow reader delays no other: events that it has not taken wait in the log, not in memory. A reader that disconnects
+stops nothing.
 """
 
 import asyncio
@@ -21,14 +22,14 @@ from holdfast.store.clock import Clock
 log = logging.getLogger(__name__)
 
 ABORT: Final = "holdfast.abort"
-"""The scope's extension with which a connection is reset: an end that no client takes for the end of the answer."""
+"""The extension of the ASGI scope that resets the connection: no client takes a reset for the end of a response."""
 
 LOOK_SECONDS: Final = 2.0
 SILENCE_SECONDS: Final = 6.0
-"""Together below ten seconds, the longest that a client waits for a byte."""
+"""Together below ten seconds, the longest that clients wait for a byte."""
 
 STALLED_SECONDS: Final = 60.0
-"""A client that took nothing for so long is gone, or as good as gone."""
+"""A client that has taken nothing for this long is treated as gone."""
 
 COMMENT: Final = b": still here\n\n"
 
@@ -36,7 +37,7 @@ HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-cache", "x-accel-buffe
 
 
 class BrokenOff(Exception):
-    """The stream can't be told to its end. The connection is reset, so that the client comes back."""
+    """The stream can't be finished. The connection is reset, so that the client reconnects."""
 
 
 class Streams:
@@ -47,43 +48,45 @@ class Streams:
         self._per_owner = per_owner
         self._open: set[EventStream] = set()
         self._owners: Counter[str] = Counter()
-        self._pulse: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def answer(
+    def respond(
         self, identity: Identity, frames: AsyncGenerator[bytes, None], *, headers: Mapping[str, str] | None = None
     ) -> "EventStream":
-        """A stream of `frames`, each of one or more whole events. It ends when they end, and breaks when they raise."""
+        """A response that streams `frames`, each of one or more whole events. It ends when the frames end, and is reset
+        when they raise."""
         self.check(identity)
         return EventStream(self, self._clock, identity, frames, headers or {})
 
     def check(self, identity: Identity) -> None:
-        """Whether one more may be opened: for whoever must know before it stores what the stream would tell of."""
+        """Raise `ApiError` if the owner may open no further stream: for a handler that stores something before it opens
+        the stream."""
         if self._owners[identity.owner] >= self._per_owner:
             message = f"At most {self._per_owner} streams are open at once for one owner. Close one, then try again."
             raise ApiError(429, "too_many_streams", message, retry_after=5)
 
-    def entered(self, stream: "EventStream") -> None:
+    def opened(self, stream: "EventStream") -> None:
         self._open.add(stream)
         self._owners[stream.identity.owner] += 1
-        if self._pulse is None or self._pulse.done():
-            self._pulse = asyncio.create_task(self._beat())
+        if self._heartbeat is None or self._heartbeat.done():
+            self._heartbeat = asyncio.create_task(self._beat())
 
-    def left(self, stream: "EventStream") -> None:
+    def closed(self, stream: "EventStream") -> None:
         self._open.discard(stream)
         self._owners[stream.identity.owner] -= 1
         if not self._owners[stream.identity.owner]:
             del self._owners[stream.identity.owner]
 
     def break_all(self) -> None:
-        """Reset every one of them. Those that were in the middle of an answer must not look as if they had ended."""
+        """Reset all streams. A stream in the middle of an answer must not look as if it had ended."""
         for stream in tuple(self._open):
             stream.abort()
 
     async def _beat(self) -> None:
-        """One task for all streams, while there are any."""
+        """One task for all streams, as long as there are any."""
         while self._open:
             await self._clock.sleep(LOOK_SECONDS)
             for stream in tuple(self._open):
@@ -94,7 +97,7 @@ class Streams:
 
 
 class EventStream(Response):
-    """The answer to one request: server-sent events, until they end or the client goes."""
+    """The response to one request: server-sent events, until they end or the client disconnects."""
 
     media_type = "text/event-stream"
 
@@ -123,7 +126,7 @@ class EventStream(Response):
         self._when_over: Callable[[], None] | None = None
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call this when it has ended, or failed before it began."""
+        """Call this when the stream has ended, or failed before it began."""
         self._when_over = then
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,51 +135,51 @@ class EventStream(Response):
         self._sent_at = self._clock.monotonic()
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await self._be_open(scope, receive, send)
+            await self._run(scope, receive, send)
         finally:
             if self._when_over is not None:
                 self._when_over()
             await self._frames.aclose()
 
-    async def _be_open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._streams.entered(self)
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._streams.opened(self)
         try:
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await self._until_either_ends(receive, send)
+                await self._until_sent_or_disconnected(receive, send)
         finally:
-            self._streams.left(self)
+            self._streams.closed(self)
             if self._filling is not None:
                 self._filling.cancel()
 
-    async def _until_either_ends(self, receive: Receive, send: Send) -> None:
-        telling = asyncio.create_task(self._tell(send))
-        leaving = asyncio.create_task(_disconnected(receive))
+    async def _until_sent_or_disconnected(self, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send_frames(send))
+        disconnect = asyncio.create_task(_disconnected(receive))
         try:
-            await asyncio.wait((telling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, disconnect), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            is_told = telling.done()
-            telling.cancel()
-            leaving.cancel()
-            await asyncio.gather(telling, leaving, return_exceptions=True)
-        if is_told:
-            telling.result()
+            is_sent = sending.done()
+            sending.cancel()
+            disconnect.cancel()
+            await asyncio.gather(sending, disconnect, return_exceptions=True)
+        if is_sent:
+            sending.result()
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_frames(self, send: Send) -> None:
         async for frame in self._frames:
             self._is_sending = True
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             self._sent_at, self._is_sending = self._clock.monotonic(), False
-            frame = b""  # What was sent is not kept until more comes.
+            frame = b""  # Frees the frame while the stream waits for the next one.
         await send({"type": "http.response.body", "body": b""})
 
     def is_stalled(self) -> bool:
-        """Something is on its way to the client, and it has taken nothing for long."""
+        """Whether the client has taken nothing for long, although something is being sent."""
         return self._is_waiting() and self._clock.monotonic() - self._sent_at > STALLED_SECONDS
 
     def fill_silence(self) -> None:
-        """Send a comment if nothing was sent for a while. While an event is on its way there is no silence."""
+        """Send a comment if nothing was sent for a while and nothing is being sent."""
         if not self._is_waiting() and self._clock.monotonic() - self._sent_at > SILENCE_SECONDS:
             self._filling = asyncio.create_task(self._comment())
 
@@ -185,7 +188,7 @@ class EventStream(Response):
 
     async def _comment(self) -> None:
         assert self._send is not None
-        with suppress(RuntimeError):  # It ended at this very moment.
+        with suppress(RuntimeError):  # The stream ended at this moment.
             await self._send({"type": "http.response.body", "body": COMMENT, "more_body": True})
             self._sent_at = self._clock.monotonic()
 

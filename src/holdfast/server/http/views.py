@@ -1,13 +1,17 @@
-"""What clients are shown of sessions, requests, queued messages and tasks. Times are milliseconds since 1970."""
+"""Sessions, requests, queued messages and tasks as clients see them. Times are milliseconds since 1970."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 
+from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.events.inbox import InboxItem, Message
 from holdfast.events.message import PageContext
 from holdfast.events.request import RequestKind
+from holdfast.server.http.wire import json_response
+from holdfast.server.operations import Operations
 from holdfast.session.state import State
 from holdfast.store.store import Row, Status
 from holdfast.store.tasks import TaskRow
@@ -21,14 +25,14 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     status: Status
     turn_id: str | None
-    """The turn that is unfinished."""
+    """The unfinished turn."""
     pending_requests: int
     waiting_messages: int
     unread: bool
-    """It said or asked something since its owner last saw it."""
+    """The session said or asked something after the position up to which its owner has seen it."""
     pinned: bool
     model: str | None
-    """None: the server's choice, or one of a provider of its own."""
+    """None: the server's choice, or a model of the session's own provider."""
     parent: str | None
     metadata: Mapping[str, str]
     head: int
@@ -51,11 +55,11 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     mode: str
     thinking: int | None
-    """Tokens that the model may think for: 0 is off, null its own habit."""
+    """Tokens that the model may think for: 0 is off, null the model's default."""
 
 
 class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that waits."""
+    """A waiting message."""
 
     message_id: str
     text: str
@@ -68,7 +72,7 @@ class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a session asks of somebody. What is asked is in `details`."""
+    """A request of a session to a person or a client. Its content is in `details`."""
 
     id: str
     kind: RequestKind
@@ -99,7 +103,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str
     output_file: str
     alias: str
-    """What the model calls it, where it chose a name itself."""
+    """The name that the model chose for it, if it chose one."""
 
 
 def session_view(row: Row) -> SessionView:
@@ -120,6 +124,12 @@ def session_view(row: Row) -> SessionView:
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+async def created_session(operations: Operations, owner: Owner, session_id: SessionId) -> Response:
+    """The response to a request that created a session."""
+    row = await operations.session(Key(owner, session_id))
+    return json_response(session_view(row), 201, {"location": f"/v1/sessions/{session_id}"})
 
 
 def settings_view(state: State) -> SessionSettings:

@@ -1,4 +1,4 @@
-"""JSON in and out. Whatever is wrong with what came in is told with its place, before anything is done with it."""
+"""JSON in and out. An error in a body or query names its place, and is raised before anything is done."""
 
 import asyncio
 import contextlib
@@ -14,35 +14,36 @@ from holdfast.server.http.errors import ApiError
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly, check
 
 PASSED_OVER_BYTES: Final = 16_000_000
-"""Of a body that is too long so much more is read and thrown away: who is still sending does not hear the answer."""
+"""How much more of a body that is too long is read and dropped: a client that is still sending does not read the
+response."""
 
 BODY_SECONDS: Final = 120.0
-"""How long a body may take to come."""
+"""How long the server waits for a whole body."""
 
 LARGE_BODY_BYTES: Final = 1_000_000
 LARGE_BODIES_BYTES: Final = 400_000_000
-"""What the bodies that are larger than that may come to together while they come; one alone has up to a quarter of it.
-A client that may send one may send many at once, and a process without memory would end the sessions of all."""
+"""The memory that all bodies larger than `LARGE_BODY_BYTES` share while they arrive; one body takes up to a quarter of
+it. A client that may send one may send many at once, and a process without memory would end everyone's sessions."""
 
-HANGING_UP: Final = {"connection": "close"}
+CLOSE_CONNECTION: Final = {"connection": "close"}
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 T = TypeVar("T")
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON."""
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A response with the value as JSON."""
     return Response(to_bytes(value), status, headers, media_type="application/json")
 
 
-def nothing() -> Response:
+def no_content() -> Response:
     return Response(status_code=204)
 
 
 async def read_body(request: Request, kind: type[T], *, limit: int, bounds: JsonBounds = BODY) -> T:
-    """The request's body as a value of that type. No body at all is the same as an empty object. What would take long,
-    or much memory, to read is refused first."""
+    """The request's body as a value of that type. An absent body is an empty object. JSON that would take much time or
+    memory to parse is refused first."""
     body = await read_bytes(request, limit=limit) or b"{}"
     try:
         await check(body, bounds)
@@ -52,43 +53,43 @@ async def read_body(request: Request, kind: type[T], *, limit: int, bounds: Json
 
 
 class LargeBodies:
-    """The room for bodies that are large, in the whole process."""
+    """The memory for large bodies, shared by the whole process."""
 
     def __init__(self) -> None:
         self._taken = 0
 
     @contextlib.contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
-        """For one body: a function that takes room for as many bytes as it has now. It is all given back in the end."""
-        own = 0
+        """For one body: a function that reserves memory for its size so far. The context gives all of it back."""
+        reserved = 0
 
         def grow(size: int) -> None:
-            nonlocal own
-            more = size - own if size > LARGE_BODY_BYTES else 0
+            nonlocal reserved
+            more = size - reserved if size > LARGE_BODY_BYTES else 0
             if self._taken + more > LARGE_BODIES_BYTES:
                 text = "Too many large bodies are coming at once. Send it again in a moment."
-                raise ApiError(503, "bodies_too_many", text, retry_after=1.0, headers=HANGING_UP)
-            own += more
+                raise ApiError(503, "bodies_too_many", text, retry_after=1.0, headers=CLOSE_CONNECTION)
+            reserved += more
             self._taken += more
 
         try:
             yield grow
         finally:
-            self._taken -= own
+            self._taken -= reserved
 
 
 _large_bodies = LargeBodies()
 
 
 async def read_bytes(request: Request, *, limit: int) -> bytes:
-    """The body as it came. One that is longer than the limit is refused, and not kept while the rest of it comes."""
-    async with reading(request, limit=limit) as body:
+    """The raw body. A body longer than the limit is refused, and not kept while its rest arrives."""
+    async with held_body(request, limit=limit) as body:
         return body
 
 
 @contextlib.asynccontextmanager
-async def reading(request: Request, *, limit: int) -> AsyncIterator[bytes]:
-    """The same for a body that is worked on for a while, and has its room among the large ones as long."""
+async def held_body(request: Request, *, limit: int) -> AsyncIterator[bytes]:
+    """The raw body, for a handler that works on it for a while: its memory stays reserved until the context ends."""
     with _large_bodies.room() as grow:
         yield await _read_bytes(request, limit, grow)
 
@@ -110,7 +111,7 @@ async def _read_bytes(request: Request, limit: int, grow: Callable[[int], None])
                 else:
                     body.clear()
     except TimeoutError:
-        raise ApiError(408, "body_late", "The body did not come in time.", headers=HANGING_UP) from None
+        raise ApiError(408, "body_late", "The body did not come in time.", headers=CLOSE_CONNECTION) from None
     except ClientDisconnect:
         raise ApiError(400, "body_cut", "The request ended before its body did.") from None
     if size > limit:
@@ -119,26 +120,26 @@ async def _read_bytes(request: Request, limit: int, grow: Callable[[int], None])
 
 
 def parse(body: bytes, kind: type[T]) -> T:
-    """JSON as a value of that type; an unknown field, a wrong type or no JSON at all is refused."""
+    """JSON as a value of that type. Raises `ApiError` for an unknown field, a wrong type or invalid JSON."""
     try:
-        found: T = _decoder(kind).decode(body)
+        value: T = _decoder(kind).decode(body)
     except msgspec.ValidationError as error:
         raise ApiError(422, "invalid", f"{error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(422, "json_invalid", f"The body is not JSON: {error}.") from error
-    return found
+    return value
 
 
 def read_query(request: Request, kind: type[T]) -> T:
     """The query parameters as a value of that type."""
-    given = dict(request.query_params)
-    if len(given) != len(request.query_params.multi_items()):
+    parameters = dict(request.query_params)
+    if len(parameters) != len(request.query_params.multi_items()):
         raise ApiError(422, "invalid", "A query parameter was given twice.")
     try:
-        found: T = msgspec.convert(given, kind, strict=False)
+        value: T = msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ApiError(422, "invalid", f"{error} of the query.") from error
-    return found
+    return value
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
@@ -148,4 +149,4 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "body_too_large", f"A body has at most {limit:,} bytes here.", headers=HANGING_UP)
+    return ApiError(413, "body_too_large", f"A body has at most {limit:,} bytes here.", headers=CLOSE_CONNECTION)

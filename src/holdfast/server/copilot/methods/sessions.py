@@ -19,7 +19,7 @@ from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import RpcResult
 from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, without_rewound
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.forking import fork_session
+from holdfast.server.forks import fork_session
 from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS

@@ -1,0 +1,55 @@
+"""Permissions that people granted in advance: listed with their origin, and revoked."""
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.server.http.call import HttpCall
+from holdfast.server.http.endpoint import endpoint
+from holdfast.server.http.wire import json_response
+from holdfast.server.permissions import Permission, Permissions
+
+
+class PermissionList(msgspec.Struct, frozen=True, kw_only=True):
+    permissions: tuple[Permission, ...]
+
+
+@endpoint(
+    "GET",
+    "/v1/permissions",
+    summary="Permissions for directories and for everywhere",
+    result=PermissionList,
+)
+async def list_permissions(call: HttpCall) -> Response:
+    return json_response(PermissionList(permissions=await Permissions(call.operations).of_owner(call.identity.owner)))
+
+
+@endpoint(
+    "DELETE",
+    "/v1/permissions/{permission_id}",
+    summary="Revoke a permission in all sessions",
+    result=Permission,
+)
+async def revoke(call: HttpCall) -> Response:
+    permissions = Permissions(call.operations)
+    return json_response(await permissions.revoke(call.identity.owner, call.path("permission_id")))
+
+
+@endpoint(
+    "GET",
+    "/v1/sessions/{session_id}/permissions",
+    summary="The permissions of a session",
+    result=PermissionList,
+)
+async def list_session_permissions(call: HttpCall) -> Response:
+    return json_response(PermissionList(permissions=await Permissions(call.operations).of_session(call.key)))
+
+
+@endpoint(
+    "DELETE",
+    "/v1/sessions/{session_id}/permissions/{permission_id}",
+    summary="Revoke a permission of one session",
+    result=Permission,
+)
+async def revoke_in_session(call: HttpCall) -> Response:
+    permissions = Permissions(call.operations)
+    return json_response(await permissions.revoke_in_session(call.key, call.path("permission_id")))

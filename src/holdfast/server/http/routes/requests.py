@@ -1,0 +1,198 @@
+"""Requests that a session makes of people and clients: permissions, questions, calls of client tools. Each is answered
+once."""
+
+from contextlib import aclosing
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.responses import Response
+
+from holdfast.events.body import Body
+from holdfast.events.ids import RequestId
+from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.tool import MAX_RESULT_JSON_BYTES
+from holdfast.events.turn import TurnStarted
+from holdfast.server.chosen_id import ChosenId
+from holdfast.server.http.call import HttpCall
+from holdfast.server.http.endpoint import endpoint
+from holdfast.server.http.errors import ApiError
+from holdfast.server.http.views import RequestView
+from holdfast.server.http.wire import json_response
+from holdfast.server.log_tail import events_backwards
+from holdfast.server.operations import Answered
+from holdfast.store.store import RequestRow
+
+DECISIONS: Final[dict[str, Decision]] = {
+    "approve": "approved",
+    "approve_for_session": "approved-for-session",
+    "approve_always": "approved-for-session",
+    "deny": "denied-interactively-by-user",
+}
+
+
+class RequestList(msgspec.Struct, frozen=True, kw_only=True):
+    """The oldest first."""
+
+    requests: tuple[RequestView, ...]
+
+
+class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `decision` (for a permission), `answer` (for a question) and `content` (for a client's tool). Its text has
+    at most 5,000,000 bytes in UTF-8."""
+
+    answer_id: ChosenId | None = None
+    """The same answer under the same id again gets the same receipt. Once an answer was accepted, every other answer is
+    refused: under another id as `answered_already`, under the same id as `id_reused`."""
+    decision: Literal["approve", "approve_for_session", "approve_always", "deny"] | UnsetType = UNSET
+    """`approve_always` holds for this session, and for later sessions in its working directory."""
+    everywhere: bool = False
+    """With approve_always: for later sessions in every directory."""
+    feedback: str = ""
+    """With a decision: a text for the model."""
+    rules: Annotated[tuple[Annotated[str, Meta(max_length=1_000)], ...], Meta(max_length=100)] = ()
+    """With approve_for_session and approve_always: the rules to grant instead of the one that the request names."""
+    answer: str | UnsetType = UNSET
+    was_freeform: bool = True
+    content: str | UnsetType = UNSET
+    success: bool = True
+
+
+@endpoint(
+    "GET",
+    "/v1/sessions/{session_id}/requests",
+    summary="The open requests of a session",
+    result=RequestList,
+)
+async def list_requests(call: HttpCall) -> Response:
+    rows = await call.operations.requests(call.key)
+    details = await _details(call, {row.request_id for row in rows})
+    return json_response(RequestList(requests=tuple(_view(row, details.get(row.request_id, {})) for row in rows)))
+
+
+@endpoint(
+    "POST",
+    "/v1/sessions/{session_id}/requests/{request_id}",
+    summary="Answer a request, once",
+    body=AnswerBody,
+    result=Answered,
+)
+async def answer(call: HttpCall) -> Response:
+    body = await call.body(AnswerBody, limit=MAX_RESULT_JSON_BYTES)
+    return json_response(await _answer(call, RequestId(call.path("request_id")), body))
+
+
+async def _answer(call: HttpCall, request_id: RequestId, body: AnswerBody) -> Answered:
+    call.policy.check_rules(body.rules)
+    await call.check_use()
+    match (body.decision, body.answer, body.content):
+        case ("approve_always", UnsetType(), UnsetType()):
+            return await _approve_always(call, request_id, body)
+        case (str(decision), UnsetType(), UnsetType()):
+            if decision == "approve_for_session":
+                call.policy.check_rules(body.rules or await _rule_of(call, request_id))
+            return await call.operations.decide_permission(
+                call.key,
+                request_id,
+                DECISIONS[decision],
+                feedback=body.feedback,
+                rules=body.rules,
+                answer_id=body.answer_id,
+                answered_by=call.identity.name,
+            )
+        case (UnsetType(), str(text), UnsetType()):
+            return await call.operations.answer_question(
+                call.key,
+                request_id,
+                text,
+                was_freeform=body.was_freeform,
+                answer_id=body.answer_id,
+                answered_by=call.identity.name,
+            )
+        case (UnsetType(), UnsetType(), str(content)):
+            return await call.operations.answer_tool(
+                call.key,
+                request_id,
+                content,
+                success=body.success,
+                answer_id=body.answer_id,
+                answered_by=call.identity.name,
+            )
+        case _:
+            raise ApiError(422, "invalid", "Give one of `decision`, `answer` and `content`.")
+
+
+async def _approve_always(call: HttpCall, request_id: RequestId, body: AnswerBody) -> Answered:
+    place = "" if body.everywhere else (await call.operations.state(call.key)).working_directory
+    if place is None:
+        raise ApiError(422, "no_directory", "This session works in no directory: say `everywhere`, or not always.")
+    rules = body.rules or await _rule_of(call, request_id)
+    call.policy.check_rules(rules)
+    answered = await call.operations.decide_permission(
+        call.key,
+        request_id,
+        DECISIONS["approve_always"],
+        feedback=body.feedback,
+        rules=body.rules,
+        place=place,
+        answer_id=body.answer_id,
+        answered_by=call.identity.name,
+    )
+    # Only now: another person may have denied the request. After a crash before this the session has the permission,
+    # and the same answer again, under the same id, stores the grant.
+    await call.operations.grant(call.key, place, rules, granted_by=call.identity.name)
+    return answered
+
+
+async def _rule_of(call: HttpCall, request_id: RequestId) -> tuple[str, ...]:
+    """The rule that the request asks to be granted, also of a closed request: the same answer may come again."""
+    rule = (await _details(call, {request_id})).get(request_id, {}).get("rule")
+    return (rule,) if rule else ()
+
+
+async def _details(call: HttpCall, request_ids: set[RequestId]) -> dict[RequestId, dict[str, Any]]:
+    """The details of each request. All requests belong to the unfinished turn, so only that turn is read."""
+    details: dict[RequestId, dict[str, Any]] = {}
+    head = (await call.operations.session(call.key)).head
+    async with aclosing(events_backwards(call.operations.store, call.key, head)) as events:
+        async for event in events:
+            if len(details) == len(request_ids) or isinstance(event.body, TurnStarted):
+                break
+            request = _request_details(event.body)
+            if request is not None and request[0] in request_ids:
+                details[request[0]] = request[1]
+    return details
+
+
+def _request_details(body: Body) -> tuple[RequestId, dict[str, Any]] | None:
+    match body:
+        case PermissionRequested():
+            return body.request_id, {
+                "tool_name": body.tool_name,
+                "permission": body.kind,
+                "subject": body.subject,
+                "rule": body.rule,
+                "shown": body.details,
+            }
+        case ExternalToolRequested():
+            return body.request_id, {"tool_name": body.tool_name, "arguments": body.arguments}
+        case UserInputRequested():
+            return body.request_id, {
+                "question": body.question,
+                "choices": body.choices,
+                "allow_freeform": body.allow_freeform,
+            }
+        case _:
+            return None
+
+
+def _view(row: RequestRow, details: dict[str, Any]) -> RequestView:
+    return RequestView(
+        id=row.request_id,
+        kind=row.kind,
+        title=row.title,
+        turn_id=row.turn_id,
+        tool_call_id=row.tool_call_id,
+        opened_at=row.opened_at,
+        details=details,
+    )

@@ -1,0 +1,211 @@
+"""Messages: sent into the inbox, sent in place of an earlier message, and looked up by their receipt."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.events import inbox
+from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.inbox import InboxItem
+from holdfast.events.message import Image, PageContext, UserMessage
+from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.operations.session_access import SessionAccess, check_size
+from holdfast.server.operations.settings import check_model
+from holdfast.session.bounds import Bounds
+from holdfast.store.store import Accepted
+
+DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was taken out of the queue, with its options."""
+
+    message_id: MessageId
+    text: str
+    context: PageContext | None = None
+    mode: str = ""
+    model: str | None = None
+    thinking: int | None = None
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of a message, readable again by its id."""
+
+    message_id: MessageId
+    item_key: str
+    """The key of the message's inbox item."""
+    state: inbox.ItemState
+    delivery: str
+    duplicate: bool = False
+    while_running: bool = False
+    """A turn was unfinished when the message was accepted."""
+    waits_for_slot: bool = False
+    """The message's turn starts when other turns of the same owner have ended."""
+    head: Position | None = None
+    """The log's head when the message was accepted: everything that comes of the message follows. None for a
+    duplicate."""
+    found_idle: bool = False
+    """The message starts a turn: none was unfinished, and no message waited. False for a duplicate."""
+    returned: tuple[str, ...] = ()
+    """Texts that `interrupt` took out of the queue."""
+    returned_messages: tuple[Returned, ...] = ()
+    """The same messages, with their options."""
+
+
+class MessageVerbs(SessionAccess):
+    async def send(
+        self,
+        key: Key,
+        text: str,
+        *,
+        message_id: MessageId | None = None,
+        delivery: DeliveryChoice = "steer",
+        added: str = "",
+        unattended: bool = False,
+        images: tuple[Image, ...] = (),
+        attachments: tuple[dict[str, Any], ...] = (),
+        agent_mode: str = "",
+        model_text: str = "",
+        context: PageContext | None = None,
+        model: str | None = None,
+        thinking: int | None = None,
+        only_if_idle: bool = False,
+    ) -> Sent:
+        """Accept a message; it is on disk when this returns. The same id again gives the same receipt, and never a
+        second run. `model` and `thinking` (tokens, 0 is off) hold for the message's turn alone. `only_if_idle` refuses
+        the message as the delivery `reject` does."""
+        chosen_id = MessageId(self._new_id()) if message_id is None else message_id
+        self.check_id("message", chosen_id)
+        check_text(text, self._bounds)
+        page = context.as_text() if context else ""
+        check_size("What is added to a message", added + page, self._bounds.max_instructions_characters)
+        if model is not None:
+            check_model(model, self._bounds)
+        check_images(images, self._bounds)
+        check_size("What the model is told", model_text, self._bounds.max_message_characters)
+        item = inbox.Message(
+            message_id=chosen_id,
+            text=text,
+            model_text=model_text,
+            delivery="enqueue" if delivery == "enqueue" else "steer",
+            added=added,
+            unattended=unattended,
+            images=images,
+            attachments=attachments,
+            agent_mode=agent_mode,
+            context=context,
+            model=model,
+            thinking=thinking,
+        )
+        accepted = await self._put(
+            key,
+            item,
+            f"message:{chosen_id}",
+            only_if_idle=only_if_idle or delivery == "reject",
+            stop_first=f"stop:before:{chosen_id}" if delivery == "interrupt" else None,
+        )
+        return _sent(chosen_id, accepted)
+
+    async def check_turns(self, key: Key, message_id: MessageId) -> None:
+        """Raise the error that `send` would raise if the message starts a turn too many: for records that are stored
+        before the message. A message that was accepted before is not refused."""
+        limit = self.store.limits.in_flight_of(key.owner)
+        row = await self.store.row(key) if limit is not None else None
+        if limit is None or (row is not None and row.status != "idle"):
+            return
+        turns = await self.store.turns(key.owner)
+        if turns.in_flight >= limit and await self.store.receipt(key, f"message:{message_id}") is None:
+            raise Conflict("too_many_turns", turns.refusal())
+
+    async def send_instead(self, key: Key, said: UserMessage, *, replaces: Position, kept: Position) -> Sent:
+        """Take back everything after `kept` and answer this message in its place: one item, promoted in one unit. A
+        running turn is stopped first, and waiting messages are taken out of the queue and returned.
+
+        `replaces` is the position of the message that is taken back. The same message again, until it is promoted,
+        gets the same receipt; another message replaces the replacement."""
+        self.check_id("message", said.message_id)
+        check_text(said.content, self._bounds)
+        item = inbox.Message(
+            message_id=said.message_id,
+            text=said.content,
+            delivery="enqueue",
+            model_text=said.model_text,
+            added=said.added,
+            images=said.images,
+            attachments=said.attachments,
+            agent_mode=said.agent_mode,
+            model=said.model,
+            thinking=said.thinking,
+            rewinds_to=kept,
+        )
+        for attempt in itertools.count():
+            item_key = f"instead:{said.message_id}@{replaces}.{attempt}"
+            receipt = await self.store.receipt(key, item_key)
+            if receipt is not None and (receipt.item != item or receipt.state in ("removed", "refused")):
+                continue  # The key belongs to a replacement that was removed, or that this one removes.
+            try:
+                accepted = await self._put(key, item, item_key, stop_first=f"stop:before:{item_key}")
+            except Conflict as error:
+                if error.code != "id_reused":
+                    raise
+                continue  # Another replacement took the key in between.
+            return _sent(said.message_id, accepted)
+        raise AssertionError("one of endless keys is free")
+
+    async def receipt(self, key: Key, message_id: MessageId) -> Sent:
+        item = await self.store.receipt(key, f"message:{message_id}")
+        if item is None:
+            raise NotFound("message_not_found", f"There is no message {message_id} in this session.")
+        return _sent(message_id, Accepted(item, duplicate=True))
+
+
+def returned(message: inbox.Message) -> Returned:
+    """A message as its sender gets it back."""
+    return Returned(
+        message_id=message.message_id,
+        text=message.text,
+        context=message.context,
+        mode=message.agent_mode,
+        model=message.model,
+        thinking=message.thinking,
+    )
+
+
+def returned_messages(items: tuple[InboxItem, ...]) -> tuple[Returned, ...]:
+    return tuple(returned(item.item) for item in items if isinstance(item.item, inbox.Message))
+
+
+def returned_texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
+    return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
+
+
+def check_text(text: str, bounds: Bounds) -> None:
+    if not text.strip():
+        raise Invalid("message_empty", "A message needs some text.")
+    if len(text) > bounds.max_message_characters:
+        limit = bounds.max_message_characters
+        raise Invalid("message_too_long", f"A message has at most {limit:,} characters; this has {len(text):,}.")
+
+
+def check_images(images: Sequence[Image], bounds: Bounds) -> None:
+    size, limit = sum(len(image.data) for image in images), bounds.max_attachment_bytes
+    if size > limit:
+        raise Invalid("attachment_too_large", f"Pictures have at most {limit:,} bytes together; these {size:,}.")
+
+
+def _sent(message_id: MessageId, accepted: Accepted) -> Sent:
+    return Sent(
+        message_id=message_id,
+        item_key=accepted.item.key,
+        state=accepted.item.state,
+        delivery=accepted.item.outcome,
+        duplicate=accepted.duplicate,
+        while_running=accepted.item.while_running,
+        waits_for_slot=accepted.waits_for_slot,
+        head=None if accepted.duplicate else accepted.head,
+        found_idle=accepted.found_idle,
+        returned=returned_texts(accepted.removed),
+        returned_messages=returned_messages(accepted.removed),
+    )

@@ -1,0 +1,37 @@
+"""The queue: messages that wait for their turn; read, edited, removed and reordered before it."""
+
+from collections.abc import Sequence
+
+from holdfast.events import inbox
+from holdfast.events.ids import Key, MessageId
+from holdfast.events.inbox import InboxItem
+from holdfast.live.live import Changed
+from holdfast.server.errors import Conflict, NotFound
+from holdfast.server.operations.messages import check_text
+from holdfast.server.operations.session_access import SessionAccess
+
+
+class QueueVerbs(SessionAccess):
+    async def queue(self, key: Key) -> tuple[InboxItem, ...]:
+        """The waiting messages, in order."""
+        await self.session(key)
+        waiting = await self.store.waiting_items(key)
+        return tuple(item for item in waiting if isinstance(item.item, inbox.Message))
+
+    async def edit_queued(self, key: Key, message_id: MessageId, text: str) -> None:
+        check_text(text, self._bounds)
+        self._queue_changed(key, message_id, await self.store.edit_item(key, f"message:{message_id}", text=text))
+
+    async def remove_queued(self, key: Key, message_id: MessageId) -> None:
+        self._queue_changed(key, message_id, await self.store.remove_item(key, f"message:{message_id}"))
+
+    def _queue_changed(self, key: Key, message_id: MessageId, done: bool) -> None:
+        if not done:
+            raise NotFound("message_not_queued", f"The message {message_id} is not waiting (any more).")
+        self.live.publish(key, Changed(queue=True))
+
+    async def reorder_queue(self, key: Key, message_ids: Sequence[MessageId]) -> None:
+        done = await self.store.reorder_items(key, [f"message:{message_id}" for message_id in message_ids])
+        if not done:
+            raise Conflict("queue_changed", "The queue is no longer what it was. Read it again, then reorder it.")
+        self.live.publish(key, Changed(queue=True))

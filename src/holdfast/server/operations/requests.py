@@ -1,0 +1,125 @@
+"""Requests that a session makes of people and clients: listed, and answered once."""
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.events import codec, inbox
+from holdfast.events.ids import Key, RequestId
+from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer
+from holdfast.events.message import Image
+from holdfast.events.request import Decision, RequestKind
+from holdfast.events.tool import MAX_ANSWER_BYTES, ToolError
+from holdfast.server.errors import Invalid
+from holdfast.server.operations.messages import check_images
+from holdfast.server.operations.session_access import SessionAccess, check_size
+from holdfast.server.operations.settings import check_rules
+from holdfast.store.store import RequestRow, answer_key
+
+_Content = PermissionAnswer | ToolAnswer | QuestionAnswer
+
+_REQUEST_KINDS: Final[dict[type[Any], RequestKind]] = {
+    PermissionAnswer: "permission",
+    ToolAnswer: "client_tool",
+    QuestionAnswer: "question",
+}
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    request_id: RequestId
+    answer_id: str
+    duplicate: bool = False
+
+
+class RequestVerbs(SessionAccess):
+    async def requests(self, key: Key) -> tuple[RequestRow, ...]:
+        """The open requests, oldest first."""
+        await self.session(key)
+        return await self.store.requests(key)
+
+    async def decide_permission(
+        self,
+        key: Key,
+        request_id: RequestId,
+        decision: Decision,
+        *,
+        feedback: str = "",
+        rules: tuple[str, ...] = (),
+        place: str | None = None,
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        """Answer a permission request. `place` is where the call is to be allowed for later sessions as well; the
+        caller must `grant` it afterwards. It is a part of the answer: under the same id, an answer with another place
+        is another answer."""
+        check_rules(rules)
+        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place)
+        return await self._answer(key, request_id, content, answer_id, answered_by)
+
+    async def answer_tool(
+        self,
+        key: Key,
+        request_id: RequestId,
+        content: str,
+        *,
+        success: bool = True,
+        error: ToolError | None = None,
+        images: tuple[Image, ...] = (),
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        """Answer a call of a client's tool with its result."""
+        check_images(images, self._bounds)
+        result = ToolAnswer(content=content, success=success, error=error, images=images)
+        return await self._answer(key, request_id, result, answer_id, answered_by)
+
+    async def answer_question(
+        self,
+        key: Key,
+        request_id: RequestId,
+        answer: str,
+        *,
+        was_freeform: bool = True,
+        failed: bool = False,
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        """Answer a question of the model. `failed`: no person can be asked, and `answer` gives the reason."""
+        content = QuestionAnswer(answer=answer, was_freeform=was_freeform, failed=failed)
+        return await self._answer(key, request_id, content, answer_id, answered_by)
+
+    async def _answer(
+        self, key: Key, request_id: RequestId, content: _Content, answer_id: str | None, answered_by: str
+    ) -> Answered:
+        chosen_id = self._new_id() if answer_id is None else answer_id
+        self.check_id("answer", chosen_id)
+        self._check_answer_size(content)
+        check_size("A name", answered_by, self._bounds.max_name_characters)
+        await self._check_kind(key, request_id, _REQUEST_KINDS[type(content)])
+        item = inbox.Answer(request_id=request_id, answer_id=chosen_id, content=content, answered_by=answered_by)
+        accepted = await self._put(key, item, answer_key(request_id))
+        return Answered(request_id=request_id, answer_id=chosen_id, duplicate=accepted.duplicate)
+
+    async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:
+        """Check open requests only: the store refuses an answer to a closed one, and knows how it was closed."""
+        for request in await self.store.requests(key):
+            if request.request_id == request_id and request.kind != kind:
+                raise Invalid("wrong_answer", f"The request {request_id} is a {request.kind}; this answers a {kind}.")
+
+    def _check_answer_size(self, content: _Content) -> None:
+        """An answer has the bounds of a tool result."""
+        limit, size = self._bounds.max_tool_result_bytes, _answer_bytes(content)
+        images = sum(len(image.data) for image in content.images) if isinstance(content, ToolAnswer) else 0
+        limit = limit if images else min(limit, MAX_ANSWER_BYTES)
+        if size > limit or size - images > MAX_ANSWER_BYTES:
+            raise Invalid("answer_too_large", f"An answer has at most {limit:,} bytes; this one has {size:,}.")
+
+
+def _answer_bytes(content: _Content) -> int:
+    match content:
+        case PermissionAnswer():
+            return codec.size_of(content.feedback)
+        case QuestionAnswer():
+            return codec.size_of(content.answer)
+        case ToolAnswer():
+            return codec.size_of(content.content) + sum(len(image.data) for image in content.images)
