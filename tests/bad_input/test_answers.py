@@ -9,9 +9,10 @@ import pytest
 
 from holdfast.app import Runtime, Session
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId
+from holdfast.events.message import Image
 from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import ClientTool
-from holdfast.events.tool import MAX_ANSWER_BYTES, ToolAttempted
+from holdfast.events.tool import MAX_ANSWER_BYTES, MAX_RESULT_BYTES, ToolAttempted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.server.errors import NotFound, OperationError
@@ -172,6 +173,18 @@ async def test_an_answer_is_bounded_in_bytes_and_not_in_characters(database: Pat
         assert await session.requests() == (request,)
         await answer[kind](most)
         await until(session, lambda body: isinstance(body, TurnEnded))
+
+
+async def test_a_refused_answer_says_which_bound_it_exceeds(database: Path) -> None:
+    pixel, most = Image(media_type="image/png", data=b"p"), Image(media_type="image/png", data=b"p" * MAX_RESULT_BYTES)
+    async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
+        session, request = await asked(runtime, "client")
+        answer = runtime.operations.answer_tool
+        with pytest.raises(OperationError, match="The text of an answer has at most 5,000,000 bytes"):
+            await answer(session.key, request.request_id, "x" * (MAX_ANSWER_BYTES + 1), images=(pixel,))
+        with pytest.raises(OperationError, match="An answer with images has at most 10,000,000 bytes"):
+            await answer(session.key, request.request_id, "x", images=(most,))
+        assert await session.requests() == (request,)
 
 
 @pytest.mark.parametrize("request_id", ["", "no-such", "x" * 10_000, "nul\0", "'; DROP TABLE session; --"])

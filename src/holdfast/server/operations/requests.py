@@ -107,12 +107,16 @@ class RequestVerbs(SessionAccess):
                 raise Invalid("wrong_answer", f"The request {request_id} is a {request.kind}; this answers a {kind}.")
 
     def _check_answer_size(self, content: _Content) -> None:
-        """An answer has the bounds of a tool result."""
-        limit, size = self._bounds.max_tool_result_bytes, _answer_bytes(content)
+        """The text of an answer is bounded by itself, and with its images like a tool result."""
+        with_images = self._bounds.max_tool_result_bytes
+        text_limit, size = min(with_images, MAX_ANSWER_BYTES), _answer_bytes(content)
         images = sum(len(image.data) for image in content.images) if isinstance(content, ToolAnswer) else 0
-        limit = limit if images else min(limit, MAX_ANSWER_BYTES)
-        if size > limit or size - images > MAX_ANSWER_BYTES:
-            raise Invalid("answer_too_large", f"An answer has at most {limit:,} bytes; this one has {size:,}.")
+        if size - images > text_limit:
+            text = f"The text of an answer has at most {text_limit:,} bytes; this one has {size - images:,}."
+            raise Invalid("answer_too_large", text)
+        if size > with_images:
+            text = f"An answer with images has at most {with_images:,} bytes; this one has {size:,}."
+            raise Invalid("answer_too_large", text)
 
 
 def _answer_bytes(content: _Content) -> int:
