@@ -201,10 +201,10 @@ class Presence:
         async def kept(state: State) -> list[Body]:
             now = await self._store.attachments(key) or left
             present = {name for found in now for name in found.tools}
-            wanted = present | _called(state)
-            if wanted != present:
+            offered = present | _called(state)
+            if offered != present:
                 self._untidy.add(key)
-            return _offering(state, tuple(tool for tool in state.client_tools if tool.name in wanted))
+            return _offering(state, tuple(tool for tool in state.client_tools if tool.name in offered))
 
         await self._operations.change(key, kept)
 

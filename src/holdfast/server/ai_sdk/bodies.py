@@ -9,7 +9,7 @@ from holdfast.events.ids import random_id
 from holdfast.events.session import ClientTool
 from holdfast.events.tool import MAX_RESULT_JSON_BYTES
 from holdfast.server.ai_sdk.chunks import DataQueuedChunk
-from holdfast.server.ai_sdk.intent import ClientMessage, Id, Intent, Trigger, UserText, intent_of
+from holdfast.server.ai_sdk.intent import ChatText, ClientMessage, Id, Intent, Trigger, intent_of
 from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.errors import Invalid
@@ -58,7 +58,7 @@ class ChatBody(MessageOptions, frozen=True, kw_only=True):
             return intent_of(self.messages, self.trigger, self.answers_or_edits)
         if self.messages:
             raise Invalid("invalid", "Give `messages` or `text`, not both.")
-        return UserText(random_id() if self.message_id is None else self.message_id, self.text)
+        return ChatText(random_id() if self.message_id is None else self.message_id, self.text)
 
     def client_tools(self) -> tuple[ClientTool, ...]:
         return tuple(
@@ -81,7 +81,7 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Only turns that start before this position."""
 
 
-class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedNotice(msgspec.Struct, frozen=True, kw_only=True):
     """The message was accepted, and waits."""
 
     message_id: str

@@ -14,9 +14,9 @@ from holdfast.events.message import PageContext, UserMessage
 from holdfast.live.live import Subscription
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.answers import apply_answers
-from holdfast.server.ai_sdk.bodies import QueuedMessage
+from holdfast.server.ai_sdk.bodies import QueuedNotice
 from holdfast.server.ai_sdk.chunks import UiChunk
-from holdfast.server.ai_sdk.intent import Intent, Regeneration, TurnAnswers, UserText
+from holdfast.server.ai_sdk.intent import ChatText, Intent, Regeneration, TurnAnswers
 from holdfast.server.ai_sdk.leg import Leg
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.streams import ChunkBatches, leg_chunks, message_leg_chunks, returned_chunk
@@ -49,7 +49,7 @@ class ChatAnswer(NamedTuple):
     batches: ChunkBatches | None = None
     first: tuple[UiChunk, ...] = ()
     """Chunks before the batches."""
-    queued: QueuedMessage | None = None
+    queued: QueuedNotice | None = None
     subscription: Subscription | None = None
     """To be closed when the answer was sent, or could not be."""
 
@@ -81,9 +81,9 @@ class Exchange:
 
     async def answer(self, intent: Intent) -> ChatAnswer:
         match intent:
-            case UserText(is_edit=True):
+            case ChatText(is_edit=True):
                 return await self._edit(intent)
-            case UserText():
+            case ChatText():
                 return await self._send(intent)
             case Regeneration():
                 return await self._regenerate(intent)
@@ -92,7 +92,7 @@ class Exchange:
 
     # Messages
 
-    async def _send(self, message: UserText) -> ChatAnswer:
+    async def _send(self, message: ChatText) -> ChatAnswer:
         """Subscribe before the message is stored: then the stream hears everything that comes of it, and need not
         catch up from the store."""
         subscription = self._operations.live.subscribe(self._key)
@@ -103,7 +103,7 @@ class Exchange:
             raise
         return answer._replace(subscription=subscription)
 
-    async def _send_heard(self, message: UserText, subscription: Subscription) -> ChatAnswer:
+    async def _send_heard(self, message: ChatText, subscription: Subscription) -> ChatAnswer:
         choice = await self._choose()
         sent = await self._send_message(
             message.text,
@@ -125,7 +125,7 @@ class Exchange:
             return await self._queued(sent)
         return self._leg_of_sent(sent, head, heard_since=subscription if sent.found_idle else None)
 
-    async def _edit(self, message: UserText) -> ChatAnswer:
+    async def _edit(self, message: ChatText) -> ChatAnswer:
         row = await self._operations.session(self._key)
         found = await self._find(message.message_id)
         if found is None:
@@ -149,7 +149,7 @@ class Exchange:
         )
         return await self._send_instead(said, found, row.head)
 
-    async def _edit_queued(self, message: UserText) -> ChatAnswer:
+    async def _edit_queued(self, message: ChatText) -> ChatAnswer:
         """Edit a message that still waits; a message that was never accepted is sent as a new one."""
         try:
             await self._operations.edit_queued(self._key, MessageId(message.message_id), message.text)
@@ -227,7 +227,7 @@ class Exchange:
         """The message was accepted, and other work comes before it."""
         row = await self._operations.session(self._key)
         return ChatAnswer(
-            queued=QueuedMessage(
+            queued=QueuedNotice(
                 message_id=sent.message_id,
                 buffer_length=row.waiting_messages,
                 max_buffer_length=self._max_waiting_messages,

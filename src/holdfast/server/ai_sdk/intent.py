@@ -48,7 +48,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
     error_text: str | None = None
 
 
-class UserText(msgspec.Struct, frozen=True):
+class ChatText(msgspec.Struct, frozen=True):
     """A message of a person; with `is_edit`, a new text for the message of that id."""
 
     message_id: str
@@ -85,7 +85,7 @@ class TurnAnswers(msgspec.Struct, frozen=True):
     outputs: tuple[ToolOutput, ...]
 
 
-Intent = UserText | Regeneration | TurnAnswers
+Intent = ChatText | Regeneration | TurnAnswers
 
 
 def intent_of(messages: tuple[ClientMessage, ...], trigger: Trigger, message_id: str | None) -> Intent:
@@ -101,7 +101,7 @@ def intent_of(messages: tuple[ClientMessage, ...], trigger: Trigger, message_id:
         return _answers(named)
     match last.role:
         case "user":
-            return UserText(last.id, _text(last), is_edit=named is not None)
+            return ChatText(last.id, _text(last), is_edit=named is not None)
         case "assistant":
             return _answers(last)
         case _:

@@ -38,7 +38,7 @@ PUBLISHED_NAMES: Final[Mapping[str, str]] = {
     "OutputView": "Output",
     "ProviderBody": "ProviderGiven",
     "QueueView": "Queue",
-    "QueuedMessage": "Queued",
+    "QueuedNotice": "Queued",
     "RequestList": "Requests",
     "RewindBody": "Rewind",
     "SeenBody": "SeenUpTo",

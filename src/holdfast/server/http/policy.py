@@ -170,10 +170,10 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
 def _covers(own: str, requested: str) -> bool:
     if own == requested:
         return True
-    allowed, wanted = _RULE.fullmatch(own), _RULE.fullmatch(requested)
-    if allowed is None or wanted is None or allowed["pattern"] is not None or allowed["name"] != wanted["name"]:
+    own_rule, rule = _RULE.fullmatch(own), _RULE.fullmatch(requested)
+    if own_rule is None or rule is None or own_rule["pattern"] is not None or own_rule["name"] != rule["name"]:
         return False
-    pattern = wanted["pattern"] or ""
+    pattern = rule["pattern"] or ""
     return bool(_STAYS_INSIDE.fullmatch(pattern)) and ".." not in pattern
 
 

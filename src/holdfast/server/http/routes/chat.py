@@ -17,11 +17,11 @@ from holdfast.server.ai_sdk.bodies import (
     ChatBody,
     ChatQuery,
     HistoryQuery,
-    QueuedMessage,
+    QueuedNotice,
 )
 from holdfast.server.ai_sdk.exchange import ChatAnswer, Exchange
 from holdfast.server.ai_sdk.history import ConversationView, last_messages
-from holdfast.server.ai_sdk.intent import Intent, UserText
+from holdfast.server.ai_sdk.intent import ChatText, Intent
 from holdfast.server.ai_sdk.streams import frames, whole_turn_chunks
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.http.call import HttpCall
@@ -46,7 +46,7 @@ HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
     summary="Send a message, or answers, and read the turn as a stream",
     query=ChatQuery,
     body=ChatBody,
-    results={200: None, 202: QueuedMessage},
+    results={200: None, 202: QueuedNotice},
     media_type=STREAM,
 )
 async def send_to_session(call: HttpCall) -> Response:
@@ -60,7 +60,7 @@ async def send_to_session(call: HttpCall) -> Response:
     summary="The same; the body names the session, which is created if it is missing",
     query=ChatQuery,
     body=ChatBody,
-    results={200: None, 202: QueuedMessage},
+    results={200: None, 202: QueuedNotice},
     media_type=STREAM,
 )
 async def send_to_chat(call: HttpCall) -> Response:
@@ -73,7 +73,7 @@ async def send_to_chat(call: HttpCall) -> Response:
     try:
         return await _answer(call, key, body, intent)
     except NotFound as error:
-        if error.code != "session_not_found" or not isinstance(intent, UserText):
+        if error.code != "session_not_found" or not isinstance(intent, ChatText):
             raise
     await call.operations.check_turns(key, MessageId(intent.message_id))
     # A crash right after this leaves an empty session, and the client to send again under the same id.
@@ -89,7 +89,7 @@ async def _body(call: HttpCall) -> ChatBody:
 def _intent(call: HttpCall, body: ChatBody) -> Intent:
     """The intent of the request. The id of a new message is checked before anything is stored under it."""
     intent = body.intent()
-    if isinstance(intent, UserText):
+    if isinstance(intent, ChatText):
         call.operations.check_id("message", intent.message_id)
     return intent
 
@@ -107,7 +107,7 @@ async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> R
         max_waiting_messages=service.bounds.max_waiting_messages,
     )
     await service.check_use(identity, key)
-    if body.tools is not None and isinstance(intent, UserText):
+    if body.tools is not None and isinstance(intent, ChatText):
         await call.operations.check_turns(key, MessageId(intent.message_id))
         # The tools of clients that are attached stay on offer.
         await service.presence.offer(key, Arrival(attachment_id="", tools=body.client_tools()))
