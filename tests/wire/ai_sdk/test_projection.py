@@ -12,7 +12,7 @@ from holdfast.events.task import TaskNotice, TaskNotified
 from holdfast.events.tool import ToolError
 from holdfast.events.turn import Aborted, Claimed, EndReason
 from holdfast.live.live import Progress
-from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueuedChunk, DataToolProgressChunk, frames
+from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueuedChunk, DataToolProgressChunk, TextEndChunk, frames
 from holdfast.server.ai_sdk.leg import WholeTurn
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.tool_parts import Release, output_of, text_of
@@ -309,7 +309,7 @@ def test_a_stop_closes_what_is_open_before_it_says_so() -> None:
         projection.take(reading)
     projection.take(delta("Half"))
     (closed,) = projection.take(log(Aborted(reason="user_initiated"), said(text("Half"), interrupted=True), first=4)[1])
-    assert type(closed).__name__ == "TextEnd"
+    assert isinstance(closed, TextEndChunk)
     turn = log(started(), typed(), step(), said(text("Half"), interrupted=True), step_ended(), ended("stopped"))
     assert types(told(turn))[-4:] == ["text-end", "finish-step", "message-metadata", "abort"]
     assert told(turn)[-1] == {"type": "abort"}
