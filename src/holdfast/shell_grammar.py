@@ -1,12 +1,12 @@
-"""Takes a shell command apart where its text alone says what bash makes of it; anything else is `NotCertain`. Pure.
+"""Parses a shell command where its text alone determines what bash does; anything else raises `NotCertain`. Pure.
 
-Certain are simple commands of literal words (plain ASCII characters, single quotes, double quotes in which nothing is
-expanded, backslash escapes) with plain redirections, joined by `&&`, `||`, `;`, `|` and line ends. Certain means that
-bash starts exactly these programs with exactly these words, as far as the operators let it. So everything is refused
-that the shell fills in (`$`, backquotes, `*`, `?`, `[`, braces, `~`), that is a language of its own (keywords,
-assignments, brackets, here-documents, comments, `&`, `!`), that changes what later words mean (most builtins), and
-every character that a shell, or a locale, may read differently. The list is of what is understood, not of what is
-dangerous: a construct that nobody thought of is refused.
+The grammar accepts simple commands of literal words (plain ASCII characters, single quotes, double quotes without
+expansions, backslash escapes) with plain redirections, joined by `&&`, `||`, `;`, `|` and line ends. A parse is
+certain: bash starts exactly these programs with exactly these words, as far as the operators let it. The grammar
+refuses everything that the shell expands (`$`, backquotes, `*`, `?`, `[`, braces, `~`), that is a language of its own
+(keywords, assignments, brackets, here-documents, comments, `&`, `!`), that changes the meaning of later words (most
+builtins), and every character that shells or locales may read differently. It lists the constructs that are understood,
+not those that are dangerous: an unforeseen construct is refused.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 MAX_CHARACTERS: Final = 5_000
-"""A longer command is not taken apart: this happens while everything else waits."""
+"""A longer command is not parsed: parsing blocks the event loop."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -27,7 +27,7 @@ RESERVED_WORDS: Final = _words(
 )
 
 PLAIN_BUILTINS: Final = _words(": cd echo false kill pwd test true type")
-"""Builtins whose words are data, apart from the options in `_EVALUATING_OPTIONS`."""
+"""Builtins that treat their words as data, apart from the options in `_EVALUATING_OPTIONS`."""
 
 OTHER_BUILTINS: Final = _words(
     ". [ alias bg bind break builtin caller command compgen complete compopt continue declare dirs disown enable eval "
@@ -38,10 +38,10 @@ OTHER_BUILTINS: Final = _words(
 (`printf %n PATH`)."""
 
 _EVALUATING_OPTIONS: Final = {"test": ("-v", "-R")}
-"""Options that take the name of a variable, in which bash evaluates a subscript."""
+"""Options that take a variable's name, in which bash evaluates a subscript."""
 
 _PLAIN_CHARACTER: Final = r"(?:[A-Za-z0-9_./,:=@%+^-]|(?<=[A-Za-z0-9_^#~])[#~])"
-"""`#` begins a comment and `~` a home directory only where a word begins, `~` also behind `:` and `=`."""
+"""`#` starts a comment and `~` a home directory only at the start of a word, `~` also after `:` and `=`."""
 
 _ODD_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t])\\\n)+")
@@ -53,42 +53,42 @@ _LONG_NUMBER: Final = re.compile(r"[0-9]{2,}[<>]")
 _PLAIN: Final = re.compile(f"{_PLAIN_CHARACTER}+")
 _SINGLE_QUOTED: Final = re.compile(r"'([^']*)'")
 _DOUBLE_QUOTED: Final = re.compile(r'"((?:[^"\\$`!]|(?<![^\x00-\x7f])\\[^\n!])*)"')
-"""Behind a character that is not ASCII, a backslash is a part of it in some encodings."""
+"""After a non-ASCII character, a backslash is a part of that character in some encodings."""
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(["\\$`])')
 _ESCAPED: Final = re.compile(r"\\([ -~])")
 
 
 class NotCertain(Exception):
-    """The text alone does not say for certain what bash makes of the command."""
+    """The text alone does not determine what bash does with the command."""
 
 
 class Redirection(msgspec.Struct, frozen=True):
     operator: str
-    """`<`, `>` or `>>` for a file; `<&` or `>&` for what is open already."""
+    """`<`, `>` or `>>` for a file; `<&` or `>&` for an open descriptor."""
     target: str
 
 
 class SimpleCommand(msgspec.Struct, frozen=True):
-    """A program and its arguments, just as it is started with them."""
+    """A program and its arguments, exactly as bash starts it."""
 
     words: tuple[str, ...]
     redirections: tuple[Redirection, ...] = ()
 
     @property
     def text(self) -> str:
-        """The words in the one way to write them: a space between two, and single quotes where a word needs any."""
+        """The words in canonical form: separated by one space, single-quoted where a word needs quotes."""
         return " ".join(map(_quoted, self.words))
 
 
 class ShellScript(msgspec.Struct, frozen=True):
-    """Simple commands, and the operators between them: `&&`, `||`, `|`, and `;`, which a line end is too."""
+    """Simple commands and the operators between them: `&&`, `||`, `|`, and `;`, which also stands for a line end."""
 
     commands: tuple[SimpleCommand, ...]
     operators: tuple[str, ...]
 
 
 def parse(text: str) -> ShellScript:
-    """Raises `NotCertain`."""
+    """Parses a command. Raises `NotCertain`."""
     if len(text) > MAX_CHARACTERS or _ODD_CHARACTER.search(text):
         raise NotCertain
     return _Parser(text).script()
@@ -160,9 +160,9 @@ class _Parser:
 
 
 def _check_program(words: list[str]) -> None:
-    """The first word has to name a program, or a builtin that is as plain as one."""
+    """Checks that the first word names a program, or a builtin that treats its words as data."""
     name = words[0] if words else ""
-    # `%1` is a job; and a whole command that begins with a sign is an option of the shell that it is given to.
+    # `%1` is a job; and a command line that begins with a sign is an option of the shell that gets it.
     if not name or "=" in name or name[0] in "%-+" or name in RESERVED_WORDS or name in OTHER_BUILTINS:
         raise NotCertain
     if any(word.startswith(_EVALUATING_OPTIONS.get(name, ())) for word in words[1:]):

@@ -290,4 +290,4 @@ async def test_what_is_put_in_the_place_of_a_directory_that_is_searched_does_not
         (home / "docs").rename(home / "was_docs")
         (home / "docs").symlink_to(home.parent)
         asked_for = {"do": "glob", "pattern": "**", "limit": 9, "root": root, "base": "docs", "seconds": 9.0}
-        assert await search.seek(asked_for) == "docs/inside.txt"
+        assert await search.run_search(asked_for) == "docs/inside.txt"

@@ -1,1 +1,1 @@
-"""What a model may ask for: definitions, the registry, and the tools that come with Holdfast."""
+"""The tools that a model may call: definitions, the registry, and the tools that come with Holdfast."""

@@ -37,7 +37,7 @@ from holdfast.tools.truncation import Room
 MAX_SHELL_ID_CHARACTERS: Final = 64
 
 READ_BYTES: Final = 30_000
-"""What one look at a running command shows of its output."""
+"""How much output one read of a running command shows."""
 
 DEFAULT_DELAY_SECONDS: Final = 5.0
 
@@ -60,9 +60,9 @@ class Bash(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     shell_id: str = msgspec.field(name="shellId", default="")
     initial_wait: float | None = None
     timeout: float | None = None
-    """Another name for `initial_wait`, which some models use."""
+    """An alias of `initial_wait` that some models use."""
     detach: bool = False
-    """Another name for `async`: every command here outlives what started it."""
+    """An alias of `async`: every command here outlives its caller."""
 
     def seconds(self) -> float:
         return within(self.timeout if self.initial_wait is None else self.initial_wait, DEFAULT_WAIT_SECONDS)
@@ -91,44 +91,45 @@ def _shell_arguments(arguments: Bash, working_directory: Path | None) -> ShellAr
 
 async def _bash(arguments: Bash, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
-    wanted = ShellCall(
+    call = ShellCall(
         command=checked_command(arguments.command),
         directory=str(resolve(".", context.working_directory).real),
         merged=True,
         wait_seconds=None if arguments.in_background else arguments.seconds(),
     )
     try:
-        status = await command.carry_out(wanted)
+        status = await command.carry_out(call)
     except CommandNotStarted as error:
         return command.not_started(error)
     shell_id = command.row.alias or command.row.task_id
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
     if arguments.in_background and not never_ran:
-        said = (
+        message = (
             f"<command started in the background with shellId: {shell_id}. You will be told when it ends; until then "
             "its output is read with read_bash, and stop_bash ends it>"
         )
-        return ToolResult(content=said, went_on="started")
+        return ToolResult(content=message, went_on="started")
     if status.outcome is None:
         return await _flipped(command, shell_id, arguments.seconds())
     ending = ending_in(status)
     text = await command.written("both", BOTH_STREAMS)
     if is_gone(status):
         text += f"<{NOT_KEPT}>"
-    text = _told(text, status.outcome, ending, shell_id)
+
+    text = _with_outcome(text, status.outcome, ending, shell_id)
     return ToolResult(content=text, success=status.outcome.reason == "exited", ending=ending)
 
 
 async def _flipped(command: CallCommand, shell_id: str, seconds: float) -> ToolResult:
-    said = (
+    message = (
         f"{_as_lines(await command.written('both', BOTH_STREAMS))}<command with shellId: {shell_id} is still running. "
         f"{command.why_it_goes_on(seconds)}. No work was lost. You will be told when it ends; until then its output is "
         "read with read_bash, and stop_bash ends it>"
     )
-    return ToolResult(content=said, went_on="flipped")
+    return ToolResult(content=message, went_on="flipped")
 
 
-def _told(text: str, outcome: CommandOutcome, ending: TaskEnding, shell_id: str) -> str:
+def _with_outcome(text: str, outcome: CommandOutcome, ending: TaskEnding, shell_id: str) -> str:
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
         return wrong
@@ -182,7 +183,7 @@ bash: Final = Tool(
 )
 
 
-# Looking after them
+# Background commands
 
 ShellId = Annotated[str, msgspec.Meta(description="The shellId of a command, as bash or list_bash says it.")]
 Delay = Annotated[float, msgspec.Meta(description="Seconds to wait for its end, or for more output than there is now.")]
@@ -195,9 +196,9 @@ async def _read_bash(shellId: ShellId, context: ToolContext, delay: Delay = DEFA
         row = await shell.desk.find(context.session, shellId)
         ending = ending_of_row(row)
         if ending is None:
-            seen = await shell.desk.size(row)
+            size = await shell.desk.size(row)
             seconds = max(0.0, min(delay, MAX_WAIT_SECONDS))
-            status = await shell.commands.wait_for_output(command_key(row), seen, seconds)
+            status = await shell.commands.wait_for_output(command_key(row), size, seconds)
             if status.outcome is not None:
                 await shell.desk.settle(row, status)
                 ending = ending_in(status)

@@ -1,4 +1,4 @@
-"""The tools that come with Holdfast, in the order in which a model is told of them."""
+"""The tools that come with Holdfast, in the order in which models see them."""
 
 from typing import Any, Final
 
@@ -59,10 +59,10 @@ _OTHERS: Final = (ask_user, read_tool_output)
 
 HOLDFAST_SHELL: Final = (exec_tool, list_tasks, task_status, wait_for_task, kill_task)
 COPILOT_SHELL: Final = (bash, read_bash, stop_bash, list_bash)
-"""Commands under two sets of names. A model is offered one of them, unless somebody chose from both."""
+"""Command tools under two sets of names. A model is offered one set, unless the session chose tools from both."""
 
 BUILT_IN: Final[tuple[Tool, ...]] = (*_FILES, *HOLDFAST_SHELL, *COPILOT_SHELL, *_OTHERS)
 
-HOLDFAST_TOOLS: Final = tuple(found.name for found in BUILT_IN if found not in COPILOT_SHELL)
-COPILOT_TOOLS: Final = tuple(found.name for found in BUILT_IN if found not in HOLDFAST_SHELL)
-"""What is offered where nobody chose: by Holdfast itself, and to clients of Copilot."""
+HOLDFAST_TOOLS: Final = tuple(tool.name for tool in BUILT_IN if tool not in COPILOT_SHELL)
+COPILOT_TOOLS: Final = tuple(tool.name for tool in BUILT_IN if tool not in HOLDFAST_SHELL)
+"""The tools offered by default: by Holdfast itself, and to Copilot clients."""

@@ -1,5 +1,4 @@
-"""What a change to a file looks like to people: a unified diff of one hunk, which stays cheap and short whatever the
-texts are."""
+"""Shows a change to a file as a unified diff of one hunk, cheap and short whatever the texts are."""
 
 import difflib
 import io
@@ -7,14 +6,14 @@ import io
 CONTEXT_LINES = 3
 
 MAX_COMPARED = 40_000
-"""Lines that were taken away times lines that were added. Matching more of them up takes too long."""
+"""The bound on removed lines times added lines: matching up more of them takes too long."""
 
 MAX_TEXT_CHARACTERS = 400_000
 MAX_TEXT_LINES = 20_000
-"""Of both texts together. For more there is no diff: it is made while everything else waits."""
+"""Bounds on both texts together. Longer texts get no diff: it would block the event loop."""
 
 MAX_DIFF_CHARACTERS = 50_000
-"""It is stored with the request and with the result, and people read the beginning."""
+"""The diff is stored with the request and with the result, and people read its beginning."""
 
 
 TOO_MUCH = "(too much to be shown: "
@@ -23,12 +22,12 @@ CUT = "\n(… and more)\n"
 
 
 def is_whole(diff: str) -> bool:
-    """Whether a diff that `unified` gave shows all of the change."""
+    """Whether a diff from `unified` shows the whole change."""
     return not (diff.startswith(TOO_MUCH) or diff.endswith(CUT))
 
 
 def unified(before: str, after: str, name: str) -> str:
-    """Nothing if the texts are the same."""
+    """Returns a unified diff; empty if the texts are equal."""
     if before == after:
         return ""
     if len(before) + len(after) > MAX_TEXT_CHARACTERS or before.count("\n") + after.count("\n") > MAX_TEXT_LINES:
@@ -49,7 +48,7 @@ def unified(before: str, after: str, name: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Only a line feed ends a line, here as in every tool that numbers lines."""
+    """Splits at line feeds only, as every tool that numbers lines does."""
     return list(io.StringIO(text, newline="\n"))
 
 
@@ -72,7 +71,7 @@ def _changes(old: list[str], new: list[str]) -> list[str]:
 
 
 def _range(first: int, count: int) -> str:
-    """As `patch` counts: lines from 1 on, and an empty range by the line before it."""
+    """Formats a range as `patch` does: lines count from 1, and an empty range names the line before it."""
     return f"{first + 1 if count else first},{count}"
 
 

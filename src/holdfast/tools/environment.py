@@ -1,7 +1,6 @@
-"""Which variables hold secrets, by their names: what no result may show, since it could answer for a person, or spend
-on a model. Commands are given none of them, whatever they are called: they get a few harmless variables, and those that
-were named for them.
-"""
+"""Recognises variables that hold secrets by their names. No result may show such values: they could answer for a
+person, or spend money on a model. Commands get none of them, whatever their names: only a few harmless variables and
+those configured for commands."""
 
 from typing import Final
 
@@ -12,7 +11,7 @@ NAMES: Final = frozenset(
         "GH_TOKEN",
         "GITHUB_ENTERPRISE_TOKEN",
         "GITHUB_TOKEN",
-        # URLs, which may hold a password.
+        # URLs that may contain a password.
         "HOLDFAST_DATABASE",
         "HOLDFAST_REDIS",
     }
@@ -24,7 +23,8 @@ ENDINGS: Final = ("_KEY", "_PASSWORD", "_SECRET", "_TOKEN")
 
 
 def is_secret(name: str) -> bool:
-    """Keys and tokens. Other settings are none: a data directory, say, stands in the paths that results name."""
+    """Whether a variable is a key or token. Other settings are not: a data directory, for example, occurs in the paths
+    that results name."""
     return (
         name in NAMES or name.endswith(("_API_KEY", "_API_TOKEN")) or (name.startswith(OURS) and name.endswith(ENDINGS))
     )

@@ -1,4 +1,4 @@
-"""What can be wrong with a tool call.
+"""Errors of tool calls and tool definitions.
 
 ToolFailure
 ├── InvalidArguments   the model's arguments do not fit the tool's parameters
@@ -8,15 +8,15 @@ BadTool                a tool that can't be offered: the program that defines it
 
 
 class ToolFailure(Exception):
-    """The tool could not do it. Its text is what the model is told."""
+    """The tool failed. The model gets the message as the result."""
 
     code: str = ""
-    """A stable name of the reason, where there is one."""
+    """Stable name of the reason, or empty."""
 
 
 class InvalidArguments(ToolFailure):
-    """The arguments are no JSON object, or do not fit."""
+    """The arguments are not a JSON object, or do not fit the parameters."""
 
 
 class BadTool(TypeError):
-    """A function that can't be made a tool; the sentence says why."""
+    """A function that can't be made a tool; the message says why."""

@@ -1,4 +1,4 @@
-"""The tool `exec`: a command in the foreground, in the background, or first in the one and then in the other."""
+"""The tool `exec`: runs a command in the foreground, in the background, or first in the one and then in the other."""
 
 import re
 from pathlib import Path
@@ -58,13 +58,15 @@ def _asks(arguments: Exec, working_directory: Path | None) -> PermissionAsk:
     if target.real == target.root:
         return ask
     paths = [str(target.real), *ask.details["possiblePaths"]]
-    told = {"intention": f"{ask.details['intention']} (in {target.subject})", "possiblePaths": paths}
-    return msgspec.structs.replace(ask, subject=_subject(command, target), details={**ask.details, **told})
+
+    changes = {"intention": f"{ask.details['intention']} (in {target.subject})", "possiblePaths": paths}
+    return msgspec.structs.replace(ask, subject=_subject(command, target), details={**ask.details, **changes})
 
 
 def _subject(command: str, target: ResolvedPath) -> str:
-    """What rules are matched with: what is approved in one directory is not approved in all. No command ends with a
-    space, and no directory as it stands here has a parenthesis: so no other command in another place looks like it."""
+    """The text that permission rules are matched with: an approval for one directory does not hold for all. No command
+    ends with a space, and no directory in this form has a parenthesis, so no command in another directory has the same
+    subject."""
     if target.real == target.root:
         return command
     directory = re.sub(r"[\s()%]", lambda found: f"%{ord(found[0]):02X}", target.subject)
@@ -83,7 +85,8 @@ def _directory(arguments: Exec, working_directory: Path | None) -> ResolvedPath:
 
 
 def _permitted_directory(arguments: Exec, context: ToolContext) -> ResolvedPath:
-    """Followed once more as it runs. A link that leads elsewhere by now leads to what nobody has permitted."""
+    """Resolves the directory again when the command runs. A link that leads elsewhere by now leads to a place that was
+    not permitted."""
     target = _directory(arguments, context.working_directory)
     permitted = context.permitted
     if permitted is not None and permitted.subject != _subject(checked_command(arguments.command), target):
@@ -92,7 +95,7 @@ def _permitted_directory(arguments: Exec, context: ToolContext) -> ResolvedPath:
 
 
 def _shell_arguments(arguments: Exec, working_directory: Path | None) -> ShellArguments:
-    """Never refuses: what is wrong was said when permission was asked, or is said when it runs."""
+    """Never refuses: errors were reported when permission was requested, or are reported when the command runs."""
     try:
         directory = str(_directory(arguments, working_directory).real)
     except ToolFailure:
@@ -103,13 +106,13 @@ def _shell_arguments(arguments: Exec, working_directory: Path | None) -> ShellAr
 
 async def _exec(arguments: Exec, context: ToolContext) -> ToolResult:
     command = CallCommand(context)
-    wanted = ShellCall(
+    call = ShellCall(
         command=checked_command(arguments.command),
         directory=str(_permitted_directory(arguments, context).real),
         wait_seconds=None if arguments.run_in_background else arguments.seconds(),
     )
     try:
-        status = await command.carry_out(wanted)
+        status = await command.carry_out(call)
     except CommandNotStarted as error:
         return command.not_started(error)
     never_ran = status.outcome is not None and status.outcome.reason == "not_started"
@@ -125,16 +128,16 @@ async def _ended(command: CallCommand, status: CommandStatus, outcome: CommandOu
     wrong = what_is_wrong(outcome, ending)
     if outcome.reason == "not_started":
         return ToolResult(content=wrong, success=False, ending=ending)
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "stdout": await command.written("stdout", STREAM),
         "stderr": await command.written("stderr", STREAM),
         "exit_code": outcome.exit_code,
     }
     if wrong:
-        told["error"] = wrong
+        result["error"] = wrong
     if notes := _notes(command, status, outcome):
-        told["note"] = " ".join(notes)
-    return ToolResult(content=_json(told), success=not wrong, ending=ending)
+        result["note"] = " ".join(notes)
+    return ToolResult(content=_json(result), success=not wrong, ending=ending)
 
 
 def _notes(command: CallCommand, status: CommandStatus, outcome: CommandOutcome) -> list[str]:
@@ -147,19 +150,19 @@ def _notes(command: CallCommand, status: CommandStatus, outcome: CommandOutcome)
 
 def _started(command: CallCommand) -> ToolResult:
     row = command.row
-    told = {
+    result = {
         "status": "background_started",
         "task_id": row.task_id,
         "output_file": row.output_file,
         "message": f"The command runs in the background as task {row.task_id}. A notification will come by itself when "
         "it ends: polling or sleeping is not needed. Go on with something else, or finish.",
     }
-    return ToolResult(content=_json(told), went_on="started")
+    return ToolResult(content=_json(result), went_on="started")
 
 
 async def _flipped(command: CallCommand, seconds: float) -> ToolResult:
     row = command.row
-    told = {
+    result = {
         "status": "auto_backgrounded",
         "task_id": row.task_id,
         "output_file": row.output_file,
@@ -168,11 +171,11 @@ async def _flipped(command: CallCommand, seconds: float) -> ToolResult:
         f"{row.task_id}. A notification will come by itself when it ends: do not start it again, and do not poll or "
         "sleep. Next time use run_in_background: true for a command that takes this long.",
     }
-    return ToolResult(content=_json(told), went_on="flipped")
+    return ToolResult(content=_json(result), went_on="flipped")
 
 
-def _json(told: dict[str, Any]) -> str:
-    return msgspec.json.encode(told).decode()
+def _json(result: dict[str, Any]) -> str:
+    return msgspec.json.encode(result).decode()
 
 
 exec_tool: Final = Tool(

@@ -1,4 +1,5 @@
-"""The tools `create` and `edit`. A file has its old content or its new one, never a part of either, whatever dies."""
+"""The tools `create` and `edit`. Whatever crashes, a file has its old content or its new one, never a part of
+either."""
 
 import os
 import secrets
@@ -19,13 +20,13 @@ from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, in_thread
 
 MAX_EDIT_BYTES = 10_000_000
-"""A larger file is not read to be edited; a command can change it."""
+"""A larger file is not read for editing; a command can change it."""
 
 MAX_ASK_BYTES = 400_000
-"""Of a file that is read to show people what would change: this happens while everything else waits."""
+"""The size of a file read to show the change to people: this blocks the event loop."""
 
 MAX_SHOWN_CHARACTERS = 100_000
-"""Of a new content that is stored with the request for permission."""
+"""The size of new content that is stored with the permission request."""
 
 
 class Create(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +40,7 @@ class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     new_str: str = ""
 
 
-# What people are asked
+# Permission requests
 
 
 def _asks_to_create(arguments: Create, working_directory: Path | None) -> PermissionAsk:
@@ -57,7 +58,7 @@ def _asks_to_edit(arguments: Edit, working_directory: Path | None) -> Permission
             after = _edited(arguments, before)
             return _write_ask(target, "Edit", _diff(target, before, after), after)
     except ToolFailure:
-        pass  # Whether it fits is told to the model only after somebody let it look.
+        pass  # The model learns whether the text matches only after it got permission to look.
     return _write_ask(target, "Edit", _diff(target, arguments.old_str, arguments.new_str), None)
 
 
@@ -78,14 +79,14 @@ def _diff(target: ResolvedPath, before: str, after: str) -> str:
 
 
 def _before(target: ResolvedPath) -> str | None:
-    """What the file holds now, for people to compare with. What lies outside is not looked at before it is allowed."""
+    """Returns the current content for the diff. A file outside the working directory is not read before permission."""
     try:
         return _content(target, MAX_ASK_BYTES)[0] if target.inside else None
     except (OSError, ToolFailure, UnicodeDecodeError):
         return None
 
 
-# What is done
+# Execution
 
 
 def _create(arguments: Create, context: ToolContext) -> ToolResult:
@@ -126,7 +127,7 @@ def _check_edit(arguments: Edit) -> None:
 
 
 def _edited(arguments: Edit, before: str) -> str:
-    """The new content. Models write line feeds only, also where the lines of a file end in CR LF."""
+    """Returns the new content. Models write line feeds only, also where the file's lines end in CR LF."""
     old, new = arguments.old_str, arguments.new_str
     if old not in before and "\r\n" in before:
         old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
@@ -141,7 +142,7 @@ def _edited(arguments: Edit, before: str) -> str:
 
 
 def _content(target: ResolvedPath, limit: int) -> tuple[str, os.stat_result]:
-    """A text file and what it looked like when it was read."""
+    """Returns the text of a file and its status when it was read."""
     with opened(target) as descriptor:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
@@ -159,7 +160,8 @@ _making_locks = threading.Lock()
 
 @contextmanager
 def _alone(target: ResolvedPath) -> Iterator[None]:
-    """Models edit one file several times in one answer, and such calls run side by side."""
+    """Serialises edits of one file: models edit a file several times in one message, and such calls run
+    concurrently."""
     with _making_locks:
         lock = _locks.setdefault(target.real, threading.Lock())
     with lock:
@@ -167,8 +169,9 @@ def _alone(target: ResolvedPath) -> Iterator[None]:
 
 
 def replace(target: ResolvedPath, data: bytes, *, seen: os.stat_result | None = None) -> None:
-    """All of it or nothing, also when the power goes: write aside, sync, rename. With `seen`, only if the file is
-    still as it was then. A crash before the rename leaves a hidden file beside it, one after it the new content."""
+    """Replaces a file atomically, also across a power loss: write a temporary file, sync, rename. With `seen`, only if
+    the file is unchanged since then. A crash before the rename leaves a hidden file beside it, one after it the new
+    content."""
     name = target.real.name
     if not name:
         raise ToolFailure(f"{target.requested} is a directory")
@@ -205,7 +208,7 @@ def _existing(target: ResolvedPath, parent: int, seen: os.stat_result | None) ->
     if seen is not None and _version(found) != _version(seen):
         raise ToolFailure(f"{target.requested} changed while it was being edited; look at it again")
     if not os.access(name, os.W_OK, dir_fd=parent):
-        raise PermissionError(0, "it is read-only")  # A rename would not ask.
+        raise PermissionError(0, "it is read-only")  # A rename alone would ignore that.
     return found
 
 
@@ -217,16 +220,16 @@ def _keep_owner_and_mode(descriptor: int, existing: os.stat_result) -> None:
     try:
         os.fchown(descriptor, existing.st_uid, existing.st_gid)
     except OSError:
-        pass  # It was somebody else's; from now on it is ours.
+        pass  # It belonged to another user; from now on it belongs to this one.
     os.fchmod(descriptor, existing.st_mode & 0o777)
 
 
 def _sync_directory(parent: int) -> None:
-    """So that what is reported as done is still so after a loss of power."""
+    """Syncs the directory, so that a reported change survives a power loss."""
     try:
         directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
     except OSError:
-        return  # A directory that we may not list.
+        return  # A directory that may not be listed.
     try:
         os.fsync(directory)
     finally:
@@ -273,6 +276,6 @@ edit = Tool(
     arguments=Edit,
     run=in_thread(_edit),
     asks=_asks_to_edit,
-    # A second time it would not find its text any more, or change it once more.
+    # A second run would not find its text any more, or change it once more.
     after_crash="report",
 )

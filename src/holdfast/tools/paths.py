@@ -1,4 +1,4 @@
-"""Where a path really leads, and how to open just that: a link that is put in the way later is not followed."""
+"""Resolves paths, and opens exactly what was resolved: a link that is put in the way later is not followed."""
 
 import os
 import stat
@@ -14,21 +14,21 @@ from holdfast.tools.tool import ToolContext
 from holdfast.tools.working_directory import PASSING, WorkingDirectory, working_directory
 
 MAX_PATH_CHARACTERS = 4096
-"""No file system has longer ones, and following one takes time for each of its parts."""
+"""No file system has longer paths, and resolving takes time for each part."""
 
 _ARRIVING = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-"""To open what was led to: a pipe that nobody writes into is not waited for."""
+"""Flags to open the resolved file: a pipe without a writer is not waited for."""
 
 
 class ResolvedPath(msgspec.Struct, frozen=True):
-    """Where a path led when somebody looked, every link on the way followed."""
+    """A path with every link on the way followed, at the time it was resolved."""
 
     requested: str
-    """The path as the model wrote it, which is what it is told about."""
+    """The path as the model wrote it; messages to the model use it."""
     root: Path
     real: Path
     directory: WorkingDirectory | None = None
-    """The root as the folder that it has to be, where that is known."""
+    """The root with its identity, if that is known."""
 
     @property
     def inside(self) -> bool:
@@ -36,12 +36,13 @@ class ResolvedPath(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """What permission rules are matched with: relative inside the working directory, absolute elsewhere."""
+        """The text that permission rules are matched with: relative inside the working directory, absolute
+        elsewhere."""
         return str(self.real.relative_to(self.root)) if self.inside else str(self.real)
 
 
 def resolve(path: str, working_directory: Path | None) -> ResolvedPath:
-    """Follow a path. What it leads to need not exist."""
+    """Resolves a path. Its target need not exist."""
     if working_directory is None:
         raise ToolFailure("This session has no working directory, so it has no files")
     if "\0" in path:
@@ -51,29 +52,30 @@ def resolve(path: str, working_directory: Path | None) -> ResolvedPath:
     try:
         root, directory = _root_of(working_directory)
         return ResolvedPath(path, root, (root / Path(path).expanduser()).resolve(), directory)
-    except (OSError, RuntimeError) as error:  # Links in a circle, or the home of a user that there is not.
+    except (OSError, RuntimeError) as error:  # A loop of links, or the home of an unknown user.
         raise ToolFailure(f"{path} can't be followed: {_reason(error)}") from error
 
 
-def _root_of(given: Path) -> tuple[Path, WorkingDirectory | None]:
-    """A folder that is fixed is where it was: raises `DirectoryRefused` if it is not. Any other is where it leads."""
-    if not isinstance(given, WorkingDirectory) or not given.is_real:
-        return given.resolve(), None
-    with given.opened():
-        return given.real(), given
+def _root_of(directory: Path) -> tuple[Path, WorkingDirectory | None]:
+    """Returns the root. A folder with a fixed identity must be where it was: raises `DirectoryRefused` if it is not.
+    Any other is resolved."""
+    if not isinstance(directory, WorkingDirectory) or not directory.is_real:
+        return directory.resolve(), None
+    with directory.opened():
+        return directory.real(), directory
 
 
 def permitted_path(path: str, context: ToolContext) -> ResolvedPath:
-    """Follow a path once more as the tool runs. One that leads elsewhere by now is not what was permitted."""
+    """Resolves a path again when the tool runs, and refuses it if it leads elsewhere than what was permitted."""
     target = resolve(path, context.working_directory)
-    asked = context.permitted
-    if asked is not None and (asked.subject, asked.inside) != (target.subject, target.inside):
+    permitted = context.permitted
+    if permitted is not None and (permitted.subject, permitted.inside) != (target.subject, target.inside):
         raise ToolFailure(f"{path} leads elsewhere than it did when this was permitted; nothing was done")
     return target
 
 
 def read_ask(path: str, working_directory: Path | None, intention: str) -> PermissionAsk:
-    """What reading a file or below a directory asks for."""
+    """Returns the permission request to read a file, or below a directory."""
     target = resolve(path, working_directory)
     details = {"intention": intention, "path": str(target.real)}
     return PermissionAsk(kind="read", subject=target.subject, inside=target.inside, details=details)
@@ -81,11 +83,11 @@ def read_ask(path: str, working_directory: Path | None, intention: str) -> Permi
 
 @contextmanager
 def opened(target: ResolvedPath) -> Iterator[int]:
-    """The file or directory itself, for reading. Raises `OSError`, or `ToolFailure` for what is neither."""
+    """Opens the file or directory for reading. Raises `OSError`, or `ToolFailure` if it is neither."""
     is_root = target.real == target.root
     with _root(target) if is_root else parent_of(target) as parent:
         name = "." if is_root else target.real.name or "."
-        # Opening a device can have effects of its own, so look before.
+        # Opening a device can have side effects, so check first.
         _check_kind(target, os.stat(name, dir_fd=parent, follow_symlinks=False))
         descriptor = os.open(name, os.O_RDONLY | _ARRIVING, dir_fd=parent)
     try:
@@ -97,7 +99,7 @@ def opened(target: ResolvedPath) -> Iterator[int]:
 
 @contextmanager
 def parent_of(target: ResolvedPath, *, create: bool = False) -> Iterator[int]:
-    """The directory that holds it, gone to step by step without following a link."""
+    """Opens the parent directory step by step, without following a link."""
     is_below = target.inside and target.real != target.root
     steps = target.real.parent.relative_to(target.root if is_below else "/").parts
     with _root(target) if is_below else _opened("/") as start:
@@ -112,7 +114,7 @@ def parent_of(target: ResolvedPath, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def _root(target: ResolvedPath) -> Iterator[int]:
-    """The working directory itself, whatever its path leads to by now."""
+    """Opens the working directory, whatever its path leads to by now."""
     with working_directory(target.directory or target.root).opened() as directory:
         yield directory
 
@@ -128,21 +130,21 @@ def _opened(path: str) -> Iterator[int]:
 
 def _next(directory: int, step: str, *, create: bool) -> int:
     try:
-        found = os.open(step, PASSING, dir_fd=directory)
+        child = os.open(step, PASSING, dir_fd=directory)
     except FileNotFoundError:
         if not create:
             raise
         try:
             os.mkdir(step, dir_fd=directory)
         except FileExistsError:
-            pass  # Somebody else made it in between.
-        found = os.open(step, PASSING, dir_fd=directory)
+            pass  # Another process created it in between.
+        child = os.open(step, PASSING, dir_fd=directory)
     os.close(directory)
-    return found
+    return child
 
 
-def _check_kind(target: ResolvedPath, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+def _check_kind(target: ResolvedPath, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise ToolFailure(f"{target.requested} is not a file")
 
 

@@ -1,8 +1,8 @@
-"""Programs that tools start and wait for: each in a session and process group of its own, ended with everything that it
-started. Commands are not among them: those outlive us.
+"""Programs that tools start and wait for, each in its own session and process group, and ended with everything it
+started. Shell commands are not among them: those outlive the runtime.
 
-What a program writes comes through a pipe of ours and not through the event loop's: those wait until nobody holds the
-other end any more, and a child that was left in the background may hold it for ever.
+Output comes through a pipe of this module and not of the event loop: the loop's pipes wait until no process has the
+other end open, and a background child may keep it open for ever.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 GRACE_SECONDS = 0.5
-"""From the signal that asks a group to end to the one that it can't refuse. A stop waits a second for all of it."""
+"""Time between SIGTERM and SIGKILL. A stop waits a second for both."""
 
 KILLED_SECONDS = 0.25
-"""How long to wait for what was killed. What has ended counts until whoever inherited it has noticed, which can take a
-while, and one that hangs in the kernel takes for ever; neither can do anything more."""
+"""How long to wait after SIGKILL. An ended process stays in the group until its parent has reaped it, which can take a
+while, and a process that hangs in the kernel stays for ever; neither can do anything more."""
 
 CHUNK_BYTES = 65_536
 
 
 class PipeReader:
-    """The end of a pipe that we read from."""
+    """The reading end of a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         os.set_blocking(descriptor, False)
 
     async def read(self) -> bytes:
-        """What there is, as soon as there is something; nothing at the end."""
+        """Returns the available bytes as soon as there are some; empty at the end."""
         while True:
             try:
                 return os.read(self._descriptor, CHUNK_BYTES)
@@ -49,7 +49,7 @@ class PipeReader:
 
 
 class Program:
-    """A program that runs, and the group of all that it starts."""
+    """A running program and the group of all processes that it starts."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: PipeReader) -> None:
         self._process = process
@@ -61,23 +61,24 @@ class Program:
         return self._process.returncode is not None
 
     async def exit_code(self) -> int:
-        """Wait for its end. One that a signal ended has 128 and the signal's number, as shells say."""
+        """Waits for the end and returns the exit code: 128 plus the signal's number if a signal ended it, as in
+        shells."""
         code = await self._process.wait()
         return code if code >= 0 else 128 - code
 
     async def end(self) -> None:
-        """End it and all of its group: ask, wait a moment, then kill."""
+        """Ends the program and its group: SIGTERM, a short wait, then SIGKILL."""
         self._signal(signal.SIGTERM)
         if not await self._gone_within(GRACE_SECONDS):
             self._signal(signal.SIGKILL)
             await self._gone_within(KILLED_SECONDS)
 
     def _signal(self, number: int) -> bool:
-        """Whether anybody is left in the group. As long as there is, its number is not given to another."""
+        """Signals the group. Returns whether it has members; while it has, its number is not reused."""
         try:
             os.killpg(self.group, number)
         except (ProcessLookupError, PermissionError):
-            return False  # Refused, on macOS: those that are left have ended, and were not yet waited for.
+            return False  # Refused on macOS: the remaining members have ended and were not reaped yet.
         return True
 
     async def _gone_within(self, seconds: float) -> bool:
@@ -99,8 +100,8 @@ async def started(
     environment: Mapping[str, str],
     keeps_open: Sequence[int] = (),
 ) -> AsyncIterator[Program]:
-    """Start a program: nothing to read, and all that it writes in one pipe, errors too. Whoever leaves before it has
-    ended ends it. Raises `OSError` if it can't be started."""
+    """Starts a program with no input and one pipe for stdout and stderr. Leaving the context before it has ended kills
+    it. Raises `OSError` if it can't be started."""
     reading, writing = os.pipe()
     try:
         try:
@@ -120,14 +121,15 @@ async def started(
             yield program
         finally:
             if not program.has_ended:
-                # A second cancellation must not leave it half ended.
+                # A second cancellation must not interrupt the kill.
                 await asyncio.shield(program.end())
     finally:
         os.close(reading)
 
 
 async def _begun(starting: Coroutine[Any, Any, asyncio.subprocess.Process], output: PipeReader) -> Program:
-    """It may be at work before we hear that it has started: a stop that comes in between must find it too."""
+    """Waits for the start. The program may run before this coroutine learns of it: a cancellation in between must kill
+    it too."""
     begun = asyncio.ensure_future(starting)
     try:
         await asyncio.wait([begun])

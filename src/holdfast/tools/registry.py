@@ -1,4 +1,4 @@
-"""The tools that a process has, by name."""
+"""The tools of a process, by name."""
 
 import typing
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from holdfast.tools.tool import Tool
 
 
 class Registry:
-    """Names are unique, and the order in which tools were given is the order in which the model sees them."""
+    """Tools by unique name. Their order is the order in which the model sees them."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -30,7 +30,7 @@ class Registry:
         return self._tools.get(name)
 
     def offered(self, only: tuple[str, ...] | None, client_tools: tuple[ClientTool, ...]) -> tuple[ToolSpec, ...]:
-        """What the model is told: the session's choice of these tools, then the client's own."""
+        """Returns the tools offered to the model: the session's choice of these tools, then the client's own."""
         clients = {client.name for client in client_tools}
         own = [
             tool for tool in self._tools.values() if (only is None or tool.name in only) and tool.name not in clients

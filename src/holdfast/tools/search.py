@@ -19,10 +19,11 @@ from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext
 
 SEARCH_SECONDS = 20.0
-"""What was found by then is shown. A larger place is better searched in parts."""
+"""Time limit of a search; results up to then are shown. A larger tree is better searched in parts."""
 
 LATE_SECONDS = 2.0
-"""Longer than that the search does not come to itself any more: it is lost in one line."""
+"""Extra time after the limit. A search that takes longer does not reach its own time check any more: it is stuck in one
+line."""
 
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_RESULT_BYTES = 4_000_000
@@ -39,7 +40,7 @@ class Grep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     path: str | None = None
     glob: str | None = None
     include: str | None = None
-    """Another name for `glob`, which some models use."""
+    """An alias of `glob` that some models use."""
     output_mode: Literal["content", "files_with_matches", "count"] = "content"
     ignore_case: bool = msgspec.field(name="-i", default=False)
     numbers: bool = msgspec.field(name="-n", default=True)
@@ -98,24 +99,24 @@ async def _glob(arguments: Glob, context: ToolContext) -> str:
     return await _search(context, path=arguments.path, do="glob", pattern=arguments.pattern, limit=MAX_FILES)
 
 
-async def _search(context: ToolContext, *, path: str | None, **asked: Any) -> str:
+async def _search(context: ToolContext, *, path: str | None, **options: Any) -> str:
     target = permitted_path(path or ".", context)
     try:
         with opened(target) as root:
-            if asked["do"] == "glob" and not stat.S_ISDIR(os.fstat(root).st_mode):
+            if options["do"] == "glob" and not stat.S_ISDIR(os.fstat(root).st_mode):
                 raise ToolFailure(f"{target.requested} is not a directory")
-            return await seek({**asked, "root": root, "base": target.requested, "seconds": SEARCH_SECONDS})
+            return await run_search({**options, "root": root, "base": target.requested, "seconds": SEARCH_SECONDS})
     except FileNotFoundError as error:
         raise ToolFailure(f"{target.requested} does not exist") from error
     except OSError as error:
         raise ToolFailure(f"{target.requested} can't be searched: {error.strerror}") from error
 
 
-async def seek(asked: dict[str, Any]) -> str:
-    """Search below a directory that is open as `root`. Wherever its path leads by now, that is what is searched."""
-    command = (sys.executable, "-I", "-S", "-X", "utf8", _PROGRAM, json.dumps(asked))
+async def run_search(request: dict[str, Any]) -> str:
+    """Searches below the directory that is open as `root`, wherever its path leads by now."""
+    command = (sys.executable, "-I", "-S", "-X", "utf8", _PROGRAM, json.dumps(request))
     try:
-        async with started(command, environment=allowed(os.environ), keeps_open=[asked["root"]]) as program:
+        async with started(command, environment=allowed(os.environ), keeps_open=[request["root"]]) as program:
             return await _result(program)
     except OSError as error:
         raise ToolFailure(f"The search can't be started: {error.strerror}") from error
@@ -129,7 +130,7 @@ async def _result(program: Program) -> str:
                 printed += chunk
             code = await program.exit_code()
     except TimeoutError:
-        return _unfinished(printed)  # Whoever leaves before its end ends it.
+        return _unfinished(printed)  # Leaving the context kills it.
     text = printed.decode("utf-8", "replace").removesuffix("\n")
     if code != 0:
         raise ToolFailure(text.rpartition("\n")[2] or f"The search ended with the code {code}")
@@ -137,11 +138,11 @@ async def _result(program: Program) -> str:
 
 
 def _unfinished(printed: bytearray) -> str:
-    found = printed[: printed.rfind(b"\n") + 1].decode("utf-8", "replace")
-    said = f"The search took longer than {SEARCH_SECONDS:g} seconds and was ended"
-    if not found:
-        raise ToolFailure(f"{said}. Use a simpler pattern, or search in a smaller place.")
-    return f"{found}({said}; there may be more)"
+    complete = printed[: printed.rfind(b"\n") + 1].decode("utf-8", "replace")
+    message = f"The search took longer than {SEARCH_SECONDS:g} seconds and was ended"
+    if not complete:
+        raise ToolFailure(f"{message}. Use a simpler pattern, or search in a smaller place.")
+    return f"{complete}({message}; there may be more)"
 
 
 grep = Tool(

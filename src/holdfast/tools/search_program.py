@@ -1,9 +1,8 @@
-"""The program that `grep` and `glob` start: it searches below a directory that it was given open, and prints what it
-found.
+"""The program that runs `grep` and `glob`: it searches below an open directory and prints the results.
 
-A regular expression can take for ever, and nothing in Python can end it but the end of its process. So this runs as one
-of its own, with the standard library and nothing else, and is killed when it takes too long. It opens nothing through a
-link, so that a search never leaves the directory that was permitted.
+A regular expression can run for ever, and in Python only the end of the process can stop it. So the search is a process
+of its own, which uses only the standard library and is killed when it takes too long. It opens nothing through a link,
+so that a search never leaves the permitted directory.
 """
 
 import heapq
@@ -20,14 +19,14 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules"})
-"""Directories that nobody means when they search, unless the pattern names one."""
+"""Directories left out of a search, unless the pattern names one."""
 
 MAX_DEPTH = 100
 MAX_LINE_BYTES = 1_000_000
 """A longer line is searched in pieces of this size."""
 
 MAX_SHOWN_CHARACTERS = 1_000
-"""Of one line; more is rarely of use, as in files that were made by a program."""
+"""The part of a line that is shown; longer lines are mostly generated files."""
 
 MAX_MEMORY_BYTES = 2_000_000_000
 
@@ -36,11 +35,11 @@ NO_FILES = "No files matched the pattern."
 
 
 class BadPattern(Exception):
-    """The sentence is for the model."""
+    """The pattern is invalid. The message is for the model."""
 
 
 class File(NamedTuple):
-    """A file that was come across: its directory, open; its own name there; its path from where the search began."""
+    """A file: its open directory, its name there, and its path from the start of the search."""
 
     directory: int
     name: str
@@ -48,7 +47,7 @@ class File(NamedTuple):
 
 
 class Search:
-    """What was asked, and until when there is time for it."""
+    """One search and its deadline."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.root: int = asked["root"]
@@ -70,7 +69,7 @@ class Search:
 
 
 def printable(name: str) -> str:
-    """A file name on one line. What would break the line, or is no text at all, is shown as an escape."""
+    """Returns a file name on one line. Characters that would break the line, or are not text, are escaped."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in name)
 
 
@@ -78,11 +77,12 @@ def say(line: str) -> None:
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
 
 
-# Walking
+# Directory walk
 
 
 def files_below(search: Search) -> Iterator[File]:
-    """Every file, in the order of its name. Links are neither followed nor files, and pipes and devices are none."""
+    """Yields every file in the order of names. Links are neither followed nor yielded; pipes and devices are left
+    out."""
     yield from _walk(search, search.root, "", 0)
 
 
@@ -91,7 +91,7 @@ def _walk(search: Search, directory: int, path: str, depth: int) -> Iterator[Fil
         with os.scandir(directory) as entries:
             found = sorted((entry.name, entry.is_dir(follow_symlinks=False), _is_file(entry)) for entry in entries)
     except OSError:
-        return  # Not for us to read, or gone.
+        return  # Unreadable, or removed meanwhile.
     for name, is_directory, is_file in found:
         if search.out_of_time():
             return
@@ -120,11 +120,12 @@ def _directory(name: str, parent: int) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-# Patterns of names
+# Name patterns
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a name, `**` is any number of directories, `{a,b}` is one or the other."""
+    """Compiles a glob pattern: `*` and `?` stay within a name, `**` is any number of directories, `{a,b}` is one or the
+    other."""
     translated = ""
     at = open_braces = 0
     while at < len(pattern):
@@ -172,7 +173,7 @@ def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
 
 
 def glob(search: Search) -> None:
-    """The newest files first."""
+    """Prints matching files, the newest first."""
     wanted = glob_regex(search.pattern.removeprefix("./"))
     newest: list[tuple[int, str]] = []
     count = 0
@@ -203,11 +204,11 @@ def _changed_at(file: File) -> int:
 
 
 class LimitReached(Exception):
-    """As much as was asked for has been printed."""
+    """The limit of lines has been printed."""
 
 
 class SearchOutput:
-    """What grep prints, up to its limit."""
+    """Prints the lines of grep, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.left = limit
@@ -249,7 +250,7 @@ def _opened_files(search: Search) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _name_filter(pattern: str) -> Any:
-    """A pattern without a directory fits names wherever they are."""
+    """Returns a filter for paths. A pattern without a directory matches names in any directory."""
     if not pattern:
         return lambda path: True
     wanted = glob_regex(pattern.removeprefix("./"))
@@ -275,7 +276,7 @@ def _grep_file(search: Search, path: str, file: BinaryIO, wanted: re.Pattern[str
     mode = search.asked["output_mode"]
     try:
         if b"\0" in file.read(8192):
-            return  # Not a text.
+            return  # Not text.
         file.seek(0)
         if mode == "content":
             _print_lines(search, shown, file, wanted, output)
@@ -312,7 +313,7 @@ def _print_lines(search: Search, shown: str, file: BinaryIO, wanted: re.Pattern[
 
 
 def _line(search: Search, shown: str, number: int, text: str, mark: str, around: int = 0) -> str:
-    """Of a long line, what stands around the place that fits."""
+    """Formats a line; of a long one, the part around the match."""
     if len(text) > MAX_SHOWN_CHARACTERS:
         start = max(0, around - MAX_SHOWN_CHARACTERS // 4)
         part = text[start : start + MAX_SHOWN_CHARACTERS]
@@ -334,7 +335,7 @@ def _lines(search: Search, file: BinaryIO) -> Iterator[tuple[int, str]]:
 
 
 def _bound(seconds: float) -> None:
-    """Whatever becomes of whoever started this: it ends, and does not take all of the memory."""
+    """Limits CPU time and memory of this process, so that it ends even if its parent does not end it."""
     for what, most in ((resource.RLIMIT_CPU, int(seconds) + 5), (resource.RLIMIT_AS, MAX_MEMORY_BYTES)):
         try:
             resource.setrlimit(what, (most, most))

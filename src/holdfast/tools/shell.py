@@ -1,7 +1,8 @@
-"""The command of a call: started once, whoever attempts the call and however often, and waited for in front of it.
+"""The command of a tool call: started once, whichever process attempts the call and however often, and waited for in
+the foreground.
 
-It runs under a supervisor that outlives us, and every attempt at a call has the same key: the first starts the command,
-and any later one, after a crash, goes on waiting for it or learns how it ended.
+It runs under a supervisor that outlives the runtime, and every attempt at a call has the same key: the first starts the
+command, and a later one, after a crash, goes on waiting for it or learns how it ended.
 """
 
 import asyncio
@@ -38,25 +39,23 @@ DEFAULT_WAIT_SECONDS: Final = 30.0
 MAX_WAIT_SECONDS: Final = 300.0
 
 MAX_COMMAND_CHARACTERS: Final = 30_000
-"""The system takes 128 KiB for one argument, whatever its characters are."""
+"""The system takes 128 KiB for one argument, whatever its characters."""
 
 MAX_LABEL_CHARACTERS: Final = 200
-"""A description stands in lists, and in what every model call begins with while the command runs."""
+"""A description is shown in lists, and in the preamble of every model call while the command runs."""
 
 GRACE_SECONDS = 0.5
-"""From the signal that asks a command to end to the one that it can't refuse. A stop waits a second for all of it."""
+"""Time between SIGTERM and SIGKILL. A stop waits a second for both."""
 
 REPORT_SECONDS: Final = 0.2
 REPORT_BYTES: Final = 4_000
-"""How often people are shown what a command wrote, and how much of it."""
+"""How often people see new output of a command, and how much of it."""
 
 NOT_HERE: Final = "commands can't be run here"
 
 NOT_KEPT: Final = "What it wrote is not kept any more."
 
-UNKNOWN_OUTCOME: Final = (
-    "Nobody saw how this command ended. Whether it took effect is unknown: check before doing it again."
-)
+UNKNOWN_OUTCOME: Final = "It is unknown how this command ended and whether it took effect: check before doing it again."
 
 ELSEWHERE: Final = (
     "This command was started on another machine, which can't be reached from here, and will be ended there. Whether "
@@ -65,18 +64,18 @@ ELSEWHERE: Final = (
 
 
 class ShellCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and how long to wait for it."""
+    """A command to run, and how long to wait for it."""
 
     command: str
     directory: str
     merged: bool = False
-    """Both outputs as one, in exact order."""
+    """Merges stdout and stderr, in exact order."""
     wait_seconds: float | None = None
-    """None: it belongs in the background from the start."""
+    """None: the command runs in the background from the start."""
 
 
 def checked_command(command: str) -> str:
-    """Without the space around it. Raises `ToolFailure` for what is no command."""
+    """Returns the command without surrounding white space. Raises `ToolFailure` if it is not a valid command."""
     command = command.strip()
     if not command:
         raise ToolFailure("command is required")
@@ -88,7 +87,7 @@ def checked_command(command: str) -> str:
 
 
 def label(text: str) -> str:
-    """A description as one short line."""
+    """Returns a description as one short line."""
     words = " ".join(text.split())
     return words if len(words) <= MAX_LABEL_CHARACTERS else words[: MAX_LABEL_CHARACTERS - 1] + "…"
 
@@ -104,7 +103,7 @@ def shell_of(context: ToolContext) -> Shell:
 
 
 class CallCommand:
-    """The command of one call. Raises `ToolFailure` where none can be run."""
+    """The command of one call. Raises `ToolFailure` where commands can't be run."""
 
     def __init__(self, context: ToolContext) -> None:
         self.shell = shell_of(context)
@@ -117,9 +116,10 @@ class CallCommand:
         self._is_out_of_sight = False
 
     async def carry_out(self, wanted: ShellCall) -> CommandStatus:
-        """Start it, unless that was done, and wait: until it ends, the time is over, or somebody wants it to go on in
-        the background. A stop kills it. A process that only lets go leaves it to the next one, which may be watching.
-        One that runs is not ended because its supervisor is slow to say how it does: it goes on in the background.
+        """Starts the command, unless an earlier attempt did, and waits until it ends, the time is over, or a request
+        moves it to the background. A stop kills it. A process that only lets go of the session leaves it to the next
+        holder, which may be watching. A slow supervisor is no reason to end a running command: it goes on in the
+        background.
 
         Raises `CommandNotStarted`, and `ToolFailure` if its fate is unknown: then it is killed, if it runs.
         """
@@ -139,11 +139,11 @@ class CallCommand:
                 await asyncio.shield(self._end())
             raise
 
-    # Its start
+    # Start
 
     async def _begun(self, wanted: ShellCall) -> CommandStatus:
-        if self._context.attempt > 1 and (found := await self._found()) is not None:
-            return found
+        if self._context.attempt > 1 and (status := await self._started_before()) is not None:
+            return status
         await self._check_room()
         try:
             root = working_directory(self._context.working_directory or wanted.directory)
@@ -154,11 +154,13 @@ class CallCommand:
         except (CommandRefused, IsolationUnavailable) as error:
             raise CommandNotStarted(f"The command can't be started: {error}") from error
         except SupervisorUnavailable:
-            # It may have heard us all the same. If not, the key is used up now, and nothing can start under it later.
+            # The supervisor may have received the request. If not, this uses the key up, so that nothing can start
+            # under it later.
             return await self.commands.adopt(self.key)
 
-    async def _found(self) -> CommandStatus | None:
-        """What an earlier attempt started. Only the machine where that was can know."""
+    async def _started_before(self) -> CommandStatus | None:
+        """Returns the status of the command that an earlier attempt started. Only the machine of that attempt can
+        know."""
         first = await self.shell.desk.find(self.row.key, self.row.task_id)
         if first.host != self.shell.desk.host:
             raise ToolFailure(ELSEWHERE)
@@ -179,7 +181,7 @@ class CallCommand:
         )
 
     async def _check_room(self) -> None:
-        """Calls of one step come at once: those that were made first are let through."""
+        """Refuses the command if too many run. Calls of one step arrive at once: the earlier ones are let through."""
         most = self._context.max_running_tasks
         running = await self.shell.desk.running(self.row.key)
         if len([row for row in running if _comes_before(row, self.row)]) >= most:
@@ -196,7 +198,7 @@ class CallCommand:
         showing = asyncio.create_task(self._show())
         try:
             await asyncio.wait([ending, moving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            # Both may have come at once: then it has ended, and there is nothing to go on in the background.
+            # Both may have happened at once: then it has ended, and nothing is left to move to the background.
             return await ending if ending.done() else await self.commands.wait(self.key, 0)
         finally:
             for task in (ending, moving, showing):
@@ -204,18 +206,18 @@ class CallCommand:
             await asyncio.gather(ending, moving, showing, return_exceptions=True)
 
     async def _show(self) -> None:
-        """Show people the latest of what it writes, now and then. The rest is in the result."""
-        watched = LiveOutput(self)
+        """Shows people the latest output from time to time. The result has the rest."""
+        output = LiveOutput(self)
         with contextlib.suppress(CommandsError):
             while True:
-                await self.commands.wait_for_output(self.key, watched.seen)
+                await self.commands.wait_for_output(self.key, output.shown_bytes)
                 await asyncio.sleep(REPORT_SECONDS)
-                if text := await watched.latest():
+                if text := await output.latest():
                     self._context.progress(text)
 
     async def _end(self) -> None:
-        """Kill it because its turn is ended, and leave word of how it ended and what it had written."""
-        with contextlib.suppress(CommandsError):  # It had not started.
+        """Kills the command because its turn is stopped, and records for the model how it ended and what it wrote."""
+        with contextlib.suppress(CommandsError):  # The command had not started.
             await self.commands.kill(self.key, GRACE_SECONDS)
             status = await self.commands.status(self.key)
             if status is not None and status.outcome is not None:
@@ -223,10 +225,10 @@ class CallCommand:
                 said = f"It had written:\n{written}" if written else "It had written nothing."
                 self._context.last_words = f"{_last_state(status.outcome)} {said}"
 
-    # What became of it
+    # Result
 
     async def written(self, stream: Stream, room: Room) -> str:
-        """What it wrote, fit to be shown, and cut if that is long."""
+        """Returns the output for display, shortened if it is long."""
         size = await self.commands.size(self.key, stream)
         if size <= room.whole_bytes:
             head = tail = await self._text(stream, 0, size)
@@ -244,18 +246,18 @@ class CallCommand:
 
     @property
     def clean(self) -> Callable[[str], str]:
-        """Takes known secrets out of a text. It comes before a text is written as JSON, which may change them."""
+        """Removes known secrets from a text. It must run before a text is encoded as JSON, which may change them."""
         return self.shell.desk.redaction.text
 
     async def tail(self) -> str:
         return await self.shell.desk.tail(self.row)
 
     def why_it_goes_on(self, seconds: float) -> str:
-        """Why nobody waits for it any more: the first half of a sentence."""
+        """Returns why the call no longer waits: the first half of a sentence."""
         if self._context.to_background.is_set():
             return f"Somebody moved it to the background before its foreground limit of {seconds:g} seconds had passed"
         if self._is_out_of_sight:
-            return "What looks after commands does not answer at the moment, so it was moved to the background"
+            return "The supervisor of commands does not answer at the moment, so it was moved to the background"
         return f"It did not finish within the foreground limit of {seconds:g} seconds and was moved to the background"
 
     def not_started(self, error: CommandNotStarted) -> ToolResult:
@@ -265,10 +267,10 @@ class CallCommand:
 
 
 class LiveOutput:
-    """What people are shown of a command while it runs: the latest, and no part of a secret."""
+    """The output that people see while a command runs: the latest, and no part of a secret."""
 
     def __init__(self, command: CallCommand) -> None:
-        self.seen = 0
+        self.shown_bytes = 0
         self._command = command
         self._begin(is_cut=False)
 
@@ -277,25 +279,25 @@ class LiveOutput:
         self._stream = RedactedStream(self._command.shell.desk.redaction, is_cut=is_cut)
 
     async def latest(self) -> str:
-        """What came since the last time; of much only the end."""
+        """Returns the output since the last call; if there is much, only its end."""
         commands, key = self._command.commands, self._command.key
         size = await commands.size(key)
-        start = self.seen
+        start = self.shown_bytes
         if size - start > REPORT_BYTES:
             start = max(start, size - REPORT_BYTES - self._command.shell.desk.redaction.margin_bytes)
         chunk = await commands.read(key, start, size - start)
         data = chunk.data
-        if chunk.offset != self.seen:
+        if chunk.offset != self.shown_bytes:
             data = cut_start(data)
             self._begin(is_cut=True)
-        self.seen = max(self.seen, chunk.end)
+        self.shown_bytes = max(self.shown_bytes, chunk.end)
         text = self._stream.next(self._decoder.decode(data))
         return text.encode()[-REPORT_BYTES:].decode("utf-8", "ignore")
 
 
 def _comes_before(row: TaskRow, ours: TaskRow) -> bool:
-    """Whatever runs was started before, whatever the clock said then, unless it is a call of the same step: of those
-    the order has to be told apart."""
+    """Whether a running command counts before ours: all that run do, whatever the clock said, except calls of the same
+    step, which are ordered by start and id."""
     if row.task_id == ours.task_id:
         return False
     if _step(row) != _step(ours):
@@ -304,12 +306,12 @@ def _comes_before(row: TaskRow, ours: TaskRow) -> bool:
 
 
 def _step(row: TaskRow) -> str:
-    """The message that made the call: a call's key is that, and its own id."""
+    """Returns the message that made the call: a call's key is the message followed by the call's id."""
     return row.call_key.removesuffix(row.tool_call_id)
 
 
 def is_gone(status: CommandStatus) -> bool:
-    """What it wrote was kept for as long as that was wished for, and is not there any more."""
+    """Whether the retention time is over and the output was removed."""
     return status.outcome is not None and status.output_bytes < status.outcome.output_bytes
 
 
@@ -319,7 +321,7 @@ def ending_in(status: CommandStatus) -> TaskEnding:
 
 
 def what_is_wrong(outcome: CommandOutcome, ending: TaskEnding) -> str:
-    """Why an end is no ordinary one; nothing for a command that ended by itself, whatever its exit code is."""
+    """Returns why an end is not an ordinary one; empty for a command that exited by itself, whatever its exit code."""
     match outcome.reason:
         case "exited":
             return ""
@@ -334,7 +336,7 @@ def what_is_wrong(outcome: CommandOutcome, ending: TaskEnding) -> str:
 
 
 def _last_state(outcome: CommandOutcome) -> str:
-    """How a command stood when its turn was ended."""
+    """Describes the state of a command when its turn was stopped."""
     match outcome.reason:
         case "exited":
             return f"The command had exited with code {outcome.exit_code}."
@@ -349,5 +351,5 @@ def _last_state(outcome: CommandOutcome) -> str:
 
 
 def _shell() -> str:
-    """Nothing: the engine's choice."""
+    """Returns the path of bash if it is not in /bin; empty leaves the choice to the supervisor."""
     return "" if os.access("/bin/bash", os.X_OK) else shutil.which("bash") or ""

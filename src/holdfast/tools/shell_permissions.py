@@ -1,7 +1,7 @@
-"""What people are told about a shell command before it runs, and what they may be offered to approve for good.
+"""Describes a shell command for the permission request, and decides whether it may be approved for the session.
 
-A command is described by its programs where `shell_grammar` takes it apart with certainty. Any other is one command
-whose name is its whole text: no rule for a program's name fits that.
+A command that `shell_grammar` can parse is described by its programs. Any other is one command whose name is its whole
+text, which no rule for a program's name matches.
 """
 
 import re
@@ -24,7 +24,7 @@ from holdfast.shell_grammar import (
 MAX_INTENTION_CHARACTERS = 500
 
 MAX_LISTED = 50
-"""Commands, paths and URLs that are listed; people read the command itself."""
+"""The number of commands, paths and URLs that are listed; people read the command itself."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -35,7 +35,7 @@ READ_ONLY = _words(
     "basename cat cd cmp comm cut diff dirname du df echo egrep false fgrep grep head id ls md5sum nl pwd readlink "
     "realpath sha256sum sleep stat tac tail tr true uname wc which whoami"
 )
-"""Programs that change nothing, whatever their arguments are."""
+"""Programs that change nothing, whatever their arguments."""
 
 RUNS_OTHERS = _words(
     # Shells, and languages that take a program as an argument; then those that run the rest of their arguments.
@@ -49,7 +49,7 @@ RUNS_OTHERS = _words(
     "sshpass start-stop-daemon stdbuf strace su sudo systemd-run taskset time timeout tmux unbuffer unshare uv "
     "uvx valgrind watch xargs xterm xvfb-run"
 )
-"""Programs whose arguments are programs: to approve the name would be to approve everything."""
+"""Programs that run other programs given as arguments: approving the name would approve everything."""
 
 CAN_RUN_OTHERS = _words(
     "ag ansible ansible-playbook ant apt-get aptitude at batch bazel bsdtar bundle bunx c++ cabal cc clang "
@@ -60,24 +60,24 @@ CAN_RUN_OTHERS = _words(
     "sqlite stack tar tcpdump terraform tox vagrant vi view vigr vim vimdiff vipw visudo wget wsl xdg-open zig "
     "zip"
 )
-"""Programs with a way to run what an option, a named file or the other side says (`tar --to-command`, `sed e`)."""
+"""Programs that can run what an option, a named file or the remote side says (`tar --to-command`, `sed e`)."""
 
 WITH_SUBCOMMANDS = _words("apt brew cargo conda gh git go helm kubectl npm pip pnpm systemctl yarn")
-"""Programs that are named together with what they are told to do: `git push`. Most of them take a program in an option
-whatever that is (`git -c`, `npm --script-shell`, `go build -toolexec`)."""
+"""Programs identified together with their subcommand: `git push`. Most of them take a program to run in an option of
+any subcommand (`git -c`, `npm --script-shell`, `go build -toolexec`)."""
 
 PLAIN_SUBCOMMANDS = frozenset(
     f"git {name}"
     for name in _words("add branch commit describe ls-files merge-base mv reset restore rev-parse rm status switch tag")
 )
-"""Those that neither run what an argument says nor write it to a file, as `git push --receive-pack` and
-`git log --output` do."""
+"""Subcommands that neither run what an argument says nor write it to a file, as `git push --receive-pack` and `git log
+--output` do."""
 
 _NOT_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.-]*")
 _VERSION = re.compile(r"(?<=[a-z+])-?[0-9][0-9.]*$")
-"""`python3.12` and `clang-15` are `python` and `clang`."""
+"""Matches a version: `python3.12` and `clang-15` become `python` and `clang`."""
 _URL = re.compile(r"https?://[^\s'\"`<>|;&()\\]+")
 _ROUGH_WORD = re.compile(r"[^\s;&|<>()'\"`]+")
 
@@ -96,23 +96,23 @@ class ScriptSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shell_ask(command: str, description: str) -> PermissionAsk:
-    read = summarize(command)
+    summary = summarize(command)
     details = {
         "intention": description.strip()[:MAX_INTENTION_CHARACTERS] or "Run a command",
         "fullCommandText": command,
-        "commands": [{"identifier": found.identifier, "readOnly": found.read_only} for found in read.commands],
-        "possiblePaths": list(read.paths),
+        "commands": [{"identifier": one.identifier, "readOnly": one.read_only} for one in summary.commands],
+        "possiblePaths": list(summary.paths),
         "possibleUrls": [{"url": url} for url in _first(_URL.findall(command[:MAX_CHARACTERS]))],
-        "hasWriteFileRedirection": read.writes_files,
-        "canOfferSessionApproval": read.can_be_approved_for_session,
+        "hasWriteFileRedirection": summary.writes_files,
+        "canOfferSessionApproval": summary.can_be_approved_for_session,
     }
-    if not read.understood:
-        details["warning"] = "What this command starts can't be told from its text for certain. Read all of it."
+    if not summary.understood:
+        details["warning"] = "The text of this command does not show for certain what it starts. Read all of it."
     return PermissionAsk(kind="shell", subject=command, details=details)
 
 
 def summarize(command: str) -> ScriptSummary:
-    """Which programs a command starts, if that is certain."""
+    """Returns the programs that a command starts, if the text determines them."""
     try:
         return _described(parse(command))
     except NotCertain:
@@ -127,40 +127,41 @@ def summarize(command: str) -> ScriptSummary:
 
 
 def can_be_widened(identifier: str) -> bool:
-    """Whether approving a command may grant the same program with other arguments. Never where one could be code."""
+    """Whether approving a command may also grant the same program with other arguments. Never if an argument could be
+    code."""
     name, _, subcommand = identifier.partition(" ")
     if subcommand or name in WITH_SUBCOMMANDS:
         return identifier in PLAIN_SUBCOMMANDS
-    not_these = RUNS_OTHERS | CAN_RUN_OTHERS | WITH_SUBCOMMANDS | OTHER_BUILTINS | RESERVED_WORDS
-    return _PROGRAM.fullmatch(name) is not None and not _names(name) & not_these
+    excluded = RUNS_OTHERS | CAN_RUN_OTHERS | WITH_SUBCOMMANDS | OTHER_BUILTINS | RESERVED_WORDS
+    return _PROGRAM.fullmatch(name) is not None and not _names(name) & excluded
 
 
 def _names(program: str) -> set[str]:
-    """By which a program is known, whatever its version and wherever it is: `python` for `/usr/bin/python3.12`."""
+    """Names that a program is known by, whatever its version and folder: `python` for `/usr/bin/python3.12`."""
     name = program.rsplit("/", 1)[-1].lower()
     return {name, _VERSION.sub("", name)}
 
 
 def _described(script: ShellScript) -> ScriptSummary:
-    found = [_identifier(command) for command in script.commands]
+    identifiers = [_identifier(command) for command in script.commands]
     redirections = [redirection for command in script.commands for redirection in command.redirections]
     writes = any(map(_writes, redirections))
     paths = [redirection.target for redirection in redirections if not redirection.operator.endswith("&")]
     paths += (path for command in script.commands for word in command.words for path in _paths_in(word))
     return ScriptSummary(
-        commands=tuple(dict.fromkeys(CommandSummary(name, not writes and name in READ_ONLY) for name in found))[
+        commands=tuple(dict.fromkeys(CommandSummary(name, not writes and name in READ_ONLY) for name in identifiers))[
             :MAX_LISTED
         ],
         paths=_first(paths),
         writes_files=writes,
         can_be_approved_for_session=not redirections
-        and len(found) <= MAX_LISTED
+        and len(identifiers) <= MAX_LISTED
         and not any(_names(command.words[0]) & RUNS_OTHERS for command in script.commands),
     )
 
 
 def _identifier(command: SimpleCommand) -> str:
-    """The name of the program that a command starts, with what it is told to do if it has names for that."""
+    """Returns the program that a command starts, with its subcommand if the program has subcommands."""
     name, *arguments = command.words
     if arguments and _names(name) & WITH_SUBCOMMANDS and _SUBCOMMAND.fullmatch(arguments[0]):
         return f"{name} {arguments[0]}"
@@ -185,5 +186,5 @@ def _is_path(text: str) -> bool:
 
 
 def _first(found: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in order, and not more than anybody reads."""
+    """Returns the first entries, each once and in order, no more than people read."""
     return tuple(dict.fromkeys(found))[:MAX_LISTED]

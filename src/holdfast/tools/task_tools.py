@@ -1,6 +1,6 @@
-"""The tools that look after a session's own tasks: `list_tasks`, `task_status`, `wait_for_task`, `kill_task`.
+"""The tools for a session's own tasks: `list_tasks`, `task_status`, `wait_for_task`, `kill_task`.
 
-They touch nothing else, and ask nobody: a task of another session is as one that there is not.
+They touch nothing else and need no permission: a task of another session is not found.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -24,7 +24,7 @@ from holdfast.tools.tool import ToolContext, tool
 from holdfast.tools.truncation import cut_end, cut_start
 
 MAX_LISTED: Final = 100
-"""The latest; whoever started more does not read them all."""
+"""The number of tasks listed, the latest ones; a longer list would not be read."""
 
 DEFAULT_LENGTH, MAX_LENGTH = 20_000, 50_000
 """Bytes of output that one call reads."""
@@ -102,11 +102,11 @@ async def _kill_task(task_id: TaskName, context: ToolContext) -> dict[str, Any]:
     return told
 
 
-# What they share
+# Shared by the command tools
 
 
 async def killed(context: ToolContext, name: str, lists: str) -> tuple[TaskEnding, KillReport | None]:
-    """How it ended, and what of it. No report: an earlier attempt at this call did it."""
+    """Kills a task. Returns how it ended and the report; no report: an earlier attempt at this call killed it."""
     desk = shell_of(context).desk
     async with reporting_errors(name, lists):
         try:
@@ -131,14 +131,14 @@ async def reporting_errors(name: str, lists: str = "list_tasks") -> AsyncIterato
 
 
 def latest(rows: tuple[TaskRow, ...]) -> tuple[TaskRow, ...]:
-    """All that run, and of the others the last ones."""
+    """Returns all running tasks, and the latest of the others."""
     over = [row for row in rows if row.status != "running"]
     dropped = {row.task_id for row in over[: max(0, len(rows) - MAX_LISTED)]}
     return tuple(row for row in rows if row.task_id not in dropped)
 
 
 def ending_of_row(row: TaskRow) -> TaskEnding | None:
-    """How it ended, as its row has it; None while it runs."""
+    """Returns the ending from a row; None while the task runs."""
     if row.status == "running":
         return None
     return TaskEnding(
@@ -151,7 +151,7 @@ def _processes(found: Iterable[ProcessInfo]) -> list[dict[str, Any]]:
 
 
 async def _now(desk: TaskDesk, session: Key, name: str) -> TaskRow:
-    """Its row, with an end that nobody has noted yet."""
+    """Returns the row, updated if the command has ended and the end is not recorded yet."""
     row = await desk.find(session, name)
     if row.status != "running" or row.host != desk.host:
         return row
@@ -190,13 +190,14 @@ async def _tail(desk: TaskDesk, row: TaskRow) -> dict[str, Any]:
 
 
 async def note_if_gone(desk: TaskDesk, row: TaskRow) -> str:
-    """Of one that has ended: that what it wrote is not kept any more, if that is so."""
+    """Returns the note that an ended task's output is no longer kept, or an empty text."""
     status = await desk.status(row) if row.host == desk.host else None
     return NOT_KEPT if status is not None and is_gone(status) else ""
 
 
 async def _part(desk: TaskDesk, row: TaskRow, offset: int, length: int | None) -> dict[str, Any]:
-    """Whole characters, so that the next part begins with one. Bytes that are none stand for themselves."""
+    """Reads a part of the output in whole characters, so that the next part begins with one. Invalid bytes count as
+    characters."""
     wanted = max(4, min(DEFAULT_LENGTH if length is None else length, MAX_LENGTH))
     chunk = await desk.read(row, offset, wanted)
     whole = cut_end(chunk.data) or chunk.data
@@ -208,13 +209,13 @@ async def _part(desk: TaskDesk, row: TaskRow, offset: int, length: int | None) -
 
 
 async def _without_secrets(desk: TaskDesk, row: TaskRow, chunk: OutputChunk) -> tuple[str, int]:
-    """What may be shown of a part, and how many bytes at its end must wait: they could be the beginning of a secret of
-    which the rest is not written yet. What stands around the part is read as well: a secret may reach into it."""
+    """Returns the text of a part that may be shown, and how many bytes at its end must wait because they could be the
+    beginning of a secret that is not fully written. Reads around the part as well, since a secret may reach into it."""
     margin = desk.redaction.margin_bytes
     lead = min(margin, chunk.offset)
     before = await desk.read(row, chunk.offset - lead, lead)
     after = (await desk.read(row, chunk.end, margin)).data
-    is_cut = before.end != chunk.offset  # What stood there is gone: the first letters may be the rest of a secret.
+    is_cut = before.end != chunk.offset  # The bytes before are gone: the first characters may be the rest of a secret.
     data = cut_start(chunk.data)
     rest_of_a_character = chunk.data[: len(chunk.data) - len(data)]
     known = rest_of_a_character if is_cut else before.data + rest_of_a_character

@@ -1,4 +1,4 @@
-"""A tool: what the model is told of it, what it needs permission for, how it runs, and what a crash means to it."""
+"""A tool: its description for the model, its permission request, how it runs, and what to do after a crash."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.tools.errors import BadTool, InvalidArguments
 
 AfterCrash = Literal["repeat", "report"]
-"""What to do with a call whose outcome a crash left unknown: run it again, because twice is as good as once; or
-tell the model that nobody knows."""
+"""How to treat a call whose outcome a crash left unknown: `repeat` runs it again, because twice is as good as once;
+`report` tells the model that the outcome is unknown."""
 
 
 class ToolContext:
-    """What a running tool may know and do."""
+    """What a running tool can read and call."""
 
     def __init__(
         self,
@@ -48,25 +48,25 @@ class ToolContext:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
         self.key = key
-        """The same for every attempt at this call and for no other call: what to deduplicate by."""
+        """Deduplication key: the same for every attempt at this call, and for no other call."""
         self.attempt = attempt
         self.working_directory = working_directory
         self.read_output = read_output
         self.permitted = permitted
-        """What the call was allowed to do, where the tool said what that is: it must not do anything else."""
+        """What the call was permitted to do, if the tool declared it: it must not do anything else."""
         self.owner = owner
         self.shell = shell
-        """Runs commands that outlive this process; None: here they can't."""
+        """Runs commands that outlive this process; None: commands can't be run here."""
         self.command = command
         """The row of the command that this call runs, for tools that run one."""
         self.to_background = to_background or asyncio.Event()
-        """Set when somebody no longer wants to wait for this call: what it started should go on in the background."""
+        """Set when this call should no longer be waited for: what it started should go on in the background."""
         self.max_running_tasks = max_running_tasks
         self.is_interrupted = is_interrupted
-        """Of a tool that is cancelled: whether the turn is ended, or only this process lets go of it, and another one
-        goes on with what outlives a process."""
+        """For a cancelled tool: True if the turn is stopped; False if only this process lets go of it and another one
+        continues with what outlives a process."""
         self.last_words = ""
-        """Left by a tool that is cancelled: what the model should know of how far it came."""
+        """Set by a cancelled tool: what the model should know about its progress."""
         self._report = report
         self._cancelled = threading.Event()
 
@@ -75,12 +75,13 @@ class ToolContext:
         return Key(Owner(self.owner), self.session_id)
 
     def progress(self, text: str) -> None:
-        """Show people a line while the tool runs. It is not kept."""
+        """Shows people a line while the tool runs. It is not stored."""
         self._report(text)
 
     @property
     def cancelled(self) -> bool:
-        """The turn was stopped. A tool that runs in a thread should look now and then, and return."""
+        """Whether the turn was stopped. A tool that runs in a thread should check this from time to time, and
+        return."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
@@ -88,55 +89,56 @@ class ToolContext:
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool gives back when plain text is not enough."""
+    """The result of a tool when plain text is not enough."""
 
     content: str
     success: bool = True
     binary: bytes | None = None
     images: tuple[Image, ...] = ()
-    """Pictures that the model is shown with it."""
+    """Images that the model sees with the result."""
     details: str = ""
-    """For people: more than the model is told."""
+    """Details for people that the model does not get."""
     origin: Origin | None = None
-    """Where the content is from, if not from where the tool says that it gets what it gives."""
+    """Origin of the content, if it differs from the tool's."""
     went_on: Literal["", "started", "flipped"] = ""
-    """The command of this call goes on in the background: it was to from the start, or took too long to wait for."""
+    """Set if the command of this call goes on in the background: `started` there, or `flipped` because it took too
+    long."""
     ending: TaskEnding | None = None
     """How the command of this call ended."""
     code: str = ""
-    """The stable name of why it was refused, where there is one."""
+    """Stable code of a refusal, or empty."""
 
 
 Asker = Callable[[Any, Path | None], PermissionAsk | None]
-"""From a call's arguments and the session's directory to what it would do, or None when nobody need be asked."""
+"""Turns a call's arguments and the session's directory into a permission request; None if no permission is needed."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the registry holds it. Made by `tool`, or by hand."""
+    """A tool as the registry holds it. Created by `tool` or directly."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     arguments: type[Any]
-    """What the model's arguments are checked against and turned into."""
+    """The type that the model's arguments are checked against and decoded into."""
     run: Callable[[Any, ToolContext], Awaitable[Any]]
     asks: Asker
     after_crash: AfterCrash = "report"
     read_only: bool = False
-    """It changes nothing: a dry run really runs it."""
+    """The tool changes nothing: a dry run really runs it."""
     origin: Origin = "tool"
-    """Where it gets what it gives. The model is shown that with each result, which it is told not to obey."""
+    """Origin of the tool's results. The model sees it with each result, and is instructed not to obey the content."""
     simulate: Callable[[Any], Any] | None = None
     asks_person: bool = False
-    """Not run at all: its arguments are a question, and the answer is its result."""
+    """The tool is not run: its arguments are a question, and the person's answer is its result."""
     timeout_seconds: float | None = None
     waits_by_itself: bool = False
-    """It bounds its own waiting: no limit is put on it from outside."""
+    """The tool bounds its own waiting, so no timeout is imposed on it."""
     shell_arguments: Callable[[Any, Path | None], ShellArguments] | None = None
-    """For a tool that runs a command: which one. Its row is written before it starts."""
+    """For a tool that runs a command: which one. The command's row is written before it starts."""
 
     def parse(self, arguments: str) -> Any:
-        """The model's arguments, checked; raises `InvalidArguments` with a sentence for the model."""
+        """Decodes the model's arguments. Raises `InvalidArguments` with a sentence for the model."""
         try:
             return msgspec.json.decode(arguments or "{}", type=self.arguments)
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
@@ -173,10 +175,10 @@ def tool(
     simulate: Callable[[Any], Any] | None = None,
     timeout_seconds: float | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, sync or async. Its type hints become the parameters, its docstring the description.
+    """Makes a tool of a function, sync or async. Its type hints become the parameters, its docstring the description.
 
-    A parameter annotated `ToolContext` gets the context. A sync function runs in a thread, which can't be stopped:
-    it may end long after the turn did.
+    A parameter annotated `ToolContext` gets the context. A sync function runs in a thread, which can't be stopped: it
+    may end long after the turn did.
     """
 
     def make(found: Callable[..., Any]) -> Tool:
@@ -210,7 +212,7 @@ def _described(function: Callable[..., Any], name: str) -> tuple[type[Any], str 
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> tuple[type[Any], str | None]:
-    """The function's parameters as a struct, and the name of the one that takes the context."""
+    """Returns the function's parameters as a struct, and the name of the parameter that takes the context."""
     hints = typing.get_type_hints(function, include_extras=True)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     context_parameter = None
@@ -243,18 +245,18 @@ def _runner(
     function: Callable[..., Any], context_parameter: str | None
 ) -> Callable[[Any, ToolContext], Awaitable[Any]]:
     async def run(arguments: Any, context: ToolContext) -> Any:
-        given = {field: getattr(arguments, field) for field in arguments.__struct_fields__}
+        values = {field: getattr(arguments, field) for field in arguments.__struct_fields__}
         if context_parameter:
-            given[context_parameter] = context
+            values[context_parameter] = context
         if inspect.iscoroutinefunction(function):
-            return await function(**given)
-        return await _in_thread(function, given)
+            return await function(**values)
+        return await _in_thread(function, values)
 
     return run
 
 
 def in_thread(function: Callable[[Any, ToolContext], Any]) -> Callable[[Any, ToolContext], Awaitable[Any]]:
-    """How a tool that is made by hand runs a plain function."""
+    """Wraps a plain function so that a tool runs it in a thread."""
 
     async def run(arguments: Any, context: ToolContext) -> Any:
         return await _in_thread(function, {"arguments": arguments, "context": context})
@@ -262,9 +264,9 @@ def in_thread(function: Callable[[Any, ToolContext], Any]) -> Callable[[Any, Too
     return run
 
 
-async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """In a thread of its own, that neither a crowd of slow tools nor the end of the program waits for. A thread can't
-    be stopped: a cancellation is raised once it has ended."""
+async def _in_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    """Runs a function in a thread of its own, so that neither many slow tools nor the end of the program wait for it. A
+    thread can't be stopped: a cancellation is raised once the thread has ended."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
 
@@ -279,9 +281,9 @@ async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any
     def work() -> None:
         result, failure = None, None
         try:
-            result = function(**given)
+            result = function(**values)
         except BaseException as error:
-            # What would end the program, or confuse the loop, is this tool's failure and no more.
+            # An exception that would end the program or confuse the loop counts as a failure of this tool only.
             heeded = isinstance(error, (Exception, SystemExit, asyncio.CancelledError))
             failure = (
                 error
@@ -299,7 +301,7 @@ async def _in_thread(function: Callable[..., Any], given: dict[str, Any]) -> Any
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        outcome.exception()  # What it gave, having been told to end, is no result.
+        outcome.exception()  # A result that arrives after cancellation is discarded.
         raise cancelled
     return outcome.result()
 

@@ -1,4 +1,4 @@
-"""Long outputs, cut: the beginning and the end are kept, and a line between says where the whole is. Pure."""
+"""Shortens long output: keeps the beginning and the end, and says in between where the whole is. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 MARGIN_BYTES: Final = 4096
-"""Read beyond what is kept, so that a secret that lies across the cut is known as one."""
+"""Bytes read beyond the kept part, so that a secret across the cut is recognised."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     whole_bytes: int
     whole_lines: int
-    """What is longer than either is cut."""
+    """Longer output is cut."""
     head_bytes: int
     head_lines: int
     tail_bytes: int
@@ -32,16 +32,16 @@ STREAM: Final = Room(
     tail_bytes=8 * 1024,
     tail_lines=100,
 )
-"""For each of the two outputs of a command."""
+"""The room for each of a command's two outputs."""
 
 
 def lines_in(text: str) -> int:
-    """Only a line feed ends a line; what stands behind the last one is a line as well."""
+    """Counts lines: only a line feed ends a line, and text after the last one is a line as well."""
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
 def cut(head: str, tail: str, size: int, room: Room, file: str) -> str:
-    """The beginning of one text and the end of another, of an output of so many bytes."""
+    """Joins the beginning of `head` and the end of `tail`, parts of an output of `size` bytes."""
     first, last = _first(head, room), _last(tail, room)
     gone = max(0, size - len(first.encode()) - len(last.encode()))
     return f"{first}\n[… about {gone:,} bytes are left out here; all that the command wrote is in {file} …]\n{last}"
@@ -59,18 +59,18 @@ def _last(text: str, room: Room) -> str:
 
 
 def decoded(data: bytes, clean: Callable[[str], str]) -> str:
-    """As text that may be shown: what is no character becomes a replacement, and what must not be seen goes."""
+    """Decodes bytes for display: replaces invalid characters, and removes secrets with `clean`."""
     return clean(data.decode("utf-8", "replace"))
 
 
 def cut_start(data: bytes) -> bytes:
-    """Without the rest of a character whose beginning is gone."""
+    """Drops the rest of a character whose beginning is missing."""
     nowhere = len(data) if len(data) < 4 else 0
     return data[next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), nowhere) :]
 
 
 def cut_end(data: bytes) -> bytes:
-    """Without the beginning of a character whose rest is gone."""
+    """Drops the beginning of a character whose rest is missing."""
     for at in range(len(data) - 1, max(-1, len(data) - 4), -1):
         if data[at] & 0xC0 == 0xC0:
             length = 2 if data[at] < 0xE0 else 3 if data[at] < 0xF0 else 4

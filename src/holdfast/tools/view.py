@@ -1,4 +1,4 @@
-"""The tool `view`: a text file with numbered lines, a directory's names, or a picture that the model sees itself."""
+"""The tool `view`: shows a text file with numbered lines, the names in a directory, or an image to the model itself."""
 
 import os
 import stat
@@ -16,13 +16,13 @@ from holdfast.tools.search_program import printable
 from holdfast.tools.tool import Tool, ToolContext, ToolResult, in_thread
 
 MAX_VIEW_BYTES = 10_000_000
-"""More is not read into memory; of a larger file a part can be asked for."""
+"""Larger files are not read into memory; a part of one can be requested."""
 
 MAX_IMAGE_BYTES = 5_000_000
-"""Providers refuse larger ones, and it is sent with every later call."""
+"""Providers refuse larger images, and an image is sent again with every later call."""
 
 MAX_ENTRIES = 1_000
-"""Names of a directory that are listed; grep and glob find more."""
+"""The number of names listed for a directory; grep and glob find more."""
 
 IMAGE_SEEN = "Viewed image file successfully."
 
@@ -32,10 +32,10 @@ class View(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     view_range: list[int] | None = None
     first_line: int = 1
     last_line: int | None = None
-    """These two are the older way to ask for a part; the model is not told of them."""
+    """These two are the older parameters for a part; the model does not see them."""
 
     def lines(self) -> tuple[int, int | None]:
-        """The first line and the last, which may be open."""
+        """Returns the first and the last line; the last is None for the rest of the file."""
         if self.view_range is None:
             return max(self.first_line, 1), self.last_line
         if len(self.view_range) != 2:
@@ -56,13 +56,13 @@ def _view(arguments: View, context: ToolContext) -> str | ToolResult:
     first, last = arguments.lines()
     try:
         with opened(target) as descriptor:
-            found = os.fstat(descriptor)
-            if stat.S_ISDIR(found.st_mode):
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
                 return _listing(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
                 if media_type := _media_type(file):
                     return _picture(target, file, media_type)
-                if found.st_size > MAX_VIEW_BYTES and last is None:
+                if status.st_size > MAX_VIEW_BYTES and last is None:
                     size = f"{target.requested} is larger than {MAX_VIEW_BYTES:,} bytes"
                     raise ToolFailure(f"{size}; ask for a part of it with view_range")
                 return _numbered(target, file, first, last, context)
@@ -96,7 +96,7 @@ def _numbered(target: ResolvedPath, file: BinaryIO, first: int, last: int | None
         if last is not None and number > last:
             break
         if number % 10_000 == 0 and context.cancelled:
-            break  # Nobody waits for it, and the file may be very long.
+            break  # The call was cancelled, and the file may be very long.
         if number < first:
             continue
         size += len(line)
@@ -111,7 +111,7 @@ def _numbered(target: ResolvedPath, file: BinaryIO, first: int, last: int | None
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """A line that is longer than anything that is shown must not fill the memory first."""
+    """Yields lines, each cut beyond the largest size shown, so that a huge line does not fill the memory."""
     while line := file.readline(MAX_VIEW_BYTES + 1):
         yield line
         while line and not line.endswith(b"\n"):
@@ -127,7 +127,7 @@ _SIGNATURES = {
 
 
 def _media_type(file: BinaryIO) -> str | None:
-    """By what it holds: a name can say anything."""
+    """Detects the media type by content: a file name can say anything."""
     beginning = file.read(16)
     file.seek(0)
     if beginning.startswith(b"RIFF") and beginning[8:12] == b"WEBP":
@@ -142,7 +142,7 @@ def _picture(target: ResolvedPath, file: BinaryIO, media_type: str) -> ToolResul
             f"{target.requested} is a picture of more than {MAX_IMAGE_BYTES:,} bytes, too large to be shown"
         )
     if not _is_whole(data, media_type):
-        # A provider would refuse it, and with it every later call of the session.
+        # A provider would refuse it, and every later call of the session with it.
         raise ToolFailure(f"{target.requested} is a picture that is damaged or cut off")
     return ToolResult(content=IMAGE_SEEN, images=(Image(media_type=media_type, data=data),))
 

@@ -1,8 +1,8 @@
-"""The working directory of a session: one certain folder, and not whatever its path leads to today.
+"""The working directory of a session: one specific folder, not whatever its path leads to today.
 
-Its identity is fixed once: the real path, the device and the inode. Each use opens it from the root of the file system,
-step by step and without following a link, and compares what was found. Programs that run in another session may rename
-folders and put links in their place; a path that leads elsewhere by then is refused, and nothing is done there.
+Its identity is fixed once: real path, device and inode. Each use opens it from the root of the file system, step by
+step and without following links, and compares the identity. Programs of another session may rename folders and put
+links in their place; a path that leads elsewhere by then is refused, and nothing is done there.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from holdfast.events.session import DirectoryIdentity
 from holdfast.tools.errors import ToolFailure
 
 PASSING: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-"""To go through a directory, which with O_PATH needs no right to list it."""
+"""Flags to pass through a directory; with O_PATH this needs no right to list it."""
 
 CHOOSE_AGAIN: Final = (
     "choose the folder for this session again (`holdfast sessions move`, or `working_directory` in a PATCH of the "
@@ -27,15 +27,16 @@ CHOOSE_AGAIN: Final = (
 )
 
 Identify = Callable[..., DirectoryIdentity | None]
-"""As `identity_of`: where the folders are not those of this machine, another one."""
+"""The signature of `identity_of`. Tests and remote folders use another implementation."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 
 
 class DirectoryRefused(ToolFailure):
-    """The session can't work in its directory. The sentence says why, and how to go on; nothing was done.
+    """The session can't work in its directory. The message says why and how to continue; nothing was done.
 
-    Codes: `directory_changed` (something else has its name), `directory_missing`, `directory_not_allowed`."""
+    Codes: `directory_changed` (something else has its name), `directory_missing`, `directory_not_allowed`.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -43,13 +44,13 @@ class DirectoryRefused(ToolFailure):
 
 
 class WorkingDirectory(PosixPath):
-    """A path that knows which folder it stands for. Without an identity it is that path, wherever it leads."""
+    """A path with the identity of its folder. Without an identity it is just the path, wherever it leads."""
 
     identity: DirectoryIdentity | None = None
     is_real: bool = False
-    """Without an identity: it had no link in it when it was given, so one that is there by now is not followed."""
+    """Whether the path contained no link when it was set, so that a link in it by now is not followed."""
     may_be_used: Callable[[str], bool] | None = None
-    """Whether the policy of this server lets the session work below that real path; None: it says nothing of it."""
+    """Whether the server's policy lets the session work below a real path; None: there is no such policy."""
 
     @classmethod
     def of(
@@ -60,19 +61,19 @@ class WorkingDirectory(PosixPath):
         *,
         is_real: bool = False,
     ) -> "WorkingDirectory":
-        found = cls(path if identity is None else identity.path)
-        found.identity = identity
-        found.may_be_used = may_be_used
-        found.is_real = is_real or identity is not None
-        return found
+        directory = cls(path if identity is None else identity.path)
+        directory.identity = identity
+        directory.may_be_used = may_be_used
+        directory.is_real = is_real or identity is not None
+        return directory
 
     def real(self) -> Path:
-        """The path without links: as it was when the folder was fixed, or as it is now."""
+        """Returns the path without links: as it was when the folder was fixed, or as it is now."""
         return Path(str(self) if self.is_real else os.path.realpath(self))
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The folder itself, open. Raises `DirectoryRefused` if it is not the one that was meant."""
+        """Opens the folder. Raises `DirectoryRefused` if it is not the one that was fixed."""
         descriptor = self._open()
         try:
             yield descriptor
@@ -85,16 +86,16 @@ class WorkingDirectory(PosixPath):
         if self.may_be_used is not None and not self.may_be_used(str(self)):
             raise DirectoryRefused(
                 "directory_not_allowed",
-                f"This session may no longer work in {self}: that folder is not among those that its maker may choose "
-                "(HOLDFAST_USER_DIRECTORIES). Nothing was done. Start a session in a folder that is.",
+                f"This session may no longer work in {self}: its creator may not use that folder "
+                "(HOLDFAST_USER_DIRECTORIES). Nothing was done. Start a session in a permitted folder.",
             )
         try:
             descriptor = open_without_links(self.real())
         except FileNotFoundError:
             raise DirectoryRefused(
                 "directory_missing",
-                f"The working directory {self} is not there any more, so nothing was done. Put it back, or make it "
-                f"anew and then {CHOOSE_AGAIN}.",
+                f"The working directory {self} no longer exists, so nothing was done. Put it back, or create it "
+                f"again and then {CHOOSE_AGAIN}.",
             ) from None
         except NotADirectoryError:
             raise _changed(self) from None
@@ -109,13 +110,14 @@ class WorkingDirectory(PosixPath):
 
 
 def working_directory(path: str | Path) -> WorkingDirectory:
-    """A path as it is, if it knows which folder it stands for; any other stands for where it leads."""
+    """Returns a `WorkingDirectory`: the path itself if it is one; any other path stands for where it leads."""
     return path if isinstance(path, WorkingDirectory) else WorkingDirectory(path)
 
 
 def identity_of(path: str, *, limited: bool = False, follow_links: bool = True) -> DirectoryIdentity | None:
-    """Which folder a path leads to now; None: to none, or, unless they are followed, through a link. `limited`: it was
-    chosen by a role whose folders the server bounds, so that every use is held to those bounds."""
+    """Returns the identity of the folder that a path leads to; None if there is none, or if a link is in the way and
+    `follow_links` is off. `limited`: the folder was chosen by a role that the server restricts to certain folders, so
+    every use checks that restriction."""
     try:
         real = os.path.realpath(path, strict=True) if follow_links else os.path.abspath(path)
         descriptor = open_without_links(Path(real))
@@ -129,7 +131,7 @@ def identity_of(path: str, *, limited: bool = False, follow_links: bool = True) 
 
 
 def is_still(identity: DirectoryIdentity | None, path: str) -> bool:
-    """Whether a path leads to the folder of that identity; also if nobody has fixed one yet."""
+    """Whether a path leads to the folder of that identity; also True if no identity has been fixed."""
     if identity is None:
         return True
     found = identity_of(path)
@@ -137,8 +139,8 @@ def is_still(identity: DirectoryIdentity | None, path: str) -> bool:
 
 
 def open_without_links(path: Path) -> int:
-    """A directory, gone to step by step. Raises `NotADirectoryError` where a link is in the way."""
-    os.stat(f"{path}/.")  # What is mounted only when somebody comes is mounted now; the steps below would not do it.
+    """Opens a directory step by step. Raises `NotADirectoryError` if a link is in the way."""
+    os.stat(f"{path}/.")  # This triggers automounts, which the steps below would not do.
     root = os.open("/", PASSING)
     try:
         return open_below(root, path.parts[1:])
@@ -159,9 +161,9 @@ def open_below(directory: int, steps: Iterable[str]) -> int:
 
 @contextmanager
 def place_to_start(directory: str, root: WorkingDirectory, *, by_root: bool) -> Iterator[str]:
-    """A name by which the supervisor opens the folder that a command is to run in, for as long as this lasts. The
-    folder lies in `root`, a working directory; with `by_root` it is the root itself that is opened, and the program
-    that confines the command goes on from there."""
+    """Yields a name under which the supervisor can open the folder of a command, valid inside the context. The folder
+    lies in `root`, a working directory. With `by_root` the root itself is opened, and the isolation program moves on
+    from there to the folder."""
     try:
         with root.opened() as opened:
             found = open_below(opened, () if by_root else Path(directory).relative_to(root.real()).parts)
@@ -175,8 +177,8 @@ def place_to_start(directory: str, root: WorkingDirectory, *, by_root: bool) -> 
 
 
 def path_of(descriptor: int, path: Path) -> str:
-    """A name by which another process of the same user opens exactly what is open here. Where the system has no such
-    names it is the path."""
+    """Returns a name under which another process of the same user opens exactly this open file. Falls back to the path
+    if the system has no such names."""
     return f"/proc/{os.getpid()}/fd/{descriptor}" if _has_open_files() else str(path)
 
 
@@ -188,21 +190,21 @@ def _has_open_files() -> bool:
 def _is_same(identity: DirectoryIdentity, found: os.stat_result) -> bool:
     if not stat.S_ISDIR(found.st_mode) or found.st_ino != identity.inode:
         return False
-    # Disks get their numbers anew when a machine starts, another machine has its own, and file systems without a disk
-    # get one at each mount.
+    # Device numbers are assigned anew at boot, differ between machines, and change at each mount for file systems
+    # without a disk.
     is_comparable = identity.boot == _boot() and os.major(found.st_dev) and os.major(identity.device)
     return not is_comparable or found.st_dev == identity.device
 
 
 @cache
 def _boot() -> str:
-    """Names this start of this machine, and tells nothing else of it."""
+    """Identifies this boot of this machine without revealing anything else about it."""
     return hashlib.sha256(boot_id().encode()).hexdigest()[:16]
 
 
 def _changed(path: Path) -> DirectoryRefused:
     return DirectoryRefused(
         "directory_changed",
-        f"The working directory {path} is not the folder any more that this session was given: something else has "
+        f"The working directory {path} is no longer the folder that this session was given: something else has "
         f"taken its place, so nothing was done. If that was intended, {CHOOSE_AGAIN}.",
     )
