@@ -1,5 +1,4 @@
-"""The tools `create` and `edit`. Whatever crashes, a file has its old content or its new one, never a part of
-either."""
+"""The tools `create` and `edit`. After any crash, a file has its old content or its new one, never a part of either."""
 
 import os
 import secrets

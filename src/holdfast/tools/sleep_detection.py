@@ -1,5 +1,7 @@
-"""Finds the waits in a command: a `sleep` that the shell would stand still for. Pure, and no more of a parser than that
-needs. Where the text can't be followed nothing is found, and the command simply takes its time.
+"""Finds a `sleep` in a command that the shell would wait for. Pure.
+
+A command that `shell_grammar` parses is read from that parse. For any other, a lenient reader follows as much of the
+text as it can; what it can't follow counts as no sleep, and the command simply takes its time.
 """
 
 import re
@@ -7,14 +9,16 @@ from typing import Final
 
 import msgspec
 
+from holdfast.shell_grammar import NotCertain, parse
+
 BLOCKED_SECONDS: Final = 2.0
-"""From here on a sleep is a wait; below it is a pause."""
+"""A sleep of this length or longer is refused; a shorter one is a pause."""
 
 _MAX_DEPTH: Final = 50
-"""Of brackets in brackets. Nobody who means to be understood nests deeper."""
+"""The depth of nested brackets; real commands nest less."""
 
-_MAX_TEXTS: Final = 3
-"""Of commands in the words of commands: each is read once more, while everything else waits."""
+_MAX_NESTING: Final = 3
+"""The nesting of commands inside words of commands: each is read again, which blocks the event loop."""
 
 _CLOSERS: Final = {
     "{": "}",
@@ -26,10 +30,10 @@ _CLOSERS: Final = {
     "case": "esac",
 }
 _HAS_NAME: Final = frozenset({"for", "select", "case"})
-"""Behind these no command begins, but a name or a value."""
+"""Keywords followed by a name or a value instead of a command."""
 
 _LEADING: Final = frozenset({"!", "do", "elif", "else", "then", "time"})
-"""Words behind which a command begins."""
+"""Keywords followed by a command."""
 
 _ENDS_LIST: Final = frozenset({";", "\n", ";;", ";&", ";;&"})
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
@@ -71,36 +75,54 @@ class _TooDeep(Exception):
 class _Word(msgspec.Struct):
     text: str = ""
     plain: bool = True
-    """Nothing of it was quoted: it may be a keyword."""
+    """No part was quoted, so it may be a keyword."""
     known: bool = True
-    """Nothing of it is filled in by the shell."""
+    """The shell expands no part of it."""
     waits: list[str] = []
-    """In the commands that it is filled in from."""
+    """Sleeps in the commands that it is expanded from."""
 
 
 def long_sleep(command: str) -> str | None:
-    """What the first `sleep` is told that the command would wait two seconds or longer for; None: it has none."""
+    """Returns the arguments of the first `sleep` that the command would wait for two seconds or longer; None if there
+    is none."""
     try:
-        waits = _Reader(command).commands("")
+        waits = _waits_in(command, 0)
     except _TooDeep:
         return None
     return waits[0] if waits else None
 
 
+def _waits_in(text: str, nesting: int) -> list[str]:
+    """Returns the sleeps that a command would wait for, in order."""
+    try:
+        if "\\" in text:
+            # The reader drops every backslash in double quotes, where bash keeps most: it finds more sleeps.
+            raise NotCertain
+        script = parse(text)
+    except NotCertain:
+        # The shared grammar refuses keywords, brackets, expansions, assignments and `&`, which all may surround a
+        # sleep. The lenient reader still finds it there.
+        return _Reader(text, nesting).commands("")
+    words = ([_Word(word) for word in command.words] for command in script.commands)
+    return [wait for each in words for wait in _slept(each, nesting)]
+
+
 class _Reader:
-    def __init__(self, text: str, texts: int = 0) -> None:
+    """Reads as much of the shell's language as it takes to find sleeps in commands that the grammar refuses."""
+
+    def __init__(self, text: str, nesting: int = 0) -> None:
         self._text = text
         self._at = 0
-        self._texts = texts
+        self._nesting = nesting
         self._depth = 0
         self._documents: list[tuple[str, bool]] = []
-        """Here-documents whose text begins on the next line: the word that ends each, and whether tabs precede it."""
+        """Here-documents that start on the next line: the word that ends each, and whether tabs may precede it."""
 
     def commands(self, closer: str, opener: str = "") -> list[str]:
-        """The waits in what stands from here to the closing word, or to the end."""
+        """Returns the sleeps from here to the closing word, or to the end."""
         waits: list[str] = []
         current: list[str] = []
-        """Those between two semicolons: with an ampersand behind all of it, nobody waits."""
+        """The sleeps since the last semicolon: an ampersand after them moves all of them to the background."""
         words = [_Word(opener)] if opener in _HAS_NAME else []
         redirection = ""
         while (token := self._token()) is not None:
@@ -125,9 +147,9 @@ class _Reader:
             elif token == ")":
                 if closer == ")":
                     break
-                words = []  # What stood before it is a branch of a case.
+                words = []  # The words before it are a pattern of a `case`.
             elif token == "&" or token in _ENDS_LIST or token in _JOINS:
-                current += self._slept(words)
+                current += _slept(words, self._nesting)
                 words = []
                 if token in _ENDS_LIST:
                     waits += current
@@ -135,7 +157,7 @@ class _Reader:
                     current = []
             else:
                 redirection = token
-        return waits + current + self._slept(words)
+        return waits + current + _slept(words, self._nesting)
 
     def _nested(self, closer: str, opener: str = "") -> list[str]:
         self._depth += 1
@@ -144,10 +166,6 @@ class _Reader:
         found = self.commands(closer, opener)
         self._depth -= 1
         return found
-
-    def _within(self, text: str) -> list[str]:
-        """The waits in a text that is a command of its own."""
-        return _Reader(text, self._texts + 1).commands("") if text and self._texts < _MAX_TEXTS else []
 
     def _redirected(self, operator: str, target: _Word) -> None:
         if operator in ("<<", "<<-"):
@@ -170,7 +188,7 @@ class _Reader:
             else:
                 word = self._word()
                 if not (word.plain and word.text.isdecimal() and self._next() in ("<", ">")):
-                    return word  # Else it is the number of what is redirected.
+                    return word  # Otherwise it is the number of a redirected descriptor.
         return None
 
     def _next(self) -> str:
@@ -200,7 +218,7 @@ class _Reader:
                 case '"':
                     self._double_quotes(word)
                 case "$" | "`":
-                    self._filled_in(letter, word)
+                    self._expanded(letter, word)
                 case _:
                     word.text += letter
         return word
@@ -220,17 +238,17 @@ class _Reader:
                 word.text += self._next()
                 self._at += 1
             elif letter in "$`":
-                self._filled_in(letter, word)
+                self._expanded(letter, word)
             else:
                 word.text += letter
         self._at += 1
 
-    def _filled_in(self, letter: str, word: _Word) -> None:
+    def _expanded(self, letter: str, word: _Word) -> None:
         word.plain = word.known = False
         if letter == "`":
             end = re.compile(r"(?:[^`\\]|\\.)*", re.DOTALL).match(self._text, self._at)
             assert end is not None
-            word.waits += self._within(end[0].replace("\\`", "`"))
+            word.waits += _within(end[0].replace("\\`", "`"), self._nesting)
             self._at = end.end() + 1
         elif self._next() == "(":
             self._at += 1
@@ -241,31 +259,38 @@ class _Reader:
         else:
             word.text += letter
 
-    # What words mean
 
-    def _slept(self, words: list[_Word]) -> list[str]:
-        """What a `sleep` is told, if these words are one and it is long; or those in the text that they are."""
-        limit = float("inf")
-        while words := _without_assignments(words):
-            name = words[0].text.rsplit("/", 1)[-1]
-            if name == "sleep":
-                seconds = min(limit, sum(_seconds(word) for word in words[1:]))
-                return [" ".join(word.text for word in words[1:])] if seconds >= BLOCKED_SECONDS else []
-            if name == "eval":
-                return self._within(" ".join(word.text for word in words[1:]))
-            if name in _SHELLS:
-                return self._within(_given_command(words[1:]))
-            if name not in _RUNNERS:
-                return []
-            words = _without_options(words[1:], _RUNNERS[name])
-            if name == "timeout" and words:
-                limit = min(limit, _seconds(words[0]) or limit)
-                words = words[1:]
-        return []
+# Meaning of words
+
+
+def _slept(words: list[_Word], nesting: int) -> list[str]:
+    """Returns the arguments of a long `sleep` that these words are, or those in the command that they run."""
+    limit = float("inf")
+    while words := _without_assignments(words):
+        name = words[0].text.rsplit("/", 1)[-1]
+        if name == "sleep":
+            seconds = min(limit, sum(_seconds(word) for word in words[1:]))
+            return [" ".join(word.text for word in words[1:])] if seconds >= BLOCKED_SECONDS else []
+        if name == "eval":
+            return _within(" ".join(word.text for word in words[1:]), nesting)
+        if name in _SHELLS:
+            return _within(_command_argument(words[1:]), nesting)
+        if name not in _RUNNERS:
+            return []
+        words = _without_options(words[1:], _RUNNERS[name])
+        if name == "timeout" and words:
+            limit = min(limit, _seconds(words[0]) or limit)
+            words = words[1:]
+    return []
+
+
+def _within(text: str, nesting: int) -> list[str]:
+    """Returns the sleeps in a text that is a command of its own."""
+    return _waits_in(text, nesting + 1) if text and nesting < _MAX_NESTING else []
 
 
 def _without_assignments(words: list[_Word]) -> list[_Word]:
-    """Also without options that stand before the command, which those of `time` do."""
+    """Drops leading assignments, and options before the command, such as those of `time`."""
     at = 0
     while at < len(words) and (_ASSIGNMENT.match(words[at].text) or words[at].text.startswith("-")):
         at += 1
@@ -279,7 +304,7 @@ def _without_options(words: list[_Word], with_value: frozenset[str]) -> list[_Wo
     return words[at:]
 
 
-def _given_command(words: list[_Word]) -> str:
+def _command_argument(words: list[_Word]) -> str:
     for at, word in enumerate(words):
         if not word.text.startswith("-"):
             break

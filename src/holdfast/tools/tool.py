@@ -25,7 +25,7 @@ AfterCrash = Literal["repeat", "report"]
 
 
 class ToolContext:
-    """What a running tool can read and call."""
+    """The environment of a running tool: the data that it may read and the functions that it may call."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ToolContext:
         self.working_directory = working_directory
         self.read_output = read_output
         self.permitted = permitted
-        """What the call was permitted to do, if the tool declared it: it must not do anything else."""
+        """The permission that the call was given, if the tool declared what it does: it must not do anything else."""
         self.owner = owner
         self.shell = shell
         """Runs commands that outlive this process; None: commands can't be run here."""
