@@ -55,7 +55,7 @@ async def test_calls_carry_the_clients_token_and_never_our_keys(environ: dict[st
 
 
 def test_copilot_models_do_not_exist_without_the_address() -> None:
-    with pytest.raises(UnknownModel, match="behind COPILOT_API_URL, which is not set"):
+    with pytest.raises(UnknownModel, match="needs COPILOT_API_URL, which is not set"):
         opened("copilot/x", GITHUB_TOKEN="c")
     with pytest.raises(UnknownModel):
         opened("copilot/", COPILOT_API_URL="http://x/v1")

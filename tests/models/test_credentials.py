@@ -72,7 +72,7 @@ async def test_secrets_are_used_only_for_the_url_they_were_given_for(store: Sqli
     assert await credentials.github_token(KEY) == "gh-hush"
     assert await claims(store)
     elsewhere = msgspec.structs.replace(PROVIDER, base_url="http://evil.example/v1")
-    with pytest.raises(SecretsUnknown, match="resumes it with it"):
+    with pytest.raises(SecretsUnknown, match="resume the session with a client that gives it"):
         await credentials.for_provider(KEY, elsewhere)
 
 
