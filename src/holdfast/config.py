@@ -1,7 +1,7 @@
 """Every setting of a process: one frozen value, validated before anything starts.
 
 An option beats an environment variable, which beats the default. `python -m holdfast.config` prints
-docs/configuration.md from the fields below, so the page can't say anything else than the code.
+docs/configuration.md from the fields below, so that the page always matches the code.
 """
 
 import ast
@@ -30,25 +30,25 @@ RESERVED: Final = frozenset(
         "HOLDFAST_URL",
     }
 )
-"""Variables that mean something to other programs of ours. They may be set, and change nothing."""
+"""Variables that other programs of Holdfast read. Setting them here is allowed and has no effect."""
 
 MAX_NUMBER: Final = 1_000_000_000_000
-"""No setting is larger: sums of two still fit wherever they are stored, and a typing error is noticed."""
+"""The upper bound of every number: sums of two still fit wherever they are stored, and typing errors are caught."""
 
 MAX_NAME_CHARACTERS: Final = 64
-"""An owner is a part of every key in the database."""
+"""Names are bounded because an owner is a part of every key in the database."""
 
 
 MIN_SECRET_KEY_CHARACTERS: Final = 16
-"""A shorter key would be guessed by whoever has a copy of the database."""
+"""An attacker with a copy of the database could guess a shorter key."""
 
 
 MAX_THINKING_TOKENS: Final = 1_000_000
-"""More than any model thinks for."""
+"""More than any model supports."""
 
 
 class ConfigError(Exception):
-    """A setting is wrong. The message names it, says why, and says what is allowed; it never holds a secret."""
+    """A setting is wrong. The message names it, the problem and the allowed values; it never holds a secret."""
 
     code: Final = "config_invalid"
 
@@ -60,7 +60,7 @@ class ConfigError(Exception):
 
 
 class Secret:
-    """A text that no repr, format, traceback or encoder shows. Only `reveal` gives it away."""
+    """A text that no repr, format, traceback or encoder shows. Only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -80,7 +80,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not written down")
+        raise TypeError("a Secret cannot be pickled")
 
 
 Sandbox = Literal["none", "bubblewrap"]
@@ -101,129 +101,129 @@ LogLevel = Literal["error", "warning", "info", "debug"]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process was told. `load` makes one; whoever holds one need not check it again."""
+    """The validated settings of a process. `load` creates it; its users need not check it again."""
 
     data_dir: Path
-    """Where the database and what belongs to it are kept, unless `database` names another place."""
+    """The folder of the database and its files, unless `database` names another place."""
     database: str
     """The database: `sqlite:///here.db` (relative), `sqlite:////srv/there.db`, or `postgresql://USER@HOST/NAME`."""
     database_pooled: Switch = "off"
-    """Whether a pooler at that URL gives each transaction another connection: `on` or `off`. See docs/postgres.md."""
+    """`on` if a pooler at that URL gives each transaction another connection, else `off`. See docs/postgres.md."""
     database_direct: Secret | None = None
-    """A PostgreSQL URL past such a pooler, for migrations and for hearing of others at once. It turns that on."""
+    """A PostgreSQL URL that bypasses such a pooler, for migrations and notifications. It turns `database_pooled` on."""
     model: str = "demo"
-    """The model that new sessions use. `demo` needs no key and no network; it is never replaced by a guess."""
+    """The model of new sessions. `demo` needs no key and no network; Holdfast never guesses another model."""
     model_advanced: str | None = None
-    """The model of the tier `advanced`, for who asks for that over HTTP; not set: there is no such tier."""
+    """The model of the tier `advanced`, which HTTP clients can choose; without it the tier does not exist."""
     thinking: int | None = None
-    """How many tokens models may think for in sessions made over HTTP, or `off`; not set: each model's own habit."""
+    """The thinking budget, in tokens, of sessions created over HTTP, or `off`; if not set, the model's own default."""
     titles: Titles = "model"
-    """What sessions made over HTTP are called: as a `model` says, in a call of its own, or by their first `words`."""
+    """The source of titles of sessions created over HTTP: their `model`, in a separate call, or their first `words`."""
     model_base_url: str | None = None
-    """Where the model's API is, if not at its provider."""
+    """The URL of the model's API, if it is not the provider's own."""
     model_api_key: Secret | None = None
-    """The key for that API. It is never logged, stored or shown. There is no option: others can read a command line."""
+    """The key for that API; never logged, stored or shown. It has no option, because others can read command lines."""
     secret_key: Secret | None = None
-    """Seals what clients entrust to sessions, for all processes with this key. It needs `holdfast[secrets]`."""
+    """Encrypts the secrets of clients in the database, for all processes with this key. Needs `holdfast[secrets]`."""
     redis: Secret | None = None
-    """Redis or Valkey, for hints between processes, as `redis://HOST:PORT`. It needs `holdfast[cluster]`."""
+    """Redis or Valkey, for hints between processes, as `redis://HOST:PORT`. Needs `holdfast[cluster]`."""
     redis_prefix: str | None = None
-    """Sets apart who shares a Redis and a copy of one database. By default the database's own name does."""
+    """The prefix of channels, for clusters that share a Redis and copies of one database. Else the database's id."""
     owner: str = "local"
-    """Whose sessions these are. A session of another owner is the same as none."""
+    """The owner of the sessions that this process creates and sees."""
     sandbox: Sandbox = "none"
-    """What commands run inside of: `bubblewrap`, or `none`, where they can reach the database. See docs/sandbox.md."""
+    """The sandbox of commands: `bubblewrap`, or `none`, where they can reach the database. See docs/sandbox.md."""
     sandbox_network: Switch = "on"
-    """Whether commands in a sandbox have the network: `on` or `off`."""
+    """Network access of commands in a sandbox: `on` or `off`."""
     commands_without_sandbox: CommandsWithoutSandbox = "refuse"
-    """With `--auth keys` and no sandbox: `refuse` commands, or `allow` them to do all that the server's user can."""
+    """With `--auth keys` and no sandbox: `refuse` commands, or `allow` them to do whatever the server's user can."""
     host: str = "127.0.0.1"
     """The address that `holdfast serve` listens on."""
     port: int = 8787
     """The port that `holdfast serve` listens on; 0 takes a free one."""
     auth: Auth = "none"
-    """Who may use the server: `none`, who has the token of this start, on this machine; `keys`, who has an API key."""
+    """Authentication: `none` accepts the token of this start, on this machine; `keys` accepts API keys."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that clients call the server by, beside those of this machine, with commas between them."""
+    """Host names of the server, beside those of this machine, separated by commas."""
     allowed_origins: tuple[str, ...] = ()
-    """Web pages of other origins that may use the server, such as `https://example.org`, with commas between them."""
+    """Other origins whose web pages may use the server, such as `https://example.org`, separated by commas."""
     user_directories: tuple[str, ...] = ()
     """Folders of the role `user`: `/srv/work/{owner}` (or `/srv/work`), `shared:/srv/team` for all; none: no files."""
     user_models: tuple[str, ...] = ()
-    """Models that sessions of that role may name, or patterns (`openrouter/*`); none: only the configured one."""
+    """Models that sessions of the role `user` may name, or patterns (`openrouter/*`); none: only the configured one."""
     user_tools: tuple[str, ...] = ()
-    """Tools that sessions of that role may use; none: all, but commands only in a sandbox."""
+    """Tools that sessions of the role `user` may use; none: all, but commands only in a sandbox."""
     user_rules: tuple[str, ...] = ("read", "write", "custom-tool")
-    """Permission rules that they may grant in advance. Those without a pattern stay inside the working directory."""
+    """Rules that `user` keys may grant in advance. Without a pattern they cover only the working directory."""
     drain_seconds: float = 5.0
-    """How long a server that ends lets its sessions come to the end of their step; then it hands them over."""
+    """How long a stopping process lets its sessions finish their step before it hands them over."""
     max_body_bytes: int = 1_000_000
-    """The body of a request; a larger one is refused before it is read to its end. Answers to requests and imports
+    """The largest request body; a larger one is refused before it is read to its end. Answers to requests and imports
     have bounds of their own."""
     max_import_bytes: int = 16_000_000
-    """A session that is imported over HTTP. On the server's machine `holdfast sessions import` takes larger ones."""
+    """The largest import over HTTP. On the server's machine `holdfast sessions import` takes larger ones."""
     max_import_events: int = 10_000
-    """The events that such a session may have."""
+    """The most events of an import over HTTP."""
     follow_ups_per_minute: int = 30
-    """Messages that one owner may send into running turns; the next is refused before it is stored."""
+    """Messages per minute that one owner may send into running turns; the next is refused before it is stored."""
     streams_per_owner: int = 1_000
-    """Streams that one owner may have open at a time."""
+    """Concurrent streams of one owner."""
     replay_seconds: float = 60.0
-    """How long a turn that has ended is still streamed from its start to whoever asks for it."""
+    """How long an ended turn can still be streamed from its start."""
     metrics_host: str = "127.0.0.1"
-    """The address of the metrics port. Whoever reaches it may read the figures; they hold nothing of anybody's."""
+    """The address of the metrics port. It needs no authentication; metrics contain no user data."""
     metrics_port: int | None = None
-    """A port for `/metrics`, `/healthz` and `/readyz` alone, of `holdfast serve` or `worker`; 0 takes a free one."""
+    """A port with only `/metrics`, `/healthz` and `/readyz`, of `holdfast serve` or `worker`; 0 takes a free one."""
     log_to: LogTo = "file"
-    """Where a server's log goes: `file`, beside the database, or `stderr`."""
+    """The destination of a server's log: `file`, beside the database, or `stderr`."""
     log_format: LogFormat | None = None
-    """`text` or `json`. If not set it is JSON on a stderr that is no terminal, and text anywhere else."""
+    """`text` or `json`. If not set: JSON on a stderr that is no terminal, and text everywhere else."""
     log_level: LogLevel = "info"
-    """How much the log tells: `error`, `warning`, `info` or `debug`."""
+    """The level of the log: `error`, `warning`, `info` or `debug`."""
     trace_content: Switch = "off"
-    """Whether spans hold what people, models and tools said, without known secrets: `on` or `off`."""
+    """`on` adds messages, arguments and results to spans, without known secrets; `off` leaves them out."""
     lease_ttl_seconds: float = 15.0
-    """How long a session stays with a process that is no longer heard of, before another takes over."""
+    """How long a lease lasts after its holder's last heartbeat, before another process takes over."""
     renew_every_seconds: float = 4.0
-    """How often a process says that it still holds its sessions; two attempts may fail before it loses them."""
+    """The interval of the heartbeat that renews leases; two attempts may fail before the leases are lost."""
     lease_margin_seconds: float = 3.0
-    """A holder stops this long before its lease ends, so that it is never at work beside its successor."""
+    """How long before its lease ends a holder stops, so that it never works at the same time as its successor."""
     claim_every_seconds: float = 1.0
-    """How often a process looks for work that no wake-up announced."""
+    """How often a process polls for work that no wake-up announced."""
     tails_every_seconds: float = 0.5
-    """How often a holder looks for a stop or a message that no wake-up announced."""
+    """How often a holder polls for a stop or a message that no wake-up announced."""
     max_sessions_per_process: int = 200
-    """Sessions that one process runs at the same time; more wait their turn, or for another process."""
+    """Sessions that one process runs at the same time; more wait for a free place or another process."""
     max_running_turns_per_owner: int = 5
-    """Turns of one owner that run at a time, in all processes; the next wait. 0: no limit. See docs/http.md."""
+    """Concurrent turns of one owner, in all processes together; the next wait. 0: no limit. See docs/http.md."""
     max_turns_in_flight_per_owner: int = 15
-    """Turns of one owner that run or wait for that; a message that would start one more is refused. 0: no limit."""
+    """Turns of one owner that run or wait to run; a message that would start one more is refused. 0: no limit."""
     max_sessions_per_owner: int = 10_000
     """Sessions that one owner may have; one more is refused. 0, or a server without keys: no limit."""
     max_bytes_per_owner: int = 10_000_000_000
-    """What one owner's logs may take up; from there on messages, imports and new sessions are refused. 0: no limit."""
+    """The size of one owner's logs; beyond it messages, imports and new sessions are refused. 0: no limit."""
     command_seconds: float = 1800.0
-    """No command runs for longer; one that does is ended, and its task has failed."""
+    """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
-    """What a command writes is kept whole up to here; beyond it the beginning and the end are kept."""
+    """The output of a command that is kept whole; beyond it only the beginning and the end are kept."""
     command_memory_bytes: int = 0
-    """The address space of each process of a command; 0 is no limit."""
+    """The largest address space of each process of a command; 0 is no limit."""
     command_processes: int = 0
-    """Processes of this user while a command runs, as the system counts them (never for root); 0 is no limit."""
+    """The most processes of this user while a command runs, by the system's count (never for root); 0 is no limit."""
     command_file_bytes: int = 0
     """The largest file that a command may write; 0 is no limit."""
     command_environment: tuple[str, ...] = ()
-    """Variables that commands get beside the few harmless ones, as names with commas between them."""
+    """Names of variables that commands get beside the few harmless ones, separated by commas."""
     stall_after_seconds: float = 45.0
-    """A task that is quiet for so long, behind something that looks like a question, is reported as stuck."""
+    """A task without output for this long, whose last line looks like a question, is reported as stalled."""
     task_retention_seconds: float = 86_400.0
-    """How long a task that has ended, and what it wrote, are kept."""
+    """How long an ended task and its output are kept."""
     task_lost_after_seconds: float = 3600.0
-    """When the machine of a task was not heard of for so long, the task is given up as lost."""
+    """After this long without a heartbeat from its machine, a task counts as lost."""
     node: str | None = None
-    """What this machine is called among those that share a database. By default its host name."""
+    """The name of this machine among those that share a database. By default its host name."""
     shared_directories: tuple[str, ...] = ()
-    """Folders that all of them have, with commas between them: sessions that work there may run on any machine."""
+    """Folders that all machines share, separated by commas: sessions that work there may run on any machine."""
     bounds: Bounds = Bounds()
     warnings: tuple[str, ...] = ()
     database_url: Secret | None = None
@@ -255,7 +255,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refuses_commands(self) -> bool:
-        """Whether a server, or a worker, runs no commands: they would do for whoever has a key what its user can."""
+        """Whether a server or worker refuses commands: without a sandbox, any key would get the rights of its user."""
         is_for_others = self.auth == "keys" and self.sandbox == "none"
         return is_for_others and self.commands_without_sandbox == "refuse"
 
@@ -267,11 +267,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def database_shown(self) -> str:
-        """What people are told of where their sessions are."""
+        """The location of the sessions, as people see it."""
         return self.database if self.is_postgres else str(self.database_path)
 
 
-# Reading one value
+# Readers of single values
 
 SQLITE: Final = "sqlite:///"
 POSTGRES: Final = ("postgresql://", "postgres://")
@@ -279,7 +279,7 @@ DATABASE_ALLOWED: Final = "sqlite:///relative.db, sqlite:////absolute.db or post
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A value and the name that it was given under, which is the name that an error must say."""
+    """A value and the option or variable that it came from, which errors name."""
 
     source: str
     value: object
@@ -296,7 +296,7 @@ class Given(msgspec.Struct, frozen=True):
 
 def _shortened(value: object) -> str:
     if "@" in str(value):
-        return "(not shown)"  # it may be a URL with a password
+        return "(not shown)"  # The value may be a URL with a password.
     shown = repr(str(value) if isinstance(value, Path) else value)
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
@@ -323,27 +323,27 @@ def _read_names(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _read_list(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
     if isinstance(given.value, tuple | list):
-        return tuple(str(found) for found in given.value)
+        return tuple(str(item) for item in given.value)
     text = given.text(allowed="words with commas between them")
-    return tuple(found.strip() for found in text.split(",") if found.strip())
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+")
 
 
 def _read_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(str(_absolute(found, environ)) for found in _read_list(given, environ))
+    return tuple(str(_absolute(folder, environ)) for folder in _read_list(given, environ))
 
 
 def _read_user_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
-    found = []
+    folders = []
     for folder in _read_list(given, environ):
         shared = "shared:" if folder.startswith("shared:") else ""
         path = str(_absolute(folder.removeprefix("shared:"), environ))
         if path.count("{owner}") > (0 if shared else 1):
             raise given.refused("not a list of folders", allowed="/srv/work/{owner}, or shared:/srv/team for all")
-        found.append(f"{shared}{path}")
-    return tuple(found)
+        folders.append(f"{shared}{path}")
+    return tuple(folders)
 
 
 def _read_origins(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -407,7 +407,7 @@ def is_postgres(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """A URL of PostgreSQL as it may be shown: its host, and the name of the database."""
+    """A PostgreSQL URL without its password: user, host and the name of the database."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     host = (parts.netloc.rpartition("@")[2] or "".join(query.get("host", [])[:1])).replace("/", "%2F")
@@ -416,7 +416,7 @@ def without_password(url: str) -> str:
 
 
 def _read_postgres(given: Given, environ: Mapping[str, str]) -> Secret:
-    """The URL may hold a password: it is not repeated, wrong as it may be."""
+    """Validate a PostgreSQL URL. Errors do not repeat it, because it may hold a password."""
     url = given.value.reveal() if isinstance(given.value, Secret) else str(given.value).strip()
     try:
         parts = urlsplit(url)
@@ -426,13 +426,13 @@ def _read_postgres(given: Given, environ: Mapping[str, str]) -> Secret:
     except ValueError:
         usable = False
     if not usable or "#" in url or " " in url or not url.isprintable():
-        allowed = "postgresql://USER:PASSWORD@HOST:PORT/NAME; in a password, write what is no letter or digit as %XX"
+        allowed = "postgresql://USER:PASSWORD@HOST:PORT/NAME; in a password, write %XX for all but letters and digits"
         raise ConfigError(given.source, "is not the URL of a PostgreSQL database", allowed=allowed)
     return Secret(url)
 
 
 def _ports(place: str) -> list[bool]:
-    """Whether each port is one. There may be several hosts, with commas between them."""
+    """Whether each port is valid. There may be several hosts, separated by commas."""
     ports = [host.rpartition(":")[2] for host in place.rpartition("@")[2].split(",") if _HAS_PORT.search(host)]
     return [port.isascii() and port.isdigit() and 0 < int(port) < 65_536 for port in ports]
 
@@ -448,7 +448,7 @@ def _read_url(given: Given, environ: Mapping[str, str]) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    # From here on the URL may hold a key, so it is never repeated.
+    # The URL may hold a key, so the error does not repeat it.
     if not usable or "@" in url or "?" in url or "#" in url or " " in url or not url.isprintable():
         raise ConfigError(given.source, "is not a usable URL", allowed=allowed)
     return url.rstrip("/")
@@ -466,7 +466,7 @@ def _read_redis(given: Given, environ: Mapping[str, str]) -> Secret:
     except ValueError:
         usable = False
     if not usable or "#" in url or " " in url or not url.isprintable():
-        # It may hold a password: it is not repeated.
+        # The URL may hold a password, so the error does not repeat it.
         raise ConfigError(given.source, "is not the URL of a Redis", allowed=_REDIS_ALLOWED)
     return Secret(url)
 
@@ -475,7 +475,7 @@ def _read_secret(given: Given, environ: Mapping[str, str]) -> Secret:
     text = given.value.reveal() if isinstance(given.value, Secret) else str(given.value)
     text = text.strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        # The value itself is not shown, wrong as it is.
+        # The error does not show the value, even though it is invalid.
         raise ConfigError(given.source, "can't be sent as a key", allowed="printable ASCII characters without spaces")
     return Secret(text)
 
@@ -509,7 +509,7 @@ def _number_reader(kind: type[int] | type[float], *, zero_allowed: bool) -> "Rea
     return read
 
 
-# Where files are
+# Paths
 
 
 def _absolute(path: str, environ: Mapping[str, str]) -> Path:
@@ -545,11 +545,11 @@ Reader = Callable[[Given, Mapping[str, str]], object]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting, as people meet it."""
+    """One setting: its names, its default and its reader."""
 
     name: str
     option: str | None
-    """What the command line calls it; None where it can only be set by variable or by a program."""
+    """The command line option; None for a setting that only a variable or a program can set."""
     default: str
     read: Reader
     is_bound: bool = False
@@ -565,7 +565,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def _notes(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The sentence under each field. Python keeps it only in the source."""
+    """The docstring of each field, parsed from the source because Python does not keep it."""
     (definition,) = ast.parse(inspect.getsource(struct)).body
     assert isinstance(definition, ast.ClassDef)
     notes: dict[str, str] = {}
@@ -595,10 +595,10 @@ def _numbers(struct: type[msgspec.Struct]) -> tuple[Setting, ...]:
 
 
 NUMBER_OPTIONS: Final = {"max_sessions_per_process": "--concurrency", "drain_seconds": "--drain-seconds"}
-"""What the command line calls those numbers that it knows."""
+"""The command line options of numbers."""
 
 READ_OTHERWISE: Final = frozenset({"port"})
-"""Numbers that are not just a number of something."""
+"""Numbers with a reader of their own."""
 
 MAY_BE_ZERO: Final = frozenset(
     {
@@ -689,7 +689,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 
 
 def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
-    """The settings of this process. Nothing is created or opened.
+    """Read and validate the settings of this process. Creates and opens nothing.
 
     `options` has settings by name; None is the same as absent. An empty variable is the same as an unset one.
     """
@@ -729,7 +729,7 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
 
 
 def _warnings(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each variable that looks like ours and is not: most likely a typing error."""
+    """A warning for each unknown variable with our prefix, which is most likely a typing error."""
     known = {setting.env for setting in SETTINGS}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known | RESERVED)
     return tuple(f"{name} is set, but there is no such setting.{_hint(name)}" for name in unknown)
@@ -750,7 +750,7 @@ PAGE: Final = """\
 
 Nothing needs to be set. An option beats an environment variable, which beats the default; an empty variable is the
 same as an unset one. All settings are checked before anything starts: a wrong one ends the command with the error
-`config_invalid`, which names the setting and says what is allowed. A variable that starts with `HOLDFAST_` and is not
+`config_invalid`, which names the setting and the allowed values. A variable that starts with `HOLDFAST_` and is not
 on this page gives a warning.
 
 ## The process
@@ -759,13 +759,13 @@ on this page gives a warning.
 
 ## The bounds of a session
 
-Nothing grows without one of these.
+Everything that grows has one of these bounds.
 
 {bounds}
 
 ## Reserved
 
-These variables are for other programs of Holdfast. They may be set, and change nothing here: {reserved}.
+Other programs of Holdfast read these variables. Setting them here is allowed and has no effect: {reserved}.
 """
 
 
