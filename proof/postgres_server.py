@@ -27,7 +27,7 @@ VERSIONS: Final = {16: "pginstall", 18: "pginstall18"}
 NEWEST: Final = 18
 
 SETTINGS: Final[Mapping[str, str]] = {
-    # What was written survives the end of the server without these; only the machine's own end would lose it.
+    # Data survives the end of the server without these settings; only the death of the machine would lose it.
     "fsync": "off",
     "full_page_writes": "off",
     # Little to write, and to remove in the end.
@@ -50,7 +50,7 @@ def programs(version: int = NEWEST) -> Path:
 
 
 class PostgresServer:
-    """Made in a new folder below the system's temporary one, whose path is short enough for a socket."""
+    """Created in a new folder in the system's temporary directory, whose path is short enough for a socket."""
 
     def __init__(self, *, version: int = NEWEST, settings: Mapping[str, str] | None = None, tcp: bool = False) -> None:
         self._programs = programs(version)
@@ -127,7 +127,7 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, program: str, *arguments: str) -> str:
-        """One of PostgreSQL's own programs, such as pg_dump, at this server. What it printed."""
+        """Run one of PostgreSQL's own programs, such as pg_dump, against this server, and return its output."""
         where = ("-h", str(self.folder), "-p", str(self.port), "-U", "postgres")
         done = subprocess.run(
             [self._programs / program, *where, *arguments], capture_output=True, check=True, stdin=subprocess.DEVNULL

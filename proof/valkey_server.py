@@ -18,7 +18,7 @@ TRIES = 5
 
 
 class Valkey:
-    """One server. Whatever a test does to it, `close` ends it."""
+    """One server. `close` ends it, whatever a test did to it."""
 
     def __init__(self, folder: Path, *options: str, password: str = "") -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Valkey:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It keeps its connections, and answers nobody."""
+        """Freeze the server: it keeps its connections, and answers none."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

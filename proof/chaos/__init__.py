@@ -1,1 +1,1 @@
-"""Several real processes at one database: what they are started as, and what is known of each."""
+"""Several real processes on one database: how they are started, and the facts that are recorded about each."""

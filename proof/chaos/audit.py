@@ -1,5 +1,6 @@
-"""Who wrote what, as the database itself saw it: triggers note each event and each change of who holds a session, with
-the connection's own name and the database's own clock. Nothing of it depends on what processes say of themselves."""
+"""The writer of each event, as the database itself saw it: triggers record each event and each change of a session's
+holder, with the connection's application name and the database's own clock. Nothing here depends on the reports of
+processes."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -12,7 +13,7 @@ import msgspec
 from holdfast.events.codec import is_record
 
 WRITER: Final = "node.writer"
-"""The setting of a connection that says whose it is."""
+"""The setting of a connection that names its process."""
 
 TRIGGERS: Final = """
 CREATE SCHEMA audit;
@@ -101,7 +102,7 @@ def claims(found: Sequence[Noted], writer: str) -> dict[str, Noted]:
 
 
 def trespasses(found: Sequence[Noted]) -> Iterator[str]:
-    """Progress that was written by anybody but the holder at that moment, and fences that did not rise."""
+    """Progress that a process other than the holder of that moment wrote, and fences that did not rise."""
     holders: dict[str, str | None] = {}
     fences: dict[str, int] = {}
     for each in found:

@@ -1,6 +1,6 @@
 """Chaos: a real cluster, several processes on PostgreSQL with a standby and on Valkey, under clients of several owners
-that go on talking while all of it is being killed, stopped, cut off, crashed, failed over and emptied. In the end
-nothing may be lost, repeated, or written by the wrong process; only what a failover itself lost may be missing.
+that keep talking while the campaign kills, stops, cuts off, crashes, fails over and flushes its parts. At the end
+nothing may be lost, repeated, or written by the wrong process; only data that a failover itself lost may be missing.
 
     python -m proof.chaos --minutes 10 --sessions 200 --seed 1
     python -m proof.chaos --control
@@ -48,7 +48,7 @@ OWNERS: Final = {"ann": 0.5, "bob": 0.2, "cy": 0.2, "dee": 0.1}
 """Each with a share of the sessions: one has many, and must not take the time of the others."""
 
 PLACED: Final = "dee"
-"""The owner whose sessions have their place on one host, and wait while no worker is there."""
+"""The owner whose sessions are bound to one host, and wait while no worker runs on it."""
 
 LEASE_SECONDS: Final = 4.0
 
@@ -63,7 +63,7 @@ SETTINGS: Final = {
     "HOLDFAST_MAX_TURNS_IN_FLIGHT_PER_OWNER": "0",
     # Fewer places than there are turns to run: so owners have to take turns.
     "HOLDFAST_MAX_SESSIONS": "8",
-    # Who is killed again and again is not to blame here.
+    # A session whose holder is killed repeatedly is not poison here.
     "HOLDFAST_MAX_CLAIMS_WITHOUT_PROGRESS": "1000",
 }
 
@@ -180,7 +180,7 @@ class Chaos:
         return talker
 
     async def _talk(self, talker: Talker, places: asyncio.Semaphore) -> None:
-        """Until the time is over; and then until what was begun has ended."""
+        """Run until the time is over, and then until all started work has ended."""
         try:
             async with places:
                 await talker.begin()
@@ -246,7 +246,7 @@ async def doors_of(nodes: Sequence[Node], keys: Mapping[str, str]) -> AsyncItera
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    # The model would tell of everybody who was killed while it spoke to them.
+    # The model server would log every process that was killed in the middle of a response.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     folder.chmod(0o755)

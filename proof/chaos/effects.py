@@ -1,5 +1,5 @@
-"""What tools did to the world: a line in a file for each time, written in one go, so that it is there whole as soon as
-it took place."""
+"""The effects of tools: one line in a file for each, written in one call, so that the line is complete as soon as the
+effect happened."""
 
 import os
 import time

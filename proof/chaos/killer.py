@@ -31,14 +31,14 @@ WEIGHTS: Final[Mapping[str, int]] = {
 }
 
 HOST: Final = "the-host"
-"""The node that some sessions have their place on: all servers are there, and one worker."""
+"""The node to which some sessions are bound: all servers run on it, and one worker."""
 
 ASLEEP_SECONDS: Final = 2.0
 """Beyond the lease."""
 
 
 class Killer:
-    """Knows which nodes run, and counts what it did to them."""
+    """Knows the running nodes, and counts the faults that it injected."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Killer:
         self.servers: list[Node] = []
         self.dead: list[Node] = []
         self.windows: list[Window] = []
-        """What failovers lost."""
+        """The windows in which failovers lost transactions."""
         self._fleet = fleet
         self._replicas = replicas
         self._valkey = valkey
@@ -118,7 +118,7 @@ class Killer:
             await asyncio.gather(*self._resting.values())
 
     async def close(self) -> None:
-        """Whatever still runs is killed."""
+        """Kill every process that still runs."""
         for resting in self._resting.values():
             resting.cancel()
         for node in (*self.workers, *self.servers):
@@ -162,8 +162,8 @@ class Killer:
         self._rest(victim.name, self._asleep_seconds, relay.heal)
 
     async def _rename_host(self) -> None:
-        """The worker of the host comes back under another name: what has its place on the host waits until a worker has
-        the old name again."""
+        """Restart the host's worker under another node name: sessions that are bound to the host wait until a worker
+        has the old name again."""
         victim = next((node for node in self.workers if node.name == self._hosting), None)
         if victim is None or victim.name in self._resting:
             return
@@ -254,6 +254,6 @@ class Killer:
         self._resting[name] = asyncio.create_task(finish())
 
     def _awake(self, nodes: Sequence[Node]) -> Node | None:
-        """A node to hurt. One of its kind is always left alone, so that work goes on."""
+        """Choose a node to hurt. One of its kind is always left alone, so that work continues."""
         awake = [found for found in nodes if found.name not in self._resting]
         return self._chance.choice(awake) if len(awake) > 1 else None

@@ -51,7 +51,7 @@ def counted_tools(environ: Mapping[str, str]) -> tuple[Tool, ...]:
 
     @tool(permission="allow", after_crash="repeat")
     async def put_line(context: ToolContext, seconds: float = 0) -> str:
-        """Make sure that a line is there, and take so long about it. Twice is as good as once."""
+        """Make sure that a line exists, and take some time for it. Running it twice is as good as once."""
         done = affect("put_line", context)
         await asyncio.sleep(seconds)
         return done
@@ -63,7 +63,7 @@ def counted_tools(environ: Mapping[str, str]) -> tuple[Tool, ...]:
 
     @tool(permission="allow")
     async def hold(gate: str, context: ToolContext) -> str:
-        """Append a line, and wait until somebody opens the gate."""
+        """Append a line, and wait until the gate opens."""
         done = affect("hold", context)
         await _opened(folder / gate)
         return done
@@ -77,7 +77,7 @@ def counted_tools(environ: Mapping[str, str]) -> tuple[Tool, ...]:
 
     @tool(permission="allow", after_crash="repeat")
     async def beat(gate: str, context: ToolContext) -> str:
-        """Be at work, and say so again and again, until somebody opens the gate."""
+        """Work, and report progress repeatedly, until the gate opens."""
         affect("beat", context)
         while not (folder / gate).exists():
             note_beat(folder, name)
@@ -100,7 +100,7 @@ async def _opened(gate: Path) -> None:
 
 
 def offer(tools: tuple[Tool, ...]) -> None:
-    """As if Holdfast came with them. To be called before anything else of it is imported."""
+    """Add the tools as if they were built in. Call this before any other import of Holdfast."""
     assert "holdfast.app" not in sys.modules, "too late: it has the tools that it came with"
     known: dict[str, object] = vars(built_in)
     known["BUILT_IN"] = (*tools, *built_in.BUILT_IN)

@@ -83,7 +83,7 @@ class Node:
 
 
 class Fleet:
-    """Where nodes are started: one database, one model, perhaps a Redis, and a folder for what they leave behind."""
+    """The environment of nodes: one database, one model, perhaps a Redis, and a folder for their files."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Fleet:
 
     @asynccontextmanager
     async def using(self, *nodes: Node) -> AsyncIterator[None]:
-        """Whatever becomes of them, they are ended."""
+        """End all nodes, in whatever state they are."""
         try:
             yield
         finally:
@@ -144,7 +144,7 @@ class Fleet:
         folder = self.folder / name
         (folder / "data").mkdir(parents=True, exist_ok=True)
         settings = {**self._settings, "HOLDFAST_DATABASE": self.database, **settings}
-        # Which connections are whose shows in what the database notes.
+        # The database's audit shows which connections belong to which node.
         settings["HOLDFAST_DATABASE"] = audit.named(settings["HOLDFAST_DATABASE"], name)
         told = {node.FOLDER: str(self.effects), node.NAME: name, "HOLDFAST_NODE": name}
         with (folder / "log").open("ab") as log:

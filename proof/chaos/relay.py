@@ -1,7 +1,7 @@
-"""A way from a node to the database that can be cut: everything goes through a port of this process.
+"""A connection from a node to the database that can be cut: everything goes through a port of this process.
 
-While the way is cut nothing arrives, and neither side can tell: connections stay open, and new ones are accepted and
-wait. What was on its way arrives late, when the way is whole again.
+While the connection is cut nothing arrives, and neither side can notice: connections stay open, and new ones are
+accepted and wait. Data in transit arrives late, when the connection is restored.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from proof.postgres_server import PostgresServer
 SETTINGS: Final = {"wal_level": "replica", "max_wal_senders": "4", "wal_retrieve_retry_interval": "100ms"}
 
 LOST_SECONDS: Final = 1.5
-"""How long the primary goes on alone before it is lost."""
+"""How long the primary runs alone before it is lost."""
 
 LOOK_SECONDS: Final = 0.05
 
@@ -25,8 +25,8 @@ NOWHERE: Final = "host=/nonexistent"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The time in which transactions were acknowledged that a failover lost, by `time.time`. What clients heard in it
-    may be gone; it ends when the new primary takes over."""
+    """The time in which transactions were acknowledged that a failover lost, by `time.time`. Acknowledgements that
+    clients received in it may be void; it ends when the new primary takes over."""
 
     since: float
     until: float
@@ -66,8 +66,8 @@ class Replicas:
         await asyncio.to_thread(self.primary.restart, "immediate")
 
     async def fail_over(self, *, loses: bool) -> Window | None:
-        """The standby takes over, and the primary is gone for good. Whatever leads to the primary is to be led to the
-        new one, which has no standby yet. None: nothing was lost."""
+        """Promote the standby; the primary is gone for good. The caller redirects all connections from the primary to
+        the new one, which has no standby yet. Returns None if nothing was lost."""
         assert self.standby is not None
         since = time.time()
         if loses:
@@ -103,7 +103,7 @@ def _standby_of(primary: PostgresServer) -> PostgresServer:
 
 
 def _give_to_nobody(folder: Path) -> None:
-    """PostgreSQL does not run as root, and does not read what is root's."""
+    """PostgreSQL does not run as root, and cannot read root's files."""
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody").pw_uid
         for path in (folder, *folder.rglob("*")):

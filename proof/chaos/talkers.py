@@ -1,7 +1,9 @@
-"""Clients that talk to a cluster while it is being broken: each has a session of its own, sends everything twice, to
-two nodes at once, under the same id, reads along at either of them, and keeps what it was told and shown.
+"""Clients that talk to a cluster while it is being broken: each has its own session, sends everything twice, to two
+nodes at once, under the same id, follows the session at either of them, and records all responses and all shown text.
 
-When the database has lost transactions, a client forgets what it heard since, and begins again from before that."""
+When the database has lost transactions, a client discards its records since then, and begins again from before the
+loss.
+"""
 
 import asyncio
 import random
@@ -75,7 +77,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class Talker:
-    """One client. `doors` are the nodes, as its owner enters them, and `tally` counts what is done."""
+    """One client. `doors` are the nodes as its owner enters them, and `tally` counts the client's operations."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class Talker:
                 return
 
     def forget(self, since: float) -> None:
-        """The database lost what was written since then."""
+        """Note that the database lost the writes since then."""
         self._noted = [noted for noted in self._noted if noted.at < since]
         self._decided = {name: decided for name, decided in self._decided.items() if decided.at < since}
         self._turn_ids = {name: found for name, found in self._turn_ids.items() if found[0] < since}

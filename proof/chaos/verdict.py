@@ -1,5 +1,5 @@
-"""What must hold once a broken cluster has come to rest: the invariants of the crash campaign for every session, and
-what only several processes can show."""
+"""The checks of a broken cluster that has come to rest: the invariants of the crash campaign for every session, and the
+promises that only several processes can break."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,8 +48,8 @@ NO_TRIAL: Final = Trial(scenario="chaos", kind="pair", aims=("-",))
 async def judge(
     url: str, talkers: Sequence[Talker], effects: Sequence[Effect], windows: Sequence[Window] = ()
 ) -> list[Violation]:
-    """All that is wrong in the database, by what clients were told and tools did. Of what was acknowledged in a window,
-    anything may be missing; what is there must be as right as the rest."""
+    """All violations in the database, judged by the responses to clients and the effects of tools. Items that were
+    acknowledged in a loss window may be missing; existing items must be as correct as all others."""
     found = [Violation("one_owner_at_each_position", text) for text in audit.trespasses(await audit.noted(url))]
     for talker in talkers:
         kept = await postgres_evidence.kept(url, talker.key)
@@ -64,8 +64,8 @@ async def judge(
 
 
 def judge_fairness(talkers: Sequence[Talker]) -> list[Violation]:
-    """An owner with many sessions does not take the turns of one with few: nobody has far fewer, of all turns and for
-    each session, than the others."""
+    """An owner with many sessions does not take the turns of one with few: no owner has far fewer turns than the
+    others, in total and per session."""
     turns: dict[str, list[int]] = {}
     for talker in talkers:
         turns.setdefault(talker.key.owner, []).append(talker.turns)
@@ -117,7 +117,7 @@ def _known_effects(kept: Kept, effects: Sequence[Effect], windows: Sequence[Wind
 
 
 def _accepted(talker: Talker, kept: Kept, windows: Sequence[Window]) -> Iterator[str]:
-    """What was acknowledged is in the log once, in order, with its own words; and nothing else is."""
+    """Each acknowledged item is in the log once, in order, with its own text; and the log has no others."""
     said = [(body.message_id, body.content) for event in kept.events if isinstance(body := event.body, UserMessage)]
     logged = {message_id for message_id, _ in said}
     wanted = [

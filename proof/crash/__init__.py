@@ -1,1 +1,2 @@
-"""The crash campaign: real processes killed at every durable write, and what must hold of what they leave."""
+"""The crash campaign: real processes killed at every durable write, and the invariants of the databases that they
+leave."""

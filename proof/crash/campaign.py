@@ -1,12 +1,12 @@
-"""The crash campaign: kill a runtime at every durable write, also while it recovers, and look for what that broke.
+"""The crash campaign: kill a runtime at every durable write, also while it recovers, and search for violations.
 
     python -m proof.crash --kills 10000
     python -m proof.crash --control
     python -m proof.crash --database postgresql
 
-Every durable write passes a named crash point. A calm run of each scenario finds them all; then processes are killed
-in them, one after the other, and what is left must keep every promise (`invariants.py`). The control plants known
-defects (`defects.py`) and fails if one of them goes unnoticed.
+Every durable write passes a named crash point. A run of each scenario without kills finds all of them; then the
+campaign kills processes at these points, one after the other, and the databases they leave must keep every promise
+(`invariants.py`). The control plants known defects (`defects.py`) and fails if one of them goes unnoticed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ MAX_RECOVERIES = 3
 
 
 class Tally(msgspec.Struct):
-    """What a scenario has been through."""
+    """The results of one scenario's trials."""
 
     points: tuple[Point, ...] = ()
     seconds: float = 0
@@ -164,7 +164,7 @@ def aims_at(points: Sequence[Point]) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def can_freeze(aims: Sequence[str], database: Database) -> bool:
-    """On SQLite only after a write: a frozen transaction would hold up every other writer for as long as it is frozen.
+    """On SQLite only after a write: a frozen transaction would block every other writer for as long as it is frozen.
     PostgreSQL ends such a transaction by itself."""
     is_outside = ":after#" in aims[0] or database == "postgresql"
     return len(aims) == 1 and is_outside and not aims[0].startswith((*NEVER_FROZEN, COMPANION))
@@ -178,12 +178,12 @@ NEVER_FROZEN = ("tool:", "register:")
 """A tool's effect is outside every transaction; and one that can't register did not start, and says so."""
 
 
-# What must have been visited
+# Crash points that must have been visited
 
 
 def unvisited(points: set[str], database: Database) -> list[str]:
-    """Points that the code has and nobody passed: both sides of every verb, every kind of item and every event. News of
-    tasks is put by the verbs that note what became of them."""
+    """Points of the code that no process passed: both sides of every verb, every kind of item and every event. The
+    verbs that record the outcome of tasks also put their news."""
     missing = [
         f"{verb}:{side}"
         for verb in (*VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))

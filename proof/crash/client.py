@@ -1,5 +1,5 @@
-"""A client as a crash campaign needs it: whatever was not acknowledged before a crash it asks for again, under the
-same ids, and what was acknowledged it never asks for twice."""
+"""A client for the crash campaign: it repeats every request that was not acknowledged before a crash, under the same
+ids, and never repeats an acknowledged one."""
 
 import asyncio
 import contextlib
@@ -30,14 +30,14 @@ from proof.crash.journal import Acknowledged, AnyEntry, Journal, Opened, Read, S
 
 SECRET_KEY = "key:campaign"
 SEALED = b"sealed"
-"""What a client entrusts to its session. All processes of a campaign have the key."""
+"""The secret that a client entrusts to its session. All processes of a campaign have the key."""
 
 LOOK_SECONDS = 0.003
 """Between two looks at whether the session has come to rest."""
 
 
 class Client:
-    """One process's client of one session. It reads along, and keeps what it was shown in the journal."""
+    """One process's client of one session. It follows the session, and records all shown text in the journal."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Client:
         self.gone = False
         """The session was deleted."""
         self._gates = gates
-        """Those of all clients of the process."""
+        """The gates of all clients of the process."""
         self._points: list[str] = []
         self._news = asyncio.Event()
         self._reading: list[asyncio.Task[None]] = []
@@ -71,7 +71,7 @@ class Client:
     # The life of a client
 
     async def arrive(self, options: SessionOptions) -> None:
-        """Look at what is there, make the session if this is the first time, and read along from where one was."""
+        """Read the session, create it if this is the first process, and follow it from the last cursor."""
         row = await self.operations.store.row(self.key)
         fence = (await self.operations.store.tails([self.key]))[self.key][0]
         self.journal.add(Opened(process=self._process, fence=fence, head=row.head if row else None))
@@ -92,7 +92,7 @@ class Client:
         self._points.append(point)
         self._news.set()
 
-    # What a scenario's program is written in
+    # The operations of a scenario's program
 
     async def send(self, message_id: str, text: str, delivery: DeliveryChoice = "steer") -> None:
         async def send() -> str:
@@ -102,7 +102,7 @@ class Client:
         await self._once(f"send {message_id}", send)
 
     async def send_instead(self, message_id: str, text: str, *, number: int) -> None:
-        """Have other words answered in the place of those that the message had at first (1), then (2), and so on."""
+        """Send other text in place of the message's first text (1), its second (2), and so on."""
         said = [event for event in self.events if _is_said(event.body, message_id)]
         taken_back = said[number - 1]
         words = message.UserMessage(message_id=MessageId(message_id), turn_id=TurnId(""), content=text, delivery="idle")
@@ -190,8 +190,8 @@ class Client:
         await self._once(f"detach {attachment_id}", lambda: self.operations.detach(self.key, attachment_id))
 
     async def decline(self, attachment_id: str) -> None:
-        """Be there, as the only one who could decide, and be unable to. A client of a process that was killed counts as
-        present until that is known to be dead. So this is one step with the end of the turn, which comes then: a client
+        """Attach as the only client that could decide, and decline. A client of a killed process counts as present
+        until the process is known to be dead. So this is one step with the end of the turn, which comes then: a client
         that comes after a crash declined nothing."""
         asked = await self.request(PermissionRequested)
 
@@ -204,8 +204,7 @@ class Client:
         await self._once(f"decline {attachment_id}", decline, about=asked)
 
     async def decline_until_alone(self, attachment_id: str, other_id: str) -> None:
-        """Be unable to decide, beside a client that could, and leaves without a word: then nobody can. One step, as
-        above."""
+        """Decline beside a client that could decide and leaves unannounced: then no client can. One step, as above."""
         asked = await self.request(PermissionRequested)
 
         async def decline() -> bool:
@@ -234,7 +233,7 @@ class Client:
         await self._ask(f"offer {name}", lambda: self._presence.offer(self.key, arrival))
 
     async def meets(self, name: str, other: str) -> None:
-        """Until another process of the trial meets this one under these names. Those that come later do not wait."""
+        """Wait until another process of the trial meets this one under these names. Later processes do not wait."""
         self.is_first(f"meets-{name}")
         place = self._work.with_name(f"meets-{other}")
 
@@ -253,7 +252,7 @@ class Client:
         await self._look_until(are_offered)
 
     async def come_back_without_pending_work(self, attachment_id: str) -> None:
-        """Resume the session in a process that knows nothing of it, and let what was pending be."""
+        """Resume the session in a process that knows nothing of it, and leave pending work unchanged."""
 
         async def resume() -> bool:
             arrival = Arrival(attachment_id=attachment_id)
@@ -289,7 +288,7 @@ class Client:
         await self._once("lose", lambda: lose(self.key, keeper=SECRET_KEY, sealed=SEALED))
 
     async def make_key(self) -> None:
-        """An API key, one for each process: whoever was not told of its key makes another."""
+        """Create an API key, one for each process: a process that did not receive its key creates another."""
         key_id = f"k{self._process}"
         row = KeyRow(key_id=key_id, name="laptop", owner=self.key.owner, role="user", digest=b"digest", created_at=1)
         await self._once(f"key {key_id}", lambda: self.operations.store.add_key(row))
@@ -305,7 +304,7 @@ class Client:
         await self._once("delete", lambda: self.operations.delete(self.key))
 
     async def to_background(self) -> None:
-        """Let the command that the turn waits for go on without it."""
+        """Let the command that the turn waits for continue in the background."""
         found = await self._row_of_command()
 
         async def move() -> str:
@@ -314,7 +313,7 @@ class Client:
         await self._once("background", move)
 
     async def kill_task(self, name: str) -> None:
-        """As a person who wants the command of that name ended."""
+        """Kill the command of that name, as a person would."""
         found = next(row for row in await self.operations.store.tasks(self.key) if f">> {name};" in row.command)
 
         async def kill() -> str:
@@ -327,12 +326,12 @@ class Client:
         (self._work / name).touch()
 
     async def create_again(self) -> None:
-        """What a late client might do to a session that it does not know to be deleted."""
+        """Operations of a late client that does not know that the session was deleted."""
         await self._once(
             "create again", lambda: self.operations.create(self.key.owner, SessionOptions(), self.key.session)
         )
 
-    # What it can wait for
+    # Conditions to wait for
 
     def gate(self, name: str) -> asyncio.Event:
         """Models and tools wait at a gate until the program sets it."""
@@ -351,11 +350,11 @@ class Client:
         return True
 
     def passed(self, part: str) -> bool:
-        """Whether this process passed a crash point whose name has this part."""
+        """Whether this process passed a crash point whose name contains this part."""
         return any(part in point for point in self._points)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Until what was read makes it so."""
+        """Wait until the events read so far satisfy the condition."""
         while not is_so():
             self._news.clear()
             await self._news.wait()
@@ -373,12 +372,13 @@ class Client:
         return sum(isinstance(event.body, turn.TurnEnded) for event in self.events)
 
     async def turns_end(self, count: int) -> None:
-        """Until so many turns have ended and the session is at rest: idle, with nothing waiting, held by nobody."""
+        """Wait until so many turns have ended and the session is at rest: idle, with an empty inbox and without a
+        holder."""
         await self.until(lambda: self.ended() >= count)
         await self._look_until(self._is_at_rest)
 
     async def released(self) -> None:
-        """Until the session waits for somebody and nobody holds it."""
+        """Wait until the session waits for a person or a client and has no holder."""
         await self._look_until(self._is_waiting)
 
     async def asked(self) -> None:
@@ -422,7 +422,7 @@ class Client:
         await self._look_until(are_forgotten)
 
     async def commands_are_forgotten(self) -> None:
-        """Until nobody has to look after any command."""
+        """Wait until no command has to be watched any more."""
 
         async def are_forgotten() -> bool:
             return not await self.operations.store.host_tasks(self._tasks().desk.host)
@@ -459,7 +459,7 @@ class Client:
         self._done[step] = entry
 
     async def _insist(self, step: str, ask: Callable[[], Awaitable[object]]) -> object:
-        """A write whose outcome the store does not know is asked for again under the same id, as every client does."""
+        """Repeat a write whose outcome the store does not know under the same id, as every client does."""
         while True:
             try:
                 return await ask()
@@ -474,7 +474,7 @@ class Client:
         await self._once(f"answer {answer_id}", answer, about=asked)
 
     async def _look_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        """Who holds a session is not in its log, so nobody is told when that changes."""
+        """The log does not contain a session's holder, so no hint announces a change of it."""
         while True:
             if await is_so():
                 return
@@ -485,8 +485,8 @@ class Client:
         return row.status == "waiting" and row.held_by is None
 
     async def _is_at_rest(self) -> bool:
-        """What a dead process held is to be looked at once more, though nothing may be left to do: it is in line, until
-        it is claimed, and then it is held. So its row is read again after the line, or a claim might go unseen."""
+        """A session of a dead process is claimed once more, though it may have no work left: it is in line until it is
+        claimed, and then it is held. So its row is read again after the line, or a claim might be missed."""
         if not await self._is_idle() or (await self.operations.store.turns(self.key.owner)).queued:
             return False
         return await self._is_idle()

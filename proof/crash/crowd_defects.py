@@ -74,7 +74,7 @@ def stop_whatever_was_meant() -> None:
 
 
 def drop_from_sqlite_batches() -> None:
-    """What comes after another session's unit in a batch is acknowledged, and not written."""
+    """Units after another session's unit in a batch are acknowledged, but not written."""
     outcome = Units._outcome
 
     def dropped(self: Units, job: UnitJob) -> Outcome:
@@ -113,7 +113,7 @@ SELECT owner FROM holdfast.session WHERE runnable AND lease_holder IS NULL
 
 
 def shut_out_on_sqlite() -> None:
-    """Owners are cut to the free places before anything is known of what they need."""
+    """Owners are cut to the free places before their sessions' needs are checked."""
     found_next = sqlite_order.Order.next
 
     def cut(self: Any, db: sqlite3.Connection, claimant: sqlite_order.Claimant, limit: int) -> list[tuple[str, str]]:

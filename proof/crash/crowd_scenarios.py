@@ -49,7 +49,7 @@ async def _nothing(client: Client) -> None:
 
 
 def _stuck(number: int) -> Program:
-    """Approved where no process can run it: it is in nobody's way, and can be stopped from anywhere."""
+    """A session approved where no process can run it: it delays no other session, and can be stopped from anywhere."""
 
     async def program(client: Client) -> None:
         await client.permit("a1")
@@ -62,7 +62,7 @@ def _stuck(number: int) -> Program:
 
 
 async def _pass_the_stuck(client: Client) -> None:
-    """A message whose owner comes after all those who can't be served."""
+    """A message whose owner comes after all owners that cannot be served."""
     for number in range(STUCK_OWNERS):
         await client.gate(f"stuck {number}").wait()
     await client.send("m1", _words(client.key))
@@ -88,7 +88,7 @@ def _beside(name: str, other: str) -> Program:
 
 
 def _words(key: Key) -> str:
-    """What is said in a session, unlike what is said in any other."""
+    """The text of a session, unlike the text of any other."""
     return f"{key.owner} in {key.session}"
 
 
@@ -115,7 +115,7 @@ STUCK_OWNERS = 4
 _NEEDS_NOTE = SessionOptions(tools=("note",))
 
 _HERE = SessionOptions(working_directory="/")
-"""What makes a session stay on its node."""
+"""Options that bind a session to its node."""
 
 
 def _with_the_first(first: Scenario, name: str, **rest: object) -> Scenario:

@@ -1,7 +1,6 @@
-"""Known defects, to be planted one at a time in a forked process: what a crash campaign must be able to catch.
+"""Known defects that a crash campaign must be able to catch, planted one at a time in a forked process.
 
-None of this ever runs in a product: `plant` changes the code of the process that it is called in, which is about to
-be killed.
+None of this ever runs in a product: `plant` changes the code of its own process, which is about to be killed.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ from proof.crash.trial import Database, Kind
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong, how to make it so, and where it is bound to show."""
+    """One defect: its description, the code that plants it, and the scenarios that must reveal it."""
 
     name: str
     plant: Callable[[], None]

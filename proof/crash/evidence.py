@@ -33,17 +33,17 @@ class Evidence(Kept, frozen=True, kw_only=True):
     alive: tuple[str, ...] = ()
     """Commands that still run."""
     is_shared: bool = False
-    """Another process played it at the same time as those that were killed."""
+    """Another process played it at the same time as the killed ones."""
     cast: tuple[Begun, ...] = ()
     """The processes of the trial."""
     frozen: frozenset[int] = frozenset()
-    """Those among them that were frozen."""
+    """The frozen processes among them."""
     records: int = 0
     """Commands of which anything is known. A key that nothing can be started under any more says nothing."""
 
 
 def collect_all(scenario: Scenario, trial: Trial, folder: Path) -> tuple[Evidence, ...]:
-    """What there is of each session of a trial."""
+    """The evidence of each session of a trial."""
     entries = read(folder / "journal")
     common = {
         "is_shared": scenario.companion is not None,
@@ -58,7 +58,7 @@ def collect_all(scenario: Scenario, trial: Trial, folder: Path) -> tuple[Evidenc
 
 
 def collect(scenario: Scenario, trial: Trial, folder: Path) -> Evidence:
-    """What there is of the first session of a trial, once all its processes have ended."""
+    """The evidence of the first session of a trial, once all its processes have ended."""
     (kept,) = _kept(folder, [scenario.key])
     return _evidence(scenario, trial, folder, scenario.key, kept)
 
@@ -161,9 +161,9 @@ def _asked(folder: Path) -> list[CommandRecord | None]:
 
 
 def running_commands(folder: Path) -> tuple[str, ...]:
-    """What was asked for and still runs."""
-    found = [(one.record(), one.runner()) for one in folders(folder / "commands")]
-    return tuple(asked.command for asked, runner in found if asked and runner and is_alive(runner))
+    """Requested commands that still run."""
+    commands = [(one.record(), one.runner()) for one in folders(folder / "commands")]
+    return tuple(record.command for record, runner in commands if record and runner and is_alive(runner))
 
 
 def key_of(key: Key) -> tuple[str, str]:

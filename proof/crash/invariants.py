@@ -1,4 +1,4 @@
-"""What must hold after any crash, each as a function from the evidence to sentences about what does not."""
+"""The invariants that must hold after any crash, each as a function from the evidence to a list of violations."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -59,8 +59,8 @@ def _acknowledged(evidence: Evidence, verb: str) -> list[Acknowledged]:
 
 
 def nothing_fails_by_itself(evidence: Evidence) -> Iterator[str]:
-    """No process got stuck, raised, or logged an exception of its own; and the store left no write unanswered, but for
-    those of a process that was frozen, whose transactions the database may have ended meanwhile."""
+    """No process got stuck, raised, or logged an exception of its own; and the store left no write unanswered, except
+    those of a frozen process, whose transactions the database may have ended meanwhile."""
     for entry in evidence.journal:
         if isinstance(entry, Failed):
             yield f"process {entry.process}: {entry.text}"
@@ -132,7 +132,7 @@ def _leftovers(evidence: Evidence) -> Iterator[str]:
 
 
 def answered_once(evidence: Evidence) -> Iterator[str]:
-    """A turn whose answer is whole is not answered again, unless somebody said something more."""
+    """A turn with a complete answer is not answered again, unless a client sent another message."""
     is_answered = False
     for event in evidence.events:
         match event.body:
@@ -224,7 +224,7 @@ def the_log_is_whole(evidence: Evidence) -> Iterator[str]:
 
 
 def folding_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
-    """A prefix and then the rest fold to what the whole does; so does the snapshot that was kept."""
+    """Folding a prefix and then the rest gives the same state as folding the whole log; so does the stored snapshot."""
     whole = folding.dump(folding.fold(evidence.events))
     for cut in range(0, len(evidence.events), 1 + len(evidence.events) // 8):
         start = folding.restore(folding.dump(folding.fold(evidence.events[:cut])))
@@ -260,7 +260,7 @@ def _text(block: message.Block) -> str:
 
 
 def reading_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
-    """What readers were given, process after process, and what is read again from any cursor, is one and the same."""
+    """The text that readers received, process after process, and the text read again from any cursor, are the same."""
     readings = [reading for reading, _ in evidence.readings]
     after = {cursor: readings[number + 1 :] for number, (_, cursor) in enumerate(evidence.readings)}
     for cursor, again in evidence.rereadings:
@@ -293,8 +293,8 @@ def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iter
 
 
 def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
-    """In what the model is sent each call has one result, and what was sent before is its beginning. Only the list of
-    running tasks may change."""
+    """In the history for the model each call has one result, and each history begins with the previous one. Only the
+    list of running tasks may change."""
     state = State()
     before: tuple[ContextMessage, ...] = ()
     tasks: list[TaskId] = []
@@ -305,7 +305,7 @@ def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
         if not isinstance(event.body, turn.StepStarted | message.Noted):
             continue
         sent = context(state)
-        first = 0 if [*state.tasks] == tasks else 1  # The list of those that run stands in the system text.
+        first = 0 if [*state.tasks] == tasks else 1  # The list of running tasks is in the system text.
         if sent[first : len(before)] != before[first:]:
             yield f"at {event.position} the model is sent another beginning"
         yield from _unpaired_calls(sent, event.position)
@@ -365,8 +365,8 @@ def every_attempt_is_booked_once(evidence: Evidence) -> Iterator[str]:
 
 
 def titles_do_not_fight(evidence: Evidence) -> Iterator[str]:
-    """A model names a session once at the most, nothing replaces a name that somebody chose, and the row has the last.
-    Each call for a title is booked, but for those that a crash cut."""
+    """A model names a session at most once, never replaces a name that a person chose, and the row has the last name.
+    Each call for a title is in the ledger, except those that a crash interrupted."""
     named = _of(evidence, session.TitleChanged)
     made = [body for body in named if body.by_model]
     if len(made) > 1:
@@ -381,7 +381,7 @@ def titles_do_not_fight(evidence: Evidence) -> Iterator[str]:
 
 
 def notes_are_kept(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged as seen, pinned or noted is."""
+    """Acknowledged read positions, pins and metadata are stored."""
     row = evidence.row
     if row is None:
         return
@@ -394,7 +394,7 @@ def notes_are_kept(evidence: Evidence) -> Iterator[str]:
 
 
 def keys_are_kept(evidence: Evidence) -> Iterator[str]:
-    """A key that somebody was told of is there; and one that was revoked is, for ever."""
+    """A key that was returned to its creator exists; and a revoked key stays revoked."""
     revoked = {row.key_id: row.revoked_at is not None for row in evidence.keys}
     for entry in _acknowledged(evidence, "key"):
         if entry.step.split()[1] not in revoked:
@@ -455,7 +455,7 @@ def deleted_stays_deleted(evidence: Evidence) -> Iterator[str]:
 
 
 def receipts_can_be_read_again(evidence: Evidence) -> Iterator[str]:
-    """The receipt of a promoted message says how the log has it; where its words were replaced, each time."""
+    """The receipt of a promoted message matches the log; where its text was replaced, each time."""
     said: dict[MessageId, list[str]] = {}
     for body in _of(evidence, message.UserMessage):
         said.setdefault(body.message_id, []).append(body.delivery)
@@ -468,11 +468,11 @@ def receipts_can_be_read_again(evidence: Evidence) -> Iterator[str]:
 
 
 def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
-    """While nobody dies or freezes, a session is taken over only after it was let go of to wait."""
+    """While no process dies or freezes, a session changes its holder only after it was released to wait."""
     if evidence.trial.kind not in ("calm", "pair") or evidence.trial.aims or evidence.scenario.kills_itself:
         return
     if evidence.is_shared:
-        return  # A process that is done with its own part hands over what it runs of the other's.
+        return  # A process that has finished its own part hands over the sessions of the other's part.
     before: Body | None = None
     for event in evidence.events:
         if isinstance(event.body, turn.Claimed) and not isinstance(before, turn.TurnWaiting):
@@ -486,8 +486,8 @@ def a_live_holder_keeps_its_session(evidence: Evidence) -> Iterator[str]:
 
 
 def slots_are_never_exceeded(evidence: Evidence) -> Iterator[str]:
-    """Of one owner no more sessions run tools at a time than it has slots, in whatever process; and none runs twice.
-    A process that is frozen does not know that its time is over."""
+    """No more sessions of one owner run tools at a time than it has slots, over all processes; and none runs twice. A
+    frozen process does not know that its lease has expired."""
     if evidence.trial.kind == "freeze":
         return
     running: list[Occupied] = []
@@ -531,7 +531,7 @@ def sessions_run_where_they_can(evidence: Evidence) -> Iterator[str]:
 
 
 def commands_run_once(evidence: Evidence) -> Iterator[str]:
-    """Whoever died meanwhile: each command ran as often as it may, which is once."""
+    """Each command ran as often as it may, which is once, whichever processes died meanwhile."""
     for name, allowed in evidence.scenario.runs.items():
         if evidence.lines.get(name, 0) not in allowed:
             yield f"{name} ran {evidence.lines.get(name, 0)} times"
@@ -544,7 +544,7 @@ def no_command_runs_on(evidence: Evidence) -> Iterator[str]:
 
 
 def every_task_is_told_once(evidence: Evidence) -> Iterator[str]:
-    """What became of each task is in the log once, as its scenario says, with the true exit code."""
+    """The outcome of each task is in the log once, as its scenario says, with the true exit code."""
     notices = [body.notice for body in _of(evidence, task.TaskNotified)]
     told = [f"{found.kind} {found.exit_code}{' silent' if found.silent else ''}" for found in notices]
     told += [f"{item.notice.kind} {item.notice.exit_code} silent" for item in _silent_items(evidence)]
@@ -558,13 +558,13 @@ def every_task_is_told_once(evidence: Evidence) -> Iterator[str]:
 
 
 def _silent_items(evidence: Evidence) -> list[inbox.TaskNews]:
-    """News that nobody waits for: it comes along with whatever is said next."""
+    """News that no turn waits for: the next message promotes it."""
     waiting = [item for item in evidence.inbox if item.state == "accepted" and is_silent(item)]
     return [item.item for item in waiting if isinstance(item.item, inbox.TaskNews)]
 
 
 def the_model_hears_of_its_tasks(evidence: Evidence) -> Iterator[str]:
-    """Every notice was in a call to the model, never twice in one; and the list of those that run was true."""
+    """Every notice was in a call to the model, never twice in one; and the list of running tasks was correct."""
     calls = [entry for entry in evidence.journal if isinstance(entry, Asked)]
     heard = {notice for entry in calls for notice in entry.notices}
     for body in _of(evidence, task.TaskNotified):
@@ -580,7 +580,7 @@ def the_model_hears_of_its_tasks(evidence: Evidence) -> Iterator[str]:
 
 
 def rows_of_tasks_agree_with_the_log(evidence: Evidence) -> Iterator[str]:
-    """Nothing is left to be looked after, and what the rows say is what was told."""
+    """No task is left to be watched, and the rows match the reported outcomes."""
     for found in evidence.commands:
         if found.status == "running" or found.kill_asked or not found.is_settled:
             yield f"somebody still has to look after {found}"
@@ -603,7 +603,7 @@ def rows_of_tasks_agree_with_the_log(evidence: Evidence) -> Iterator[str]:
 
 
 def only_news_wakes_a_session(evidence: Evidence) -> Iterator[str]:
-    """A turn that nobody asked for begins with something to be told."""
+    """A turn without a message begins with news."""
     for one, next_one in pairwise(evidence.events):
         is_woken = isinstance(one.body, turn.TurnStarted) and one.body.woken
         if is_woken and not isinstance(next_one.body, task.TaskNotified):

@@ -1,5 +1,5 @@
-"""What a crash campaign remembers across the deaths of its processes: a file to which each line is appended in one
-write, so that a line is there, whole, as soon as it was said."""
+"""The memory of a crash campaign across the deaths of its processes: a file to which each line is appended in one
+write, so that a line is complete as soon as it exists."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Begun(Entry, frozen=True, tag="begun"):
-    """A process of the trial began, and this is what it can run."""
+    """A process of the trial began; this is what it can run."""
 
     node: str
     tools: tuple[str, ...]
@@ -43,7 +43,7 @@ class Opened(Entry, frozen=True, tag="opened"):
 
 
 class Acknowledged(Entry, frozen=True, tag="acknowledged"):
-    """A client was told that what it asked for is done, or why not."""
+    """A client's request was acknowledged or refused."""
 
     step: str
     """The verb and the client's own id, such as `send m1`."""
@@ -66,7 +66,7 @@ class Read(Entry, frozen=True, tag="read"):
     position: int
     event_id: str
     closes: bool = False
-    """It is a whole message: what was shown of it piece by piece ends here."""
+    """A complete message: the pieces shown of it end here."""
 
 
 class Shown(Entry, frozen=True, tag="shown"):
@@ -87,12 +87,12 @@ class Affected(Entry, frozen=True, tag="affected"):
 
 
 class Asked(Entry, frozen=True, tag="asked"):
-    """The model was called, and was told of tasks."""
+    """The model was called, with notices of tasks."""
 
     notices: tuple[str, ...] = ()
-    """Each as its task and what became of it, in the order in which they stood there."""
+    """Each as its task and its outcome, in the order of the history."""
     running: tuple[str, ...] = ()
-    """The tasks on the list of those that run."""
+    """The tasks on the list of running tasks."""
 
 
 class Passed(Entry, frozen=True, tag="passed"):
@@ -110,7 +110,7 @@ class Died(Entry, frozen=True, tag="died"):
 
 
 class Failed(Entry, frozen=True, tag="failed"):
-    """The process did not do what it should: it was stuck, raised something, or logged a bug."""
+    """The process misbehaved: it was stuck, raised an exception, or logged a bug."""
 
     text: str
 

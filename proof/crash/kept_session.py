@@ -1,5 +1,5 @@
-"""What a database holds of a trial's session, whatever kind of database it is, and how it is read: whole, and again
-from places in the middle."""
+"""The data of a trial's session in any kind of database, and its readers: from the beginning, and again from positions
+in the middle."""
 
 from typing import Final, Protocol, cast
 
@@ -21,7 +21,7 @@ CUTS: Final = 8
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the table says of a session, deleted ones included."""
+    """Facts that only the session table holds, deleted sessions included."""
 
     fence: int
     lease_holder: str | None
@@ -30,7 +30,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table says of a command, those of deleted sessions included."""
+    """The row of a command, those of deleted sessions included."""
 
     task_id: str
     is_foreground: bool
@@ -57,7 +57,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[tuple[Reading, Cursor], ...]
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
-    """What is read from some of these cursors."""
+    """The deltas read from some of these cursors."""
 
 
 class Readable(Protocol):

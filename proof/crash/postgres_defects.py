@@ -1,4 +1,4 @@
-"""The known defects that are the store's own, as they would look on PostgreSQL. Those above the store are the same."""
+"""The known defects of the store itself, as they would look on PostgreSQL. The defects above the store are the same."""
 
 import asyncio
 import uuid
@@ -35,7 +35,7 @@ def _alter(name: str, old: str, new: str) -> None:
 
 
 def no_fence() -> None:
-    """A late write is taken: whoever holds the session, and whatever the fence is."""
+    """The store accepts a late write, whatever the holder and the fence are."""
     _alter("commit_units", "session.fence = locked.fence AND lease_holder = $15::text", "$15::text IS NOT NULL")
 
 
@@ -162,7 +162,7 @@ Tell = Callable[[Link, puts.Inbox, TaskNotice], Any]
 
 
 def _tell_otherwise(tell: Tell) -> None:
-    """Put `tell` into the place of what puts news into an inbox."""
+    """Replace the function that puts news into an inbox by `tell`."""
 
     async def teller(db: Link, key: Key, notice: TaskNotice | None, now: int) -> Callable[[], Any]:
         inbox = await puts.locked(db, key, now=now)

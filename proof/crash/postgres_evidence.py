@@ -1,4 +1,4 @@
-"""What a trial left behind in a database on PostgreSQL."""
+"""The evidence that a trial left in a PostgreSQL database."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ async def kept_of(url: str, keys: Sequence[Key]) -> list[Kept]:
 
 
 async def kept_over(link: Link, keys: Sequence[Key]) -> list[Kept]:
-    """The same, over a connection that is there already."""
+    """The same, over an open connection."""
     await link.raw.execute(BEGIN)
     try:
         return [await _kept(link, key) for key in keys]

@@ -43,7 +43,7 @@ _TIME_IS_OVER = "UPDATE holdfast.process SET alive_until = '-infinity', leases_u
 
 @contextmanager
 def forgetful_databases(count: int) -> Iterator[list[str]]:
-    """The URLs of so many, with the tables, each on a server of its own whose power may be cut."""
+    """The URLs of so many databases, with the tables, each on its own server whose power may be cut."""
     with ExitStack() as running:
         servers = [running.enter_context(cut_server()) for _ in range(count)]
         for server in servers:
@@ -82,7 +82,7 @@ def prepare(folder: Path, url: str) -> None:
     (folder / NOTE).write_text(url)
 
     async def empty(db: Link) -> None:
-        await db.raw.fetch(_OTHERS)  # What a killed process left at work would come into the next trial.
+        await db.raw.fetch(_OTHERS)  # Transactions that a killed process left running would reach into the next trial.
         await db.raw.execute(_EMPTY)
 
     run(url, empty)
@@ -94,7 +94,7 @@ def url_of(folder: Path) -> str | None:
 
 
 def end_leases(folder: Path) -> None:
-    """All processes of the trial are dead: whatever they held is free, as it would be a lease later."""
+    """All processes of the trial are dead: free their leases, as expiry would do later."""
     url = url_of(folder)
     if url is not None:
         run(url, lambda db: db.raw.execute(_TIME_IS_OVER))

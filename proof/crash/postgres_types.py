@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 ARRAYS: Final = ("bigint[]", "boolean[]", "bytea[]", "integer[]")
-"""Those that Holdfast's statements use. asyncpg knows `text[]` by itself, and still asks for any other type."""
+"""The types in Holdfast's statements. asyncpg knows `text[]` by itself, and still asks for any other type."""
 
 SECONDS: Final = 10.0
 

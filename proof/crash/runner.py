@@ -1,7 +1,7 @@
-"""Plays trials: forks the processes, kills or freezes them, and looks at what is left.
+"""Plays trials: forks the processes, kills or freezes them, and collects the evidence.
 
-Everything here runs in processes of one thread that never use the database while another of the trial lives, so that
-they can fork, and so that a victim finds the files exactly as the one before left them.
+Everything here runs in single-threaded processes that never use the database while another process of the trial lives,
+so that they can fork, and so that a victim finds the files exactly as the previous one left them.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from proof.power_cut.folder import ForgetfulFolder, damage
 from proof.power_cut.server import CutServer
 
 COMPANION = "+"
-"""What an aim begins with that is for the companion."""
+"""The prefix of an aim that is meant for the companion."""
 
 MAX_PROCESSES = 16
 """More than any trial can need: what still has not come to its end then never will."""
@@ -56,7 +56,7 @@ class Playing:
         self._numbers: dict[int, int] = {}
         """The processes that were started and not yet seen to end, by their ids."""
         self._statuses: dict[int, int] = {}
-        """Those that were seen to end while another was waited for."""
+        """Processes that ended while the runner waited for another one."""
         self._stage = 0
         self._companion: int | None = None
         self._companion_aims: list[str] = []

@@ -1,7 +1,7 @@
-"""What a scenario of a crash campaign is, and the words that its script is written in.
+"""The definition of a scenario of a crash campaign, and the vocabulary of its script.
 
-A program is played by one process after the other until one comes to its end, so each of its waits must also be
-satisfied by what an earlier process left behind.
+One process after the other plays a program until one reaches its end, so each wait of the program must also be
+satisfied by the state that an earlier process left.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ class Companion(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[str, ...] = ()
     """Tools that it does not have."""
     plays: tuple[Program, ...] = ()
-    """What it does, by stage, with the session that the first process plays as well."""
+    """The companion's program, by stage, on the session that the first process plays as well."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     lags: str = ""
     """The writing thread pauses after points with this in their name, so that what happens elsewhere meanwhile does."""
     tasks: tuple[str, ...] = ()
-    """What is told of its tasks, in order: kind and exit code, such as `failed 3`, with `silent` if nobody is told."""
+    """The news of its tasks, in order: kind and exit code, such as `failed 3`, with `silent` if the end is not
+    reported."""
     runs: dict[str, tuple[int, ...]] = {}
     """Its commands, by the name of the file that each leaves a line in: how often it may have run."""
     rests: bool = False
@@ -74,7 +75,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     unplaced_ms: int = 60_000
     """After how long any process may say that no process can run a session."""
     knows_of_deaths: bool = False
-    """What its client does depends on whether the process before it is known to be dead."""
+    """The client's actions depend on whether the previous process is known to be dead."""
     limits: TurnLimits = ONE_AT_A_TIME
     places: int = 200
     """How many sessions a process runs at once."""
@@ -82,9 +83,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     kills_itself: bool = False
     """The model ends the process: the runtime must give up on it."""
     looks_for_the_absent: bool = False
-    """What is done depends on which clients are gone. On SQLite those of a frozen process are not: it is alive."""
+    """The outcome depends on which clients are gone. On SQLite the clients of a frozen process are not: it is alive."""
     is_deadly_to_load: bool = False
-    """Whoever has claimed the session in the midst of a turn, and loads it, dies of that."""
+    """A process that claimed the session in the middle of a turn dies when it loads the session."""
 
     @property
     def stories(self) -> tuple["Scenario", ...]:

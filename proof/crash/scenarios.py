@@ -1,4 +1,4 @@
-"""What a crash campaign plays: for each scenario what its client does, what the model says, and how it must end."""
+"""The scenarios of the crash campaign: the actions of each client, the replies of the model, and the required end."""
 
 import asyncio
 
@@ -105,7 +105,7 @@ async def _stop_tool(client: Client) -> None:
 
 
 async def _stop_late_tool(client: Client) -> None:
-    """What was stopped is still ending when the next message comes."""
+    """Stopped work is still ending when the next message comes."""
     await client.send("m1", "first")
     await client.until(lambda: any(isinstance(event.body, ToolAttempted) for event in client.events))
     await client.stop("s1")
@@ -132,7 +132,7 @@ async def _stop_late(client: Client) -> None:
 
 
 async def _stop_ended(client: Client) -> None:
-    """The stop is for a turn that has ended: what was said since then is none of its business."""
+    """The stop is for a turn that has ended: it must not touch later messages."""
     await client.send("m1", "first")
     await client.until(lambda: client.ended() > 0)
     await client.send("m2", "second")
@@ -195,7 +195,7 @@ async def _records(client: Client) -> None:
 
 
 async def _titled(client: Client) -> None:
-    """Whatever happens meanwhile, the first turn does not end before its session has a title from the model."""
+    """The first turn does not end before its session has a title from the model, whatever happens meanwhile."""
     await client.send("m1", "first")
     await client.until(lambda: any(_is_made_title(event.body) for event in client.events))
     client.open("hold")
@@ -203,7 +203,7 @@ async def _titled(client: Client) -> None:
 
 
 async def _renamed(client: Client) -> None:
-    """The model's title comes after somebody chose another."""
+    """The model's title comes after a person chose another."""
     await client.send("m1", "first hold-the-title")
     await client.turn_shows(1)
     await client.rename("Mine")

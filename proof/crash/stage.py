@@ -1,4 +1,4 @@
-"""Where scenarios are played: a model that heeds stage directions, and tools whose effects can be counted."""
+"""The environment of scenarios: a model that follows stage directions, and tools whose effects can be counted."""
 
 import asyncio
 import contextlib
@@ -35,10 +35,10 @@ STOPPING_SECONDS = 0.1
 
 class StagedModel(ScriptedModel):
     """Plays the script; some words in it are stage directions. Before `hold…` it waits for the gate of that name; after
-    `hold-for-the-stop` it says so and goes on once a stop is on its way, with nothing else to write; `poison` ends the
-    process, and `die…` does so once in a trial. `THE-TASK` in a call is the last task that a tool result names. No two
-    answers, in whatever process, begin alike: one that is put in the place of another shows. What it is told of tasks
-    goes into the journal."""
+    `hold-for-the-stop` it announces itself and continues once a stop is on its way, with no other pending write;
+    `poison` ends the process, and `die…` does so once in a trial. `THE-TASK` in a call is the last task that a tool
+    result names. No two answers, in any process, begin alike, so that a swapped answer is visible. Its notices of tasks
+    go into the journal."""
 
     def __init__(self, script: Script, client: Client, journal: Journal) -> None:
         super().__init__(script)
@@ -76,7 +76,7 @@ class StagedModel(ScriptedModel):
 
 
 def _asked(messages: Sequence[ContextMessage], process: int) -> Asked:
-    """What a model is told of tasks, read as it would read it."""
+    """The notices and task lists in a call to the model, parsed as a model would read them."""
     notices = [
         f"{found[1]} {found[2]}"
         for message in messages
@@ -97,7 +97,7 @@ def _with_task(piece: Chunk, messages: Sequence[ContextMessage]) -> Chunk:
 
 
 def tools_for(client: Client, journal: Journal, effects_of: Callable[[ToolContext], Journal]) -> tuple[Tool, ...]:
-    """Tools whose effects can be counted afterwards, those of each session apart; `journal` is that of all sessions."""
+    """Tools whose effects can be counted afterwards, separately for each session; `journal` is that of all sessions."""
 
     def affect(name: str, context: ToolContext) -> str:
         effects = effects_of(context)
@@ -115,7 +115,7 @@ def tools_for(client: Client, journal: Journal, effects_of: Callable[[ToolContex
 
     @tool(permission="allow", after_crash="repeat")
     def put_line(text: str, context: ToolContext) -> str:
-        """Make sure that a line is there. Twice is as good as once."""
+        """Make sure that a line exists. Running it twice is as good as once."""
         return affect("put_line", context)
 
     @tool(permission="allow")
@@ -130,7 +130,7 @@ def tools_for(client: Client, journal: Journal, effects_of: Callable[[ToolContex
 
     @tool(permission="allow")
     async def wait_here(context: ToolContext) -> str:
-        """Begin, and then wait until somebody ends it."""
+        """Begin, and then wait to be ended."""
         affect("wait_here", context)
         await client.gate("never").wait()
         return "never"

@@ -1,5 +1,5 @@
-"""What a crash campaign plays with real commands: in the background, moved there, waited for, killed, stuck, deleted
-with their session; and ended while the model speaks, while nobody does, and while no process lives."""
+"""The scenarios of the crash campaign with real commands: in the background, moved there, waited for, killed, stalled,
+deleted with their session; and ended while the model speaks, while the session is idle, and while no process lives."""
 
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, ScriptedCall
 from holdfast.server.operations import SessionOptions
@@ -12,7 +12,7 @@ _MAY_RUN = SessionOptions(allow=("shell",))
 
 
 def _command(name: str, until: str, then: str = "") -> str:
-    """A command that leaves a line in the file `name`, and goes on once there is a file `until`."""
+    """A command that writes a line to the file `name`, and continues once the file `until` exists."""
     return f"echo $$ >> {name}; until [ -e {until} ]; do sleep 0.02; done; echo over; {then or 'true'}"
 
 
@@ -73,7 +73,7 @@ async def _kills(client: Client) -> None:
 
 
 async def _stop_command(client: Client) -> None:
-    """What the turn waits for ends with it; what it does not wait for goes on."""
+    """The command that the turn waits for ends with the turn; background commands continue."""
     await client.send("m1", "first")
     await client.has_run("two")
     await client.stop("s1")

@@ -1,5 +1,4 @@
-"""One trial of a crash campaign: what is to go wrong, and what came of it. A trial can be written down in a line, and
-played again from it."""
+"""One trial of a crash campaign: its planned faults, and its result. One line describes a trial, and plays it again."""
 
 import re
 from typing import Literal
@@ -32,10 +31,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     defect: str = ""
     database: Database = "sqlite"
     loses_power: bool = False
-    """Between two processes the disk forgets what was not synced."""
+    """Between two processes the disk discards unsynced writes."""
 
     def lets_leases_expire(self, *, has_companion: bool) -> bool:
-        """Whether what a killed process held on PostgreSQL is free only when its lease is over: with every other seed,
+        """Whether the leases of a killed process on PostgreSQL are free only after their expiry: with every other seed,
         and always where a process lives on. Otherwise the runner, which knows of the death, ends the lease. On SQLite
         the system frees it at once."""
         return self.database == "postgresql" and bool(self.aims) and (has_companion or self.seed % 2 == 0)
@@ -46,7 +45,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """What to type to see it again."""
+        """The command that repeats the trial."""
         planted = f" --defect '{self.defect}'" if self.defect else ""
         planted += f" --database {self.database}" if self.database != "sqlite" else ""
         module = "proof.power_cut" if self.loses_power else "proof.crash.campaign"
@@ -68,17 +67,17 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a trial."""
+    """The result of a trial."""
 
     trial: Trial
     violations: tuple[Violation, ...] = ()
     kills: int = 0
     """Processes that were killed where they were aimed at."""
     recoveries_killed: int = 0
-    """Those among them that were themselves recovering."""
+    """The killed processes that were themselves recovering."""
     freezes: int = 0
     points: tuple["Point", ...] = ()
-    """Those that the processes of a calm trial passed, in order."""
+    """The crash points that the processes of a trial without faults passed, in order."""
     seconds: float = 0
     """How long the longest process of a calm trial lived."""
 

@@ -73,7 +73,7 @@ LAG_SECONDS = 0.01
 
 ALIVE_SECONDS = 0.6
 SHOW_LIFE_SECONDS = 0.1
-"""For a process whose death others are to notice soon, on PostgreSQL."""
+"""The heartbeat of a process on PostgreSQL whose death others are to notice soon."""
 
 FROZEN_TRANSACTION_MILLISECONDS = 300
 """How long PostgreSQL lets a frozen process of a campaign hold rows. The product gives it more time."""
@@ -82,7 +82,7 @@ LONGEST_TRANSACTION_MILLISECONDS = 2000
 
 READING = 1
 WRITING = 2
-"""Connections of a process. Most of what a trial costs is PostgreSQL planning the same statements in each."""
+"""Connections of a process. Most of a trial's cost is PostgreSQL planning the same statements in each connection."""
 
 BOUNDS = Bounds(
     linger_seconds=0.02,
@@ -112,7 +112,7 @@ CARE = KeeperTimings(look_every_seconds=0.01, stall_after_seconds=0.03, sweep_ev
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a trial has to do."""
+    """The job of one process in a trial."""
 
     scenario: Scenario
     stage: int
@@ -128,7 +128,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     defect: str = ""
     loses_power: bool = False
-    """What it does to the database's files is recorded, and each operation on them is a crash point as well."""
+    """Its operations on the database's files are recorded, and each is a crash point as well."""
 
     @property
     def node(self) -> str:
@@ -142,7 +142,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def programs(self) -> dict[Key, tuple[Scenario, Program]]:
-        """What this process plays, by session."""
+        """The programs of this process, by session."""
         companion = self.scenario.companion
         plays = companion.plays if companion and self.is_companion else ()
         own = [(story, story.stages) for story in self.scenario.stories if story.by_companion == self.is_companion]
@@ -151,12 +151,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def end_of_stage(self) -> Path:
-        """The file that tells a companion that the stage is over."""
+        """The file that signals the end of the stage to a companion."""
         return self.folder / f"over-{self.stage}"
 
     @property
     def end_of_companion(self) -> Path:
-        """The file that tells the others that the companion's part of the stage is done."""
+        """The file that signals to the others that the companion's part of the stage is done."""
         return self.folder / f"companion-{self.stage}"
 
     def file(self, kind: str, key: Key) -> Path:
@@ -213,7 +213,7 @@ class Aim:
             )
         if self._name in (point, "*") and self._passed[self._name] == self._occurrence:
             self._journal.add(Died(process=self._part.process, point=point))
-            # This very thread, at once: otherwise it might go on, into a transaction, until another one is stopped.
+            # This very thread, at once: otherwise it might run on, into a transaction, until another one is stopped.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP if self._part.freezes else signal.SIGKILL)
 
 
@@ -259,8 +259,8 @@ def _visit_points(part: Part, journal: Journal, clients: Mapping[Key, Client]) -
 
 
 async def _play_all(part: Part, store: Store, clients: Mapping[Key, Client]) -> None:
-    """The programs of all sessions at once. A companion stays until the stage is over, and nobody leaves before it is
-    done: some sessions may be for one of them only."""
+    """Play the programs of all sessions at once. A companion stays until the stage is over, and no process leaves
+    before the companion is done: some sessions may be for one of them only."""
     programs = part.programs
     try:
         async with asyncio.timeout(STUCK_WITH_DEFECT_SECONDS if part.defect else STUCK_SECONDS):
@@ -332,7 +332,7 @@ def _options(part: Part, story: Scenario) -> SessionOptions:
 async def _shell(
     part: Part, store: Store, live: LocalLive, clients: Mapping[Key, Client], running: contextlib.AsyncExitStack
 ) -> Shell:
-    """The commands of the trial, with somebody who looks after them."""
+    """The commands of the trial, with a task keeper that watches them."""
     clock = SystemClock()
     commands = Commands(part.folder / COMMANDS, settings=QUICK_SUPERVISOR)
     running.push_async_callback(commands.close)
@@ -393,7 +393,7 @@ def _pace(part: Part) -> Pace:
 
 
 class _ToJournal(logging.Handler):
-    """What the runtime logs as an exception is a bug of its own, and so a finding."""
+    """An exception in the runtime's log is a bug of its own, and so a violation."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.ERROR)

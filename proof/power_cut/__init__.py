@@ -1,1 +1,1 @@
-"""The power-cut campaign: a kill campaign whose disk forgets what was not synced."""
+"""The power-cut campaign: a kill campaign whose disk discards unsynced writes."""

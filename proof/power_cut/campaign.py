@@ -1,10 +1,11 @@
-"""Cuts the power at file operations drawn by a seed, and looks for what was acknowledged and is gone.
+"""Cuts the power at file operations drawn by a seed, and searches for acknowledged data that is gone.
 
-A cut is a kill plus forgetting. A calm run of each scenario finds every operation on the database's files; then
-processes are killed in them, the files become what a power cut there may have left (`disk.py`), and the processes that
-follow must find every promise kept (`proof.crash.invariants`). Scenarios with shell commands are left out: on a
-machine without power commands end, and nothing is to be adopted. So are those with a companion, which would have to
-lose power at the same moment."""
+A cut is a kill that also discards unsynced writes. A run of each scenario without faults finds every operation on the
+database's files; then the campaign kills processes at these operations, rewrites the files as a power cut there may
+have left them (`disk.py`), and the following processes must find every promise kept (`proof.crash.invariants`). The
+campaign leaves out scenarios with shell commands: on a machine without power commands end, and none can be adopted. It
+also leaves out scenarios with a companion, which would have to lose power at the same moment.
+"""
 
 import argparse
 import contextlib
@@ -33,11 +34,12 @@ MAX_CONTROL_CUTS = 200
 """A defect that shows itself less often than this is as good as not caught."""
 
 SKIPPED = 0
-"""The status of a run on a Python whose SQLite can't be made to record. It prints so, and the suite counts a skip."""
+"""The exit status of a run on a Python whose SQLite cannot be recorded. The run prints the reason, and the suite counts
+a skip."""
 
 
 class Cuts(msgspec.Struct):
-    """What came of the trials of a campaign."""
+    """The results of a campaign's trials."""
 
     scenarios: dict[str, tuple[Point, ...]] = msgspec.field(default_factory=dict)
     """The points of each scenario's calm run."""

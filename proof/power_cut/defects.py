@@ -16,7 +16,7 @@ from proof.crash.trial import Database
 
 
 class Unsynced(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not synced, and how to make it so."""
+    """One omitted sync, and the code that omits it."""
 
     name: str
     plants: dict[Database, Callable[[], None]]
@@ -55,7 +55,7 @@ def _leave_puts_to_chance() -> None:
 
 
 def _copy_without_syncing() -> None:
-    """The log starts over before what was copied from it is on disk."""
+    """The WAL restarts before the pages copied from it are on disk."""
 
     def finish(self: Checkpoints, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA synchronous = OFF")

@@ -1,5 +1,6 @@
-"""A disk that forgets. It is given what a process did to its files, and says what a power cut at the end of it could
-have left: everything that was synced, and of the rest any part, in any order, sector by sector."""
+"""A disk that forgets. Its input is the recorded operations of a process on its files; its output is a state that a
+power cut at their end could have left: everything that was synced, and any part of the rest, in any order, sector by
+sector."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -16,13 +17,13 @@ from proof.power_cut.records import (
 )
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes atomically."""
 
 Change = Written | Truncated
 
 
 class _File:
-    """One inode: what is on disk for certain, and what was done since, in order."""
+    """One inode: its content that is certainly on disk, and the operations since then, in order."""
 
     def __init__(self, durable: bytes = b"") -> None:
         self.durable = bytearray(durable)
@@ -49,7 +50,7 @@ class _File:
 
 
 class Disk:
-    """The files of one folder, as they were when a process began, and what it did to them."""
+    """The files of one folder at the start of a process, and the operations of that process on them."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._names: dict[str, _File] = {name: _File(content) for name, content in files.items()}
@@ -65,7 +66,8 @@ class Disk:
             self._take(record)
 
     def after_a_cut(self, chance: random.Random) -> dict[str, bytes]:
-        """One of the many things that the power cut may have left. Often all or nothing of what was not synced."""
+        """One of the many states that the power cut may have left. Often all or none of the unsynced operations
+        survive."""
         keeps = chance.choice((0.0, 0.0, 0.5, 0.9, 1.0, chance.random()))
         names = dict(self._durable_names)
         for name, file in self._renaming[: chance.randint(0, len(self._renaming))]:
@@ -130,7 +132,7 @@ def _change(content: bytearray, change: Change) -> None:
 
 
 def _parts(change: Change) -> Iterable[Change]:
-    """What of a change may happen without the rest: a write falls into sectors."""
+    """The parts of a change that may survive separately: a write is split into sectors."""
     if isinstance(change, Truncated):
         yield change
         return

@@ -1,5 +1,5 @@
-"""The database folder of a trial whose power is cut: before each process but the first, the files become what a cut at
-the end of the process before may have left."""
+"""The database folder of a power-cut trial: before each process but the first, the files are rewritten to a state that
+a cut at the end of the previous process may have left."""
 
 import contextlib
 import random
@@ -19,12 +19,12 @@ INDEX: Final = DATABASE + "-shm"
 
 
 def records_of(folder: Path, process: int) -> Path:
-    """Where a process of the trial records what it does to the files."""
+    """The file in which a process of the trial records its file operations."""
     return folder / f"disk-{process}"
 
 
 def damage(folder: Path) -> str | None:
-    """What SQLite finds wrong with the database; None if it is whole."""
+    """SQLite's report of damage in the database; None if it is intact."""
     try:
         with contextlib.closing(connect(folder / DATABASE, read_only=True)) as db:
             found = [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
@@ -34,8 +34,8 @@ def damage(folder: Path) -> str | None:
 
 
 class ForgetfulFolder:
-    """What the runner of a trial does to the files between two processes. A process that ended by itself loses power as
-    well, unless it was the last."""
+    """Rewrites the files between two processes of a trial. A process that ended by itself loses power as well, unless
+    it was the last."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""What a process did to its database files, in order: written before each operation takes place, to a file that
+"""The operations of a process on its database files, in order. Each is recorded before it takes place, in a file that
 survives the process, so that the disk can be rebuilt as a power cut would have left it."""
 
 import os
@@ -33,7 +33,7 @@ class Truncated(msgspec.Struct, frozen=True):
 
 
 class SyncBegun(msgspec.Struct, frozen=True):
-    """What was written to the file before this is on disk when the sync has ended."""
+    """Earlier writes to the file are on disk when the sync has ended."""
 
     file: int
 

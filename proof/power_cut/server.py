@@ -1,7 +1,7 @@
-"""A PostgreSQL whose power is cut: every process of it is killed at once, so that what was not flushed is gone with its
-memory. Its WAL writer, which flushes behind everybody's back, is held back; then only a commit that waits for its own
-flush is kept. What the system had taken from PostgreSQL and not written is not forgotten: that is PostgreSQL's own
-business, with `fsync` on."""
+"""A PostgreSQL whose power is cut: all its processes are killed at once, so that unflushed data is lost with its
+memory. Its WAL writer, which flushes commits that no client waits for, is held back; then only a commit that waits for
+its own flush survives. Writes that the operating system accepted from PostgreSQL are not discarded: with `fsync` on,
+they are PostgreSQL's own responsibility."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ class CutServer:
         self.hold_back()
 
     def kill(self) -> None:
-        """The parent is stopped first: it would start its children again, or tell them to end in good order."""
+        """Stop the parent first: it would restart its children, or end them in good order."""
         parent = self._pid()
         os.kill(parent, signal.SIGSTOP)
         processes = [*_children(parent), parent]
@@ -67,7 +67,7 @@ class CutServer:
             left.unlink(missing_ok=True)
 
     def hold_back(self) -> None:
-        """Stop the process that flushes what nobody waits for."""
+        """Stop the process that flushes commits which no client waits for."""
         found: list[int] = []
 
         def is_found() -> bool:

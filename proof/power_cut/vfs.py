@@ -1,6 +1,6 @@
-"""Makes SQLite tell of every operation on its files. The default VFS of the very library that Python's `sqlite3` uses
-is replaced, in this process, by a copy of it whose files record writes, truncations, syncs and deletions, and then do
-what they always did. Nothing has to be compiled: the tables of functions that SQLite calls are changed in place."""
+"""Makes SQLite record every operation on its files. In this process, a copy replaces the default VFS of the library
+that Python's `sqlite3` uses; the files of the copy record writes, truncations, syncs and deletions, and then perform
+them. Nothing has to be compiled: the tables of functions that SQLite calls are changed in place."""
 
 import _sqlite3
 import ctypes
@@ -29,7 +29,7 @@ _Reach = Callable[[str], None]
 
 
 class _Methods(Structure):
-    """`sqlite3_io_methods`, the functions of an open file. Those that are not watched stay plain pointers."""
+    """`sqlite3_io_methods`, the functions of an open file. Functions that are not recorded stay plain pointers."""
 
 
 _WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
@@ -83,7 +83,7 @@ class Unavailable(Exception):
 
 
 def library() -> ctypes.CDLL:
-    """The SQLite that `sqlite3` uses: not another copy of it that happens to be on this machine."""
+    """The SQLite library that `sqlite3` uses, not another copy on this machine."""
     try:
         found = ctypes.CDLL(_sqlite3.__file__)
         found.sqlite3_libversion.restype = c_char_p
@@ -96,7 +96,7 @@ def library() -> ctypes.CDLL:
 
 
 _alive: list[Any] = []
-"""What SQLite has pointers to. It is never given back: the process is about to be killed."""
+"""Keeps objects that SQLite points to. They are never freed: the process is about to be killed."""
 
 
 class RecordingVfs:
@@ -128,7 +128,7 @@ class RecordingVfs:
         if sqlite.sqlite3_vfs_register(byref(copy), 1) != 0:
             raise Unavailable("SQLite refused the recording VFS")
 
-    # What SQLite calls
+    # Functions that SQLite calls
 
     def _open(self, vfs: int, pointer: int | None, file: Any, flags: int, given: Any) -> int:
         name = ctypes.string_at(pointer) if pointer else b""

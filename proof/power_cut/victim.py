@@ -1,5 +1,5 @@
-"""What a process of a power-cut trial does before anything else: its SQLite records every operation on the database's
-files, and a defect is planted if the control asks for one."""
+"""The first step of a process in a power-cut trial: make its SQLite record every operation on the database's files, and
+plant a defect if the control asks for one."""
 
 from pathlib import Path
 

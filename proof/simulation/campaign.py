@@ -1,11 +1,11 @@
-"""Simulation: the runtime on a virtual clock, everything that can go wrong by the seed, and whether all was well.
+"""Simulation: the runtime on a virtual clock, with every fault drawn from a seed, and every promise checked.
 
     python -m proof.simulation --seeds 100000
     python -m proof.simulation --seed 1234
     python -m proof.simulation --control
 
-A seed always plays the same: one that fails is played again, and told, with `--seed`. The control plants known defects
-and fails if one of them is not found.
+A seed always plays the same: `--seed` repeats a failing one and prints its trace. The control plants known defects and
+fails if one of them is not found.
 """
 
 import argparse
@@ -32,7 +32,7 @@ R = TypeVar("R")
 SEEDS = 2_000
 """How many the test suite plays, and how many a defect may stay hidden for."""
 AT_ONCE = 50
-"""Seeds in one piece of work, between two collections of what they left."""
+"""Seeds in one piece of work, between two garbage collections."""
 
 
 class Tally(msgspec.Struct):

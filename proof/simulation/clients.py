@@ -1,7 +1,7 @@
-"""Clients: they send, steer, stop, answer, change the queue, ask again when nobody answers, and sometimes ask twice.
+"""Clients: they send, steer, stop, answer, change the queue, retry elsewhere after a timeout, and sometimes ask twice.
 
-A client lives in no process. It talks to whichever is up, under ids of its own; what it was told is kept, to be
-compared with what became of it.
+A client lives in no process. It talks to any process that is up, under its own ids; it records all responses, to be
+compared with the log.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from proof.simulation.world import World
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 3.0
-"""How long a client waits for an answer before it asks somebody else."""
+"""How long a client waits for a response before it asks another process."""
 
 
 class Unanswered(Exception):
-    """The process died, or took too long: whether it did what it was asked is unknown."""
+    """The process died, or timed out: whether the operation took place is unknown."""
 
 
 class Sending(msgspec.Struct):
-    """A message that a client sent, and all that it knows of it."""
+    """A message that a client sent, and the client's record of it."""
 
     key: Key
     text: str
@@ -41,7 +41,7 @@ class Sending(msgspec.Struct):
     accepted: bool = False
     refused: str = ""
     unsure: bool = False
-    """Somewhere somebody was asked and did not answer: it may still take place."""
+    """A process was asked and did not respond: the operation may still take place."""
     edited: list[str] = []
     """Texts that it was given since, as far as they were acknowledged."""
     edits_unsure: bool = False
@@ -49,12 +49,12 @@ class Sending(msgspec.Struct):
 
 
 class Ledger(msgspec.Struct):
-    """What all clients of a run know together."""
+    """The shared record of all clients of a run."""
 
     sent: dict[MessageId, Sending] = {}
     reordered: set[Key] = set()
     cleared: set[Key] = set()
-    """Sessions in which somebody stopped what ran, and so took back what waited."""
+    """Sessions in which a client stopped the running turn, and so removed the waiting messages."""
 
 
 class Client:
@@ -79,11 +79,12 @@ class Client:
     # Asking
 
     async def ask(self, what: str, does: Callable[[Operations], Awaitable[T]]) -> tuple[T, bool]:
-        """Ask until somebody answers; raises what an operation refuses. And whether all who were asked answered."""
+        """Ask until a process responds; raises the refusal of an operation. Also returns whether all asked processes
+        responded."""
         return await self.ask_process(what, lambda process: does(process.operations))
 
     async def ask_process(self, what: str, does: Callable[[Process], Awaitable[T]]) -> tuple[T, bool]:
-        """The same, for what is not an operation on the store alone."""
+        """The same, for calls that are not only an operation on the store."""
         is_sure = True
         while True:
             asked = [self._ask_one(what, does)]
@@ -125,7 +126,7 @@ class Client:
             await asyncio.sleep(0.1)
         return self._chance.choice(up)
 
-    # What it does
+    # The operations of a client
 
     async def live(self, until: float) -> None:
         acts: list[tuple[Callable[[Key], Awaitable[None]], int]] = [
@@ -174,7 +175,7 @@ class Client:
             sending.refused, is_sure = refusal.code, refusal.is_sure
         sending.unsure = not is_sure
         if sending.accepted and self._chance.random() < 0.15:
-            await self._edit_one(id)  # At once, while somebody may be taking it up.
+            await self._edit_one(id)  # At once, while a holder may be promoting it.
 
     async def _stop(self, key: Key) -> None:
         id, keep = self._new("stop"), self._chance.random() < 0.5
@@ -296,7 +297,7 @@ class Client:
 
         async def rewind(process: Process) -> None:
             if process.role.is_old:
-                return  # That release has no such verb.
+                return  # That release does not have this verb.
             head = (await process.operations.session(key)).head
             await process.operations.rewind(key, Position(max(1, head - back)), rewind_id=id)
 
@@ -305,10 +306,10 @@ class Client:
         except Refusal:
             pass  # It was busy.
 
-    # What a session needs of its clients
+    # The needs of a session from its clients
 
     async def entrust(self, key: Key) -> None:
-        """Give a session its token, once more: whoever had it may be gone."""
+        """Give a session its token again: the process that had it may be gone."""
 
         async def entrust(process: Process) -> None:
             await process.credentials.put(key, Secrets(github_token=f"token of {key.session}"))
@@ -321,7 +322,7 @@ class Client:
 
 
 class Refusal(Exception):
-    """An operation said no. `is_sure`: and nobody else was asked who may have done it."""
+    """An operation was refused. `is_sure`: and no other process was asked that may have carried it out."""
 
     def __init__(self, code: str, *, is_sure: bool) -> None:
         super().__init__(code)
@@ -330,7 +331,7 @@ class Refusal(Exception):
 
 
 async def _handle(process: Process, does: Callable[[Process], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
-    """In the process that was asked: do it, and answer whoever still waits."""
+    """In the asked process: carry it out, and respond to the client if it still waits."""
     try:
         result = await does(process)
     except (OperationError, StoreUnavailable) as refused:

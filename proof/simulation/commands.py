@@ -25,10 +25,10 @@ from holdfast.tools.exec import exec_tool
 from proof.simulation.world import World
 
 WAITS_FROM_NOW = 1e12
-"""When a command was asked for, by a clock that no simulated machine has: nobody has waited for it before."""
+"""When a command was requested, by a clock that no simulated machine has, so that no earlier wait counts."""
 
 RUN = replace(exec_tool, asks=lambda arguments, directory: None)
-"""The tool `exec`, for which nobody need be asked."""
+"""The tool `exec`, which needs no permission here."""
 
 
 class Running:
@@ -106,7 +106,7 @@ class SimulatedCommands:
             async with asyncio.timeout(timeout):
                 await found.wait()
         except TimeoutError:
-            pass  # It goes on.
+            pass  # The command still runs.
         return found.status()
 
     async def wait_for_output(self, key: CommandKey, offset: int, timeout: float | None = None) -> CommandStatus:

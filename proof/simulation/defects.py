@@ -1,6 +1,6 @@
-"""Known defects, planted for as long as a control plays its seeds: what a simulation must be able to find.
+"""Known defects that a simulation must be able to find, planted for as long as a control plays its seeds.
 
-Those of the runtime itself are the crash campaign's; those of its store are planted in the one in memory.
+The defects of the runtime itself are the crash campaign's; those of its store are planted in the store in memory.
 """
 
 import asyncio
@@ -195,7 +195,7 @@ async def _unheard(work: Any) -> None:
     try:
         await work
     except StoreUnavailable:
-        pass  # Nobody waits for it any more: that is the defect.
+        pass  # No caller awaits it any more: that is the defect.
 
 
 def _accept_twice() -> None:

@@ -33,14 +33,14 @@ class Guest:
         self._at: Process | None = None
         """The process that it talks to."""
         self.process: Process | None = None
-        """The process that told it that it is attached."""
+        """The process that confirmed its attachment."""
         self.attachment_id = ""
         self.declined: dict[RequestId, float] = {}
-        """What it said, and was heard to say, that it can't decide; since when."""
+        """The requests that it declined to decide, with the times of the acknowledgements."""
 
     @property
     def is_attached(self) -> bool:
-        """A process that is told to stop closes its connections first."""
+        """A stopping process closes its connections first."""
         process = self.process
         return process is not None and process.machine.state == "running" and not process.is_stopping
 

@@ -1,4 +1,5 @@
-"""Hints between processes: lost, late, doubled and out of order. Within a process they are what they are there."""
+"""Hints between processes: lost, late, doubled and out of order. Within a process, hints are delivered as in
+production."""
 
 from holdfast.events.ids import Key
 from holdfast.live.live import Changed, Hint

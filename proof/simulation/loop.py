@@ -1,7 +1,7 @@
-"""An event loop whose time is virtual. Nothing waits: when nobody can run, time jumps to the next timer.
+"""An event loop with virtual time. Nothing really waits: when no callback is ready, time jumps to the next timer.
 
 Every callback belongs to a place (a simulated process, or the world around them). Callbacks of one place keep the order
-that asyncio promises them; those of different places are put into an order by the seed, as different machines would.
+that asyncio guarantees; the seed orders those of different places, as different machines would.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ PLACE: ContextVar["Place | None"] = ContextVar("place", default=None)
 
 MAX_ROUNDS_AT_ONCE = 20_000
 MAX_ROUNDS = 300_000
-"""Rounds without any time passing, or altogether, after which somebody must be going in circles."""
+"""Rounds without any progress of time, or in total, after which some code must be looping."""
 
 
 class Place:
-    """A process of the simulation. Paused, its callbacks are kept for later. Dead, they are never run: all of it is
-    gone at once, no `finally` and no clean-up included."""
+    """A process of the simulation. While it is paused, its callbacks are kept for later. Once it is dead, they never
+    run: all of it is gone at once, including every `finally` and clean-up."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Place:
 
 
 class Stuck(Exception):
-    """Nobody can run, and no timer is set; or they run in circles."""
+    """No callback is ready and no timer is set; or callbacks loop without end."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_set = 0
         self._stopping: bool
         self._kept: dict[Place, list[Handle]] = {}
-        """What the paused and the dead would have run."""
+        """Callbacks of paused and dead places."""
         self._is_reviving = False
         self.tasks: list[asyncio.Task[Any]] = []
         """All that were made: one of a dead place must not be collected, or it would clean up after all."""
@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def resume(self, place: Place) -> None:
-        """Let a paused place go on, with all that came due meanwhile."""
+        """Resume a paused place, with all callbacks that came due meanwhile."""
         if place.state == "paused":
             place.state = "running"
             self._ready.extend(self._kept.pop(place, ()))
@@ -124,7 +124,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._rounds_now = 0
 
     def _ordered(self, batch: list[Handle]) -> Iterator[tuple[Place | None, Handle]]:
-        """Whose turn it is, is for the seed to say; what each then does first is not."""
+        """The seed chooses the place that runs next; the order within a place is fixed."""
         places = [_place(handle) for handle in batch]
         queues: dict[Place | None, list[Handle]] = {}
         for place, handle in zip(reversed(places), reversed(batch), strict=True):

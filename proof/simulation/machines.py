@@ -51,13 +51,13 @@ SHARED = "/shared"
 """A folder that every machine has."""
 SCARCE_TOOL = "put_line"
 SCARCE_MODEL = "rare"
-"""What a process may lack."""
+"""The tools or models that a process may lack."""
 SCARCE_KIND = "rewind"
 """The kind of inbox item that the release before does not know."""
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is started as."""
+    """The settings with which a process starts."""
 
     node: str
     lacks_tool: bool = False
@@ -258,7 +258,7 @@ class Process:
 
 
 class Fleet:
-    """The processes of a run: those that are up, and how they come and go."""
+    """The processes of a run: the running ones, their starts and their ends."""
 
     def __init__(self, world: World, bounds: Bounds) -> None:
         self._world = world
@@ -324,7 +324,7 @@ class Fleet:
         return self.processes
 
     def strike(self, mishap: Mishap) -> None:
-        """Something happens to one of them. Whatever ends is started again, sooner or later."""
+        """Inject a fault into one of them. An ended process is restarted, sooner or later."""
         chance, up = self._world.chance, [each for each in self.up() if each.machine.state == "running"]
         if not up:
             return
@@ -349,7 +349,7 @@ class Fleet:
                 self._world.later(chance.uniform(0.05, 1.0), self._start_after, process)
 
     def clear_up(self) -> None:
-        """All that stood still goes on, and all can reach the store."""
+        """Resume every stalled process, and restore every connection to the store."""
         for process in self.up():
             process.machine.cut_off_until = process.machine.shakes_until = process.machine.lags_until = 0.0
             process.resume()

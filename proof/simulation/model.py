@@ -1,5 +1,5 @@
-"""A model and tools that do as the seed says: answers stream over virtual time, differ from one time to the next, fail
-now and then; and what the tools did to the world can be counted."""
+"""A model and tools that follow the seed: answers stream over virtual time, differ from one call to the next, and
+sometimes fail; the effects of the tools can be counted."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -38,7 +38,7 @@ _WORDS = ("well ", "so ", "it is done ", "é ", "🙂 ", "\n", "and then ", "per
 
 
 class SimulatedModel:
-    """Answers one session. What it says is never the same twice, so that one answer in the place of another shows."""
+    """Answers one session. It never gives the same answer twice, so that a swapped answer is visible."""
 
     def __init__(self, world: World, key: Key) -> None:
         self._world = world
@@ -61,7 +61,7 @@ class SimulatedModel:
             raise error
 
     async def _think(self, deaf_seconds: float) -> None:
-        """Only then is it at work: an answer that nobody takes any further costs nothing."""
+        """It is at work only from here on: an answer that is not read any further costs nothing."""
         chance = self._world.chance
         longest = self._world.weather.thinking
         seconds = chance.random() * (longest * 4 if chance.random() < 0.1 else longest)
@@ -117,7 +117,7 @@ class SimulatedModel:
 
 
 def _steps(request: ModelRequest) -> int:
-    """How many steps with tools there were since somebody said something."""
+    """The number of steps with tools since the last message."""
     steps = 0
     for message in reversed(request.messages):
         if isinstance(message, UserText):
@@ -127,13 +127,13 @@ def _steps(request: ModelRequest) -> int:
 
 
 def _deafness(world: World) -> float:
-    """For how long the next call goes on once it was cancelled; 0: it heeds that at once."""
+    """For how long the next call runs on after a cancellation; 0: it ends at once."""
     chance, share = world.chance, world.weather.deafness
     return chance.choice(_DEAF_SECONDS) * chance.uniform(0.5, 1.0) if share and chance.random() < share else 0.0
 
 
 async def _affect(name: str, context: ToolContext) -> str:
-    """What a tool does to the world. It takes its time, before its effect and after it."""
+    """The effect of a tool. It takes time, before its effect and after it."""
     machine = here()
     world = machine.world
     key, chance, deaf_seconds = Key(Owner(context.owner), context.session_id), world.chance, _deafness(world)
@@ -163,7 +163,7 @@ async def append_line(text: str, context: ToolContext) -> str:
 
 @tool(permission="allow", after_crash="repeat")
 async def put_line(text: str, context: ToolContext) -> str:
-    """Make sure that a line is there. Twice is as good as once."""
+    """Make sure that a line exists. Running it twice is as good as once."""
     return await _affect("put_line", context)
 
 

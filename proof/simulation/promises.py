@@ -1,5 +1,5 @@
-"""What must hold at the end of a run: the invariants of the crash campaign on every session, and what only a world with
-many processes, clients and readers can show."""
+"""The promises at the end of a run: the invariants of the crash campaign on every session, and those that only a world
+with many processes, clients and readers can break."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def check(
 
 
 def _tasks(db: Database, session: SessionRecord, commands: dict[CommandKey, Running]) -> Iterator[str]:
-    """Every command has ended, its row says how, and the end of one in the background is told once."""
+    """Every command has ended, its row says how, and the end of a background command is reported once."""
     bodies = [event.body for event in session.events]
     notices = [body.notice for body in bodies if isinstance(body, task.TaskNotified)]
     told = sorted(notice.task_id for notice in notices if notice.kind != "stalled")
@@ -110,7 +110,7 @@ def _late_stops(session: SessionRecord) -> Iterator[str]:
 
 
 def _offered(session: SessionRecord, guests: list[Guest]) -> Iterator[str]:
-    """The tool of every client that was told that it is attached, and has not left, is offered to the model."""
+    """The model is offered the tool of every client whose attachment was confirmed and that has not left."""
     here = [guest for guest in guests if guest.key == session.key and guest.is_attached]
     offered = {tool.name for tool in fold(session.events).client_tools} if here else set()
     for guest in here:
@@ -260,7 +260,7 @@ def _booked(db: Database, session: SessionRecord) -> Iterator[str]:
 
 
 def _read(session: SessionRecord, follower: Follower) -> Iterator[str]:
-    """What a reader was given, however often it was cut off, is the log and every byte of its messages."""
+    """A reader received the log and every byte of its messages, however often it was disconnected."""
     events = [found for found in follower.readings if isinstance(found, Event)]
     if events != session.events:
         given, there = [found.position for found in events], len(session.events)

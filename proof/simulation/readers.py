@@ -1,4 +1,4 @@
-"""Readers that follow a session, are cut off whenever their process ends or they like, and go on from their cursor."""
+"""Readers that follow a session, lose their connection at random or with their process and resume from their cursor."""
 
 import asyncio
 from contextlib import aclosing
@@ -51,7 +51,7 @@ class Follower:
             async with aclosing(reader.follow()) as readings:
                 async for reading in readings:
                     if ended.done():
-                        return  # Cut off: what comes now does not reach anybody.
+                        return  # Disconnected: no delta reaches this reader now.
                     if isinstance(reading, Event | Delta):
                         self.readings.append(reading)
                     self.cursor = reader.cursor

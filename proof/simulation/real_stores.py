@@ -1,9 +1,8 @@
-"""The same worlds on a real database: every call lands in SQLite or PostgreSQL, one after the other, while virtual time
+"""The same worlds on a real database: every call runs on SQLite or PostgreSQL, one after the other, while virtual time
 stands still.
 
-The stores run on an event loop of their own, in a thread, by the machine's clock; whatever they count leases by is the
-world's. What is seen of the database is read into the records that the store in memory consists of, so that a world is
-judged by the same promises.
+The stores run on an event loop of their own, in a thread, by the machine's clock; their leases use the world's clock.
+The database is read into the records of the store in memory, so that the same promises judge a world.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ CALL_SECONDS: Final = 60.0
 """Real time that a call to a real database may take."""
 
 STARTED_SECONDS: Final = 1_700_000_000
-"""What PostgreSQL's clock says when a world begins."""
+"""The time of PostgreSQL's clock when a world begins."""
 
 READS: Final = frozenset(
     {
@@ -87,7 +86,7 @@ T = TypeVar("T")
 
 
 class Elsewhere:
-    """An event loop in a thread of its own. Whoever runs something there waits for it."""
+    """An event loop in a thread of its own. Callers block until their coroutine has ended there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -118,13 +117,13 @@ class Place(Protocol):
         ...
 
     def at_this_time(self) -> None:
-        """The database's clock says what the world's does."""
+        """Set the database's clock to the world's."""
         ...
 
     def open(self, **given: Any) -> Store: ...
 
     def kill(self, store: Store) -> None:
-        """Its process died: whatever it did by itself is over."""
+        """Its process died: end the store's background work."""
         ...
 
     def sessions(self) -> list[tuple[Any, ...]]:
@@ -277,14 +276,14 @@ class PostgresPlace:
 
 
 class RealDatabase(Database):
-    """What a world knows of a real database. The records are read again whenever somebody looks at them."""
+    """The world's view of a real database. The records are read again at every access."""
 
     def __init__(self, now: Callable[[], float], place: Place) -> None:
         super().__init__(now)
         self.place = place
         self.stores: dict[str, Store] = {}
         self.writers: dict[Key, dict[int, Written]] = {}
-        """Who wrote each event: a real database does not say."""
+        """The writer of each event: a real database does not record it."""
         self._inspector = place.open(node="inspector")
 
     @property
@@ -341,7 +340,7 @@ class RealDatabase(Database):
 
 
 class DistantStore:
-    """A real store as one process has it: every call is carried there, and its answer back."""
+    """A real store as one process uses it: every call is forwarded to the thread, and its result returned."""
 
     def __init__(self, db: RealDatabase, store: Store, name: str, clock: Clock, carry: Carrier) -> None:
         self._db = db

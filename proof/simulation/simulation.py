@@ -40,16 +40,16 @@ OWNERS = (Owner("ann"), Owner("ben"), Owner("cleo"))
 REST_SECONDS = 240.0
 """How long it may take, once nothing goes wrong any more, until nothing is left to do."""
 TOLD_WITHIN_SECONDS = 15.0
-"""How much later than it should it may be said that nobody can run a session: clocks go wrong, and so do claims."""
+"""The tolerance for the report that no process can run a session: clocks are wrong, and claims fail."""
 DENIED_WITHIN_SECONDS = 40.0
-"""How long a permission may stay open that everybody has declined to decide: a client whose process died unseen counts
-as present for half a minute."""
+"""How long a permission may stay open that every client has declined to decide: a client whose process died unnoticed
+counts as present for half a minute."""
 READERS_SECONDS = 30.0
-"""How long readers may take after that to have read all of it."""
+"""How long after that readers may take to read everything."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -107,7 +107,7 @@ def _logs(sessions: Any) -> Iterator[str]:
 
 
 class Play:
-    """What happens in a run, from its first process to its last reader."""
+    """The course of a run, from its first process to its last reader."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -190,7 +190,7 @@ class Play:
                 await maker.entrust(key)
 
     def _options(self, key: Key) -> SessionOptions:
-        """What the session needs of the processes that may run it."""
+        """The needs of the session from a process that may run it."""
         chance, weather = self.world.chance, self.world.weather
         needs_node = weather.nodes > 1 and chance.random() < 0.6
         needs_tool, needs_model = weather.gaps > 0 and chance.random() < 0.5, weather.gaps > 0 and chance.random() < 0.5
@@ -218,7 +218,7 @@ class Play:
             asyncio.create_task(guest.visit(self._until))  # noqa: RUF006  (the loop keeps all tasks)
 
     async def _do_without_a_node(self) -> None:
-        """Readers of a session that nobody can run are told so, once it has waited for long enough."""
+        """Readers of a session that no process can run are notified, once it has waited for long enough."""
         world, lost, latecomer = self.world, self._fleet.lost_node, self._client("latecomer")
         for session in self.world.db.sessions.values():
             if session.host == lost:
@@ -324,7 +324,7 @@ def _raised(world: World, about: dict[str, Any]) -> None:
 
 
 class _Listening(logging.Handler):
-    """Whatever the runtime logs with an exception is a bug of its own."""
+    """An exception in the runtime's log is a bug of its own."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.INFO)

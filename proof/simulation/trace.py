@@ -1,4 +1,4 @@
-"""What happened, at which virtual time, and who did it: a line each, the same for the same seed."""
+"""The trace of a run: virtual time, actor and action, one line each, the same for the same seed."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,7 +7,7 @@ from holdfast.store.store import Key
 
 
 class Trace:
-    """Kept only when somebody is going to read it: the seed can always be played again."""
+    """Recorded only for a reader: a seed can always be played again."""
 
     def __init__(self, *, is_kept: bool, now: Callable[[], float]) -> None:
         self.is_kept = is_kept
@@ -23,7 +23,7 @@ class Trace:
 
 
 def log_lines(key: Key, events: list[Event], writers: list[str]) -> Iterator[str]:
-    """A session's log, with who wrote each event under which fence."""
+    """A session's log, with the writer and the fence of each event."""
     yield f"the log of {key.session}:"
     for event, writer in zip(events, writers, strict=True):
         yield f"{event.position:>6}  {writer:<12} {type_of(event.body):<28} {_said(event)}"

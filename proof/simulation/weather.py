@@ -1,4 +1,4 @@
-"""What goes wrong in one run, and how badly: drawn once from its seed."""
+"""The faults of one run and their severity, drawn once from its seed."""
 
 import random
 from typing import Literal

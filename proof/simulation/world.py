@@ -1,4 +1,4 @@
-"""The world around the simulated processes: its loop, its chance, its database, and what was seen to happen."""
+"""The world around the simulated processes: its loop, its randomness, its database, and the observed violations."""
 
 import asyncio
 import itertools
@@ -48,9 +48,9 @@ class Machine(Place):
         self.lag_seconds = 0.0
         """How late it hears the answers to its calls, while it lags."""
         self.stood_still_at = -1e9
-        """When it was last seen to stand still: until its next renewal it may not know what it lost."""
+        """When it last stalled: until its next renewal it may not know that it lost a lease."""
         self.last_words = world.chance.random() < 0.5
-        """Whether what it had sent to the store when it died still takes place."""
+        """Whether calls that it had sent to the store when it died still take place."""
 
 
 def here() -> Machine:
@@ -70,11 +70,11 @@ class Work:
         self.grace_seconds = grace_seconds
         """How long its session is kept for it once it was cancelled."""
         self.cancelled_at: float | None = None
-        """When it was first cancelled and went on all the same."""
+        """When it was first cancelled and still ran on."""
 
 
 class World:
-    """One run. Whatever happens by chance is drawn from `chance`, in an order that the loop decides."""
+    """One run. Every random choice is drawn from `chance`, in an order that the loop decides."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class World:
         self.entrusted: set[Key] = set()
         """Sessions that need a token of their client."""
         self.violations: list[Violation] = []
-        """What was seen to go wrong while it ran."""
+        """Violations observed while it ran."""
         self.is_over = False
         self.under_way = 0
         """Calls to the store that were sent and have not landed, but for what processes do all the time."""
@@ -184,7 +184,7 @@ class World:
             self.trace.add(machine.name, f"{done} -> {_short(result)}{told}{late}")
         self.later(back, _settle, answer, result, error)
 
-    # Who is at work
+    # Work in progress
 
     @contextmanager
     def working(self, key: Key, grace_seconds: float = GIVE_UP_SECONDS) -> Iterator[Work]:
@@ -198,7 +198,7 @@ class World:
                 self._at_work[key].remove(work)
 
     async def take_time(self, work: Work, seconds: float, *, deaf_seconds: float) -> None:
-        """Sleep for a model or a tool. A deaf one goes on for so long after its first cancellation, and then as if
+        """Sleep for a model or a tool. A deaf one runs on for this long after its first cancellation, and then as if
         nothing had happened."""
         until = self.loop.time() + seconds
         while (left := until - self.loop.time()) > 0:
@@ -213,14 +213,14 @@ class World:
                     self.trace.add(work.machine.name, f"a call is deaf to its cancellation for {deaf_seconds:.2f} s")
 
     def leaves_work(self, machine: Machine) -> None:
-        """It died: nothing of it runs on."""
+        """It died: none of its work continues."""
         for key, works in self._at_work.items():
             self._at_work[key] = [found for found in works if found.machine is not machine]
 
-    # What is judged while it happens
+    # Promises checked during the run
 
     def _judge_release(self, releaser: Machine, lease: Lease) -> None:
-        """Whatever a process cancelled before it lets go of a session has ended, or was given time to."""
+        """Work that a process cancelled before it releases a session has ended, or had its time to end."""
         if self._held.get(lease.key) != (releaser, lease):
             return  # Late: the session was claimed anew.
         for work in self._at_work.get(lease.key, ()):
@@ -241,8 +241,8 @@ class World:
         self._judge_slots(claims)
 
     def _judge_one_at_a_time(self, claimer: Machine, key: Key) -> None:
-        """Whoever had the session before has stopped by now, or has at least cancelled what is deaf, unless it stood
-        still and could not know."""
+        """The previous holder of the session has stopped by now, or has at least cancelled its deaf work, unless it
+        stalled and could not know."""
         for work in self._at_work.get(key, ()):
             machine = work.machine
             knew = self.loop.time() - machine.stood_still_at > TTL_SECONDS
@@ -265,7 +265,7 @@ class World:
             self.fail("run_where_its_files_are", f"{claimer.name} on {claimer.node} claimed {claim.lease.key.session}")
 
     def _judge_slots(self, claims: list[Claim]) -> None:
-        """No owner has more turns running than slots, but for those that are only claimed to be ended."""
+        """No owner has more turns running than slots, except turns that are only claimed to be ended."""
         limit = self.weather.slots
         if limit is None:
             return
@@ -282,7 +282,7 @@ class World:
             self._claims_without_progress.pop(unit.key, None)
 
     def _judge(self, machine: Machine, call: Call, result: Any) -> None:
-        """What a call did, at the moment at which it took place."""
+        """The effect of a call, at the moment at which it took place."""
         match call.verb:
             case "claim" if result:
                 self._judge_claims(machine, result)
@@ -297,7 +297,7 @@ class World:
 
 
 PERIODIC = frozenset({"renew", "tails", "claim", "catch_up"})
-"""What processes and readers ask all the time, whether or not anything is left to do."""
+"""Calls that processes and readers repeat all the time, even when no work is left."""
 
 QUIET = frozenset({"renew", "tails", "row", "waiting_items", "requests", "receipt", "catch_up", "events_after"})
 """Reads and renewals, of which a trace says nothing."""

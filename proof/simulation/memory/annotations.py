@@ -1,4 +1,4 @@
-"""What owners note about their sessions, beside the log."""
+"""Owners' annotations of their sessions, beside the log."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What is put into inboxes, and what becomes of it before it is promoted."""
+"""Puts into inboxes, and changes of items before they are promoted."""
 
 from collections.abc import Sequence
 
@@ -99,8 +99,8 @@ def is_stopping(session: SessionRecord) -> bool:
 
 
 def accept_stop(session: SessionRecord, stop: Stop, item_key: str, now: int) -> Accepted:
-    """For the turn that runs now. With none there is nobody to wake: its receipt is final. A stop that is meant for
-    another turn leaves the queue as it is."""
+    """A stop for the turn that runs now. Without one there is no holder to wake: its receipt is final. A stop that is
+    meant for another turn leaves the queue unchanged."""
     is_late = stop.comes_too_late(session.turn_id)
     removed = () if stop.keep_queued or is_late else _clear_queue(session, item_key)
     bound = replace(stop, turn_id=session.turn_id)
@@ -160,7 +160,7 @@ def wake(session: SessionRecord, now: int, since: int | None = None) -> None:
 
 
 def rest(session: SessionRecord) -> None:
-    """What nobody holds, and has nothing to do any more, need not be claimed to find that out."""
+    """An unheld session that has no work left becomes idle here; no worker need claim it to find that out."""
     if session.is_runnable and session.holder is None and session.turn_id is None and not session.waiting():
         session.is_runnable, session.runnable_since, session.noted_at = False, None, None
         session.status = "idle"

@@ -1,4 +1,4 @@
-"""Who runs what, who is present, and what was granted and entrusted."""
+"""Leases, attachments, grants and secrets."""
 
 from collections.abc import Collection
 from typing import Final
@@ -15,7 +15,7 @@ from proof.simulation.memory.order import Order
 from proof.simulation.memory.tables import AttachmentRecord, Database, ProcessRecord, SessionRecord
 
 UNPLACED_MS: Final = 60_000
-"""A session that nobody could run for so long is given to anyone, to say so."""
+"""Any process may claim a session that no process could run for this long, to report it."""
 
 FIRST_TTL_SECONDS: Final = 30.0
 """How long a process that just opened the store counts as alive before its first renewal."""
@@ -52,7 +52,7 @@ class Leases:
         self._db.processes[self._me] = ProcessRecord(self._db.now() + ttl_seconds)
 
     def renew(self, ttl_seconds: float) -> tuple[bool, str]:
-        """Once the expiry has passed the leases are gone too: whoever slept that long starts over."""
+        """Once the expiry has passed the leases are gone too: a process that slept that long starts over."""
         if self._is_alive():
             self._db.processes[self._me].expires_at = self._db.now() + ttl_seconds
             return True, "process"
@@ -101,7 +101,7 @@ class Leases:
                 found.is_runnable, found.runnable_since, found.needs_inbox = True, now, None
 
     def bury(self) -> None:
-        """Free what the dead, and those who do not renew, hold."""
+        """Free the leases of dead processes, and of those that do not renew."""
         for token, process in list(self._db.processes.items()):
             if token == self._me:
                 continue
@@ -112,7 +112,7 @@ class Leases:
                 del self._db.processes[token]
 
     def _loaded(self, claim: Claim, fold_version: int) -> Loaded | None:
-        """The session, if it is small, as the real stores have it."""
+        """The loaded session, if it is small, as the real stores return it."""
         found = reading.load(self._db, claim.lease.key, fold_version)
         session = self._db.sessions[claim.lease.key]
         return found if found is not None and reading.is_small(session, found) else None
@@ -123,7 +123,7 @@ class Leases:
         return placed and usable and (session.secret is None or session.secret[0] in self._keepers)
 
     def _claimable_to_end(self, now: int) -> list[SessionRecord]:
-        """Those to be stopped, and those that nobody could run for so long that their readers should be told."""
+        """Sessions to be stopped, and sessions that no process could run for so long that their readers should know."""
         free = [found for found in self._db.sessions.values() if found.is_runnable and found.holder is None]
         stopping = [found for found in free if _is_stopped(found)]
         unplaced = [found for found in self._order.with_slots() if _is_unplaced(found, now)]
@@ -239,7 +239,7 @@ class Leases:
         )
 
     def _end_attachments(self, now: int) -> None:
-        """Those whose time is over, and those of the dead."""
+        """Attachments that timed out, and those of dead processes."""
         for session in self._db.sessions.values():
             here = {(found.process, found.attachment_id) for found in self.attachments(session.key)}
             if len(here) < len(session.attachments):
@@ -247,7 +247,7 @@ class Leases:
                 self._wake_declined(session, now)
 
     def _wake_declined(self, session: SessionRecord, now: int) -> None:
-        """Have the holder look again who could answer, where a client has declined something."""
+        """Make the holder check again which clients could answer, where a client has declined a request."""
         if session.turn_id is None or not any(found.attachment.declined for found in session.attachments.values()):
             return
         session.tail += 1
@@ -289,7 +289,7 @@ def drop_secret(db: Database, key: Key) -> tuple[None, str | None]:
 
 
 def delete(db: Database, key: Key, fence_step: int) -> tuple[bool, str | None]:
-    """The row stays, with a fence that nobody holds: the id never comes back."""
+    """Keep the row, with a fence that no process holds: the id is never used again."""
     session = db.live(key)
     if session is None:
         return False, None

@@ -1,4 +1,4 @@
-"""Whose turn is next, and who may start one: owners stand in lines of their own, within their limits."""
+"""The order of claims and admission: each owner has its own queue, within its limits."""
 
 from collections.abc import Callable
 from typing import Final
@@ -51,15 +51,15 @@ class Order:
         return [session for _, session in found[:limit]]
 
     def with_slots(self) -> list[SessionRecord]:
-        """Sessions that nobody holds, of owners who have a slot for them."""
+        """Unheld sessions of owners with a free slot for them."""
         return [found for owner, free, _ in self._owners() if free > 0 for found in self._unheld(owner)]
 
     def end_of_line(self, owner: Owner, now: int) -> int:
-        """Behind all others of their owner, whatever the clock says."""
+        """After all others of their owner, whatever the clock says."""
         return _end_of_line(self._db, owner, now)
 
     def _owners(self) -> list[tuple[Owner, int, int]]:
-        """Who has sessions that wait: with how many free slots, and how many taken."""
+        """Owners with waiting sessions: how many of their slots are free, and how many are taken."""
         owners = dict.fromkeys(key.owner for key, found in self._db.sessions.items() if _waits(found))
         return [(owner, *self._slots(owner)) for owner in owners]
 
@@ -117,7 +117,7 @@ class Admission:
         return self._is_in_line and found.slots >= self._running
 
     def since(self) -> int:
-        """Where its session stands in line: behind all others of its owner, whatever the clock says."""
+        """The place of its session in the queue: after all others of its owner, whatever the clock says."""
         if self._running is None:
             return self._now
         return _end_of_line(self._db, self._owner, self._now)

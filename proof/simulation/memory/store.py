@@ -1,4 +1,4 @@
-"""The seam over the tables in memory: one `MemoryStore` is what one process has of the database."""
+"""The store seam over the tables in memory: one `MemoryStore` is one process's connection to the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -50,9 +50,9 @@ from proof.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
 from proof.simulation.memory.tables import Database, usage_of
 
 CHANGES_SECONDS: Final = 0.2
-"""How long after a commit of another process `changes` tells of it."""
+"""How long after a commit of another process `changes` reports it."""
 UNWANTED_SECONDS: Final = 2.0
-"""How long it waits before it asks again whether anybody wants to know."""
+"""How long it waits before it checks again for a listener."""
 
 T = TypeVar("T")
 R = TypeVar("R", Loaded | None, CaughtUp | None)
@@ -184,7 +184,7 @@ class MemoryStore:
             claims = [replace(found, loaded=self._known(found.loaded)) for found in claims]
             self._tells_early = not self._tells_early
             if claims and early is not None and self._tells_early:
-                # Whoever asked may be told of it in the ordinary way long after this, or never.
+                # The caller may receive the result in the ordinary way long after this, or never.
                 asyncio.get_running_loop().call_soon(early, claims, context=here)
             return claims, detail
 
@@ -202,7 +202,7 @@ class MemoryStore:
     async def catch_up(self, key: Key, cursor: Cursor, *, limit: int) -> CaughtUp | None:
         return await self._read("catch_up", lambda: self._known(reading.catch_up(self._db, key, cursor, limit)))
 
-    # What the holder reads
+    # Reads of the holder
 
     async def load(self, key: Key, *, fold_version: int) -> Loaded | None:
         return await self._read("load", lambda: self._known(reading.load(self._db, key, fold_version)))
@@ -226,7 +226,7 @@ class MemoryStore:
         return tuple(self._item(found.item) for found in session.waiting()) if session else ()
 
     def _known(self, found: R) -> R:
-        """What was read, as this release reads it."""
+        """The read values, as this release decodes them."""
         if found is None or not self._unknown_kinds:
             return found
         return replace(found, inbox=tuple(map(self._item, found.inbox)))
@@ -296,7 +296,7 @@ class MemoryStore:
     async def reorder_items(self, key: Key, item_keys: Sequence[str]) -> bool:
         return await self._write("reorder_items", lambda: inbox.reorder_items(self._db, key, item_keys))
 
-    # What owners note about their sessions
+    # Annotations
 
     async def see(self, key: Key, position: Position) -> Position | None:
         return await self._write("see", lambda: annotations.see(self._db, key, position))
@@ -333,7 +333,7 @@ class MemoryStore:
     async def attached(self) -> frozenset[tuple[Key, str]]:
         return await self._read("attached", self._leases.attached)
 
-    # What people granted beyond one session
+    # Grants beyond one session
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
@@ -375,7 +375,7 @@ class MemoryStore:
 
         return await self._write("revoke_grant", write)
 
-    # What clients entrusted to their sessions
+    # Secrets of clients
 
     async def keep_secret(self, key: Key, *, keeper: str, sealed: bytes = b"") -> bool:
         return await self._write("keep_secret", lambda: leases.keep_secret(self._db, key, keeper, sealed))

@@ -1,4 +1,4 @@
-"""What the store in memory consists of. Nothing here waits, and nothing can fail half-way."""
+"""The tables of the store in memory. No operation here waits or fails half-way."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ SILENT_SECONDS = 26.0
 
 
 class InboxRecord:
-    """An item, its place in the queue, and what it said when it was put."""
+    """An item, its place in the queue, and its original text."""
 
     __slots__ = ("item", "original", "place", "removed_by")
 
@@ -33,7 +33,7 @@ class InboxRecord:
 
 
 class Written:
-    """Who wrote an event, which is not a part of the store, but what a simulation is judged by; and its size."""
+    """The writer of an event, which is not part of the store but needed to judge a simulation; and its size."""
 
     __slots__ = ("fence", "process", "size")
 
@@ -72,7 +72,7 @@ class SessionRecord:
         self.metadata.update(new.metadata)
 
     def forget(self) -> None:
-        """What goes when the session is deleted."""
+        """The data that is deleted with the session."""
         self.events: list[Event] = []
         self.written: list[Written] = []
         self.segments: list[Segment] = []
@@ -94,7 +94,7 @@ class SessionRecord:
         return [found for found in self.waiting() if isinstance(found.item.item, Message)]
 
     def open_requests(self, *, answered: bool = False) -> list[RequestRow]:
-        """Those that nobody has answered yet, whether or not the answer was taken in; or all that are open."""
+        """Open requests without an answer in the inbox or the log; or all open requests."""
         found = [
             row
             for row in self.requests.values()
@@ -135,7 +135,7 @@ class ProcessRecord:
 
 
 class Database:
-    """All of it. `now` is the database's own time in seconds, which no process can change."""
+    """The whole database. `now` is the database's own time in seconds, which no process can change."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -152,7 +152,7 @@ class Database:
         """How often each process wrote."""
         self.on_commit: list[Callable[[], None]] = []
         self.last_write = ""
-        """The crash point of the last write, for whoever tells what happened."""
+        """The crash point of the last write, for the trace."""
 
     def live(self, key: Key) -> SessionRecord | None:
         """The session, unless it was deleted."""
@@ -177,7 +177,7 @@ class Database:
 
 
 def usage_of(db: Database, owner: Owner) -> Stored:
-    """What an owner has."""
+    """The data of one owner."""
     own = [found for key, found in db.sessions.items() if key.owner == owner and not found.is_deleted]
     size = sum(len(codec.encode(event.body)[2]) for found in own for event in found.events)
     return Stored(sessions=len(own), stored_bytes=size)

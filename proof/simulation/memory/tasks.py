@@ -1,4 +1,4 @@
-"""The rows of commands. Whatever becomes of one and the news of it are written at once."""
+"""The rows of commands. An outcome and its news are written together."""
 
 from msgspec.structs import replace
 
@@ -82,7 +82,7 @@ def stall(db: Database, row: TaskRow, notice: TaskNotice | None, *, now: int) ->
 
 
 def tell(db: Database, key: Key, notice: TaskNotice, now: int) -> None:
-    """Into the inbox, once for each kind of news. A session that was deleted meanwhile is told nothing."""
+    """Put the news into the inbox, once for each kind. A session that was deleted meanwhile gets none."""
     session = db.live(key)
     item_key = f"task:{notice.task_id}:{notice.kind}"
     if session is not None and item_key not in session.inbox:
@@ -122,7 +122,7 @@ def see_host(db: Database, host: str) -> Written:
 
 
 def visible(db: Database) -> list[TaskRow]:
-    """Those whose session was not deleted, in the order of their start."""
+    """Tasks whose session was not deleted, in the order of their start."""
     return [row for row in _all(db) if row.kill_asked != "deletion"]
 
 

@@ -26,7 +26,7 @@ _LATEST = 1 << 63
 
 
 def stored(unit: Unit) -> Unit:
-    """The unit as it reads back. What can't be stored fails here, alone and with its sender."""
+    """The unit as it reads back. A unit that cannot be stored fails here, alone and with its sender."""
     return replace(unit, events=tuple(map(_event, unit.events)), segments=tuple(map(_segment, unit.segments)))
 
 
