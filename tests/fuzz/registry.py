@@ -18,7 +18,7 @@ from tests.security.test_parsers import (
     test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
 )
 from tests.security.test_shell_rules import test_bash_starts_just_what_was_taken_apart
-from tests.session.test_permissions import test_no_rule_however_odd_breaks_a_decision
+from tests.session.test_permissions import test_no_odd_rule_breaks_a_decision
 
 Fuzzer = Callable[..., Any]
 
@@ -32,5 +32,5 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "json-tokens": test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
     "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
     "markdown": test_no_markdown_however_hostile_becomes_more_than_text,
-    "rules": test_no_rule_however_odd_breaks_a_decision,
+    "rules": test_no_odd_rule_breaks_a_decision,
 }

@@ -1,4 +1,4 @@
-"""Short words to write logs and inboxes in: a log in, a state out."""
+"""Builders for logs and inboxes, so that a test reads: a log in, a state out."""
 
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -44,7 +44,7 @@ ASKS = CallFacts(where="here", ask=PermissionAsk(kind="write", subject="a.txt"))
 
 
 def at(bodies: Iterable[Body], after: int = 0) -> list[Event]:
-    """The bodies as a log, one second apart."""
+    """Make a log of these bodies, one second apart."""
     return [
         Event(Position(number), EventId(f"e{number}"), number * 1000, body)
         for number, body in enumerate(bodies, after + 1)
@@ -52,7 +52,7 @@ def at(bodies: Iterable[Body], after: int = 0) -> list[Event]:
 
 
 def state_of(*bodies: Body) -> State:
-    """The state after a log; it must be one that the runtime could have written."""
+    """Fold a log into a state; asserts that the runtime could have written the log."""
     phase = Phase.IDLE
     for body in bodies:
         phase = next_phase(phase, body)
@@ -60,7 +60,7 @@ def state_of(*bodies: Body) -> State:
 
 
 def plain_context(state: State) -> tuple[ContextMessage, ...]:
-    """What the model is sent, without the marks that say where it is from."""
+    """The context that the model is sent, without the marks of its origins."""
     return tuple(msgspec.structs.replace(sent, text=unmarked(sent.text)) for sent in context(state))
 
 
@@ -69,7 +69,7 @@ def user(text: str = "Hi", *, id: str = "u1", delivery: message.Delivery = "idle
 
 
 def begun(text: str = "Hi", *, unattended: bool = False) -> list[Body]:
-    """A session whose first model call is being made, as message m1."""
+    """A log whose first model call, message m1, is under way."""
     return [STARTED, turn.TurnStarted(turn_id=TURN, unattended=unattended), user(text), step(1)]
 
 
@@ -122,7 +122,7 @@ def failed(
 
 
 def put(*items: Item | UnknownItem, while_running: bool = False) -> tuple[InboxItem, ...]:
-    """These items, accepted in this order."""
+    """Make an inbox of these items, accepted in this order."""
     return tuple(
         InboxItem(
             sequence=number,
@@ -174,7 +174,7 @@ def deciding(
 
 
 def decided(state: State, inputs: Inputs | None = None) -> Action:
-    """What is decided; what it would write must be legal."""
+    """Decide; asserts that the events of the decision are legal."""
     action = decide(state, inputs or deciding())
     if isinstance(action, Append):
         phase = state.phase
@@ -190,7 +190,7 @@ def appended(state: State, inputs: Inputs | None = None) -> Append:
 
 
 def after(state: State, append: Append) -> State:
-    """The state once a decision is written."""
+    """The state after a decision is committed."""
     return fold(at(append.events, after=state.head), state)
 
 

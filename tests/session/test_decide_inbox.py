@@ -1,4 +1,4 @@
-"""What came into the inbox is looked at first: answers, up to the first stop; then the stop; and only for its turn."""
+"""The inbox is handled first: answers up to the first stop, then the stop, which ends only the turn that it names."""
 
 import msgspec
 import pytest
@@ -75,7 +75,7 @@ def test_an_approval_closes_its_request_and_the_call_may_run() -> None:
     assert state.allow == []
 
 
-def test_an_approval_for_the_session_is_not_asked_for_again() -> None:
+def test_an_approval_for_the_session_is_asked_for_only_once() -> None:
     state = waiting_for(PERMISSION)
     answer = answers(PermissionAnswer(decision="approved-for-session"))
     state = after(state, appended(state, deciding(inbox=put(answer))))
@@ -101,7 +101,7 @@ def test_a_clients_result_is_recorded_with_the_answer(success: bool, error: str 
     assert (completed.content, completed.success, completed.error) == ("on", success, error)
 
 
-def test_a_clients_long_result_is_kept_whole_and_previewed() -> None:
+def test_a_clients_long_result_is_kept_whole_with_a_preview() -> None:
     words = "x" * 100 + "end"
     inputs = deciding(inbox=put(answers(ToolAnswer(content=words))), bounds=Bounds(max_tool_characters=40))
     completed = appended(waiting_for(CLIENT), inputs).events[1]
@@ -123,12 +123,12 @@ def test_the_answer_to_a_question_is_the_result_of_the_call(freeform: bool, told
     assert completed.content == told
 
 
-def test_an_answer_to_a_request_that_is_closed_is_refused_and_changes_nothing() -> None:
+def test_an_answer_to_a_closed_request_is_refused_and_changes_nothing() -> None:
     written = appended(state_of(*begun()), deciding(inbox=put(answers(APPROVED))))
     assert written == Append(promotes=[Promoted(1, "request_closed", refused=True)])
 
 
-def test_answers_to_several_requests_are_taken_together() -> None:
+def test_answers_to_several_requests_are_promoted_in_one_unit() -> None:
     second = request.UserInputRequested(request_id=RequestId("r2"), tool_call_id=ToolCallId("c2"), question="?")
     state = state_of(*begun(), said(call("c1"), call("c2")), PERMISSION, second, WAITING)
     inbox = put(answers(QuestionAnswer(answer="x"), "r2"), sends("Also this"), answers(APPROVED))
@@ -165,18 +165,18 @@ def test_an_answer_after_a_stop_does_not_count() -> None:
     assert [found.sequence for found in stopped.promotes] == [1]
 
 
-def test_a_stop_for_a_turn_that_has_ended_leaves_the_next_one_alone() -> None:
+def test_a_stop_for_an_ended_turn_does_not_stop_the_next_one() -> None:
     written = appended(state_of(*begun()), deciding(inbox=put(stops("t0"))))
     assert written == Append(promotes=[Promoted(1, "turn_ended_before")])
 
 
-def test_a_stop_with_no_turn_is_only_noted() -> None:
+def test_a_stop_without_a_turn_is_only_promoted() -> None:
     assert appended(state_of(STARTED), deciding(inbox=put(stops()))) == Append(
         promotes=[Promoted(1, "turn_ended_before")]
     )
 
 
-def test_a_stop_interrupts_what_runs_before_it_writes() -> None:
+def test_a_stop_interrupts_running_activities_before_it_writes() -> None:
     assert decided(state_of(*begun()), deciding(inbox=put(stops()), running=[MODEL])) == Interrupt()
     running = state_of(*begun(), said(call()), attempted())
     assert decided(running, deciding(inbox=put(stops()), running=["c1"], facts={"c1": HERE})) == Interrupt()
@@ -228,7 +228,7 @@ def test_a_stop_ends_the_turn_in_any_phase_and_leaves_nothing_open(
     assert decided(state) == Release()
 
 
-def test_what_was_shown_before_a_stop_is_kept_as_it_was() -> None:
+def test_text_shown_before_a_stop_is_kept_unchanged() -> None:
     blocks = (text("Half a sen"), call("c9", "write", '{"a'))
     stopped = appended(state_of(*begun()), deciding(inbox=put(stops()), shown=blocks))
     assert stopped.events[1] == said(*blocks, interrupted=True)
@@ -260,7 +260,7 @@ def test_what_was_shown_before_a_stop_is_kept_as_it_was() -> None:
         ("not continued", "The session was resumed without this turn"),
     ],
 )
-def test_a_call_that_had_begun_when_it_was_stopped_says_who_stopped_it_and_what_is_known(
+def test_the_result_of_a_stopped_call_names_the_cause_and_the_known_output(
     found: InterruptedCall | None, rest: str, cause: StopCause, by: str
 ) -> None:
     state = state_of(*begun(), said(call()), attempted())
@@ -271,7 +271,7 @@ def test_a_call_that_had_begun_when_it_was_stopped_says_who_stopped_it_and_what_
     assert (completed.content, completed.error, completed.success) == (by + rest, "interrupted", False)
 
 
-def test_a_call_that_a_crash_left_is_not_blamed_on_a_person() -> None:
+def test_a_call_that_a_crash_interrupted_is_not_attributed_to_a_person() -> None:
     state = state_of(*begun(), said(call()), attempted())
     (completed,) = appended(state, deciding(facts={"c1": HERE})).events
     assert isinstance(completed, tool.ToolCompleted)
@@ -282,7 +282,7 @@ def test_a_call_that_a_crash_left_is_not_blamed_on_a_person() -> None:
     assert poisoned.content == UNKNOWN_OUTCOME
 
 
-def test_what_is_known_of_a_stopped_call_is_shown_to_the_model_in_part_if_it_is_long() -> None:
+def test_long_output_of_a_stopped_call_is_previewed_for_the_model() -> None:
     state = state_of(*begun(), said(call()), attempted())
     known = {"c1": InterruptedCall(has_ended=True, known="x" * 500)}
     inputs = deciding(inbox=put(stops()), facts={"c1": HERE}, interrupted=known, bounds=Bounds(max_tool_characters=100))
@@ -294,7 +294,7 @@ def test_what_is_known_of_a_stopped_call_is_shown_to_the_model_in_part_if_it_is_
 
 
 @pytest.mark.parametrize("shown", [(), (text("Half a sen"),)])
-def test_after_a_stop_in_mid_reply_the_model_is_sent_what_it_said_and_that_the_user_stopped_it(
+def test_after_a_stop_in_mid_reply_the_model_gets_its_partial_reply_and_a_note_of_the_stop(
     shown: tuple[message.Block, ...],
 ) -> None:
     state = state_of(*begun())
@@ -307,14 +307,14 @@ def test_after_a_stop_in_mid_reply_the_model_is_sent_what_it_said_and_that_the_u
     assert plain_context(started) == (*told, UserText("Go on")), "what was sent stays the beginning"
 
 
-def test_a_stopped_call_tells_the_model_of_the_stop_once() -> None:
+def test_a_stopped_call_reports_the_stop_to_the_model_once() -> None:
     state = state_of(*begun(), said(call()), attempted())
     stopped = after(state, appended(state, deciding(inbox=put(stops()), facts={"c1": HERE})))
     told = [found for found in context(stopped) if "The user stopped" in str(found)]
     assert len(told) == 1
 
 
-def test_in_a_copilot_session_stopped_calls_are_closed_in_its_own_words_and_the_model_is_told_who_stopped() -> None:
+def test_copilot_sessions_close_stopped_calls_in_copilots_words_and_report_the_stop_to_the_model() -> None:
     started = msgspec.structs.replace(STARTED, conventions="copilot")
     state = state_of(started, *begun()[1:], said(call()), attempted())
     stopped = appended(state, deciding(inbox=put(stops()), facts={"c1": HERE}))
@@ -324,7 +324,7 @@ def test_in_a_copilot_session_stopped_calls_are_closed_in_its_own_words_and_the_
     assert message.Noted(text=STOPPED_LINE, reason="stopped") in stopped.events
 
 
-def test_a_message_behind_a_stop_waits_for_the_turns_end() -> None:
+def test_a_message_after_a_stop_waits_for_the_end_of_the_turn() -> None:
     inbox = put(stops(), sends("Instead"), while_running=True)
     stopped = appended(state_of(*begun()), deciding(inbox=inbox))
     assert "UserMessage" not in kinds(stopped)
@@ -334,17 +334,17 @@ def test_a_message_behind_a_stop_waits_for_the_turns_end() -> None:
     assert started.promotes == [Promoted(2, "queued")]
 
 
-# Who may run it, and who took it over
+# Eligibility and takeover
 
 
-def test_a_process_that_may_not_run_a_turn_says_so_once_and_lets_go() -> None:
+def test_a_process_that_may_not_run_a_turn_records_that_once_and_releases_it() -> None:
     state = state_of(*begun())
     written = appended(state, deciding(eligible=False))
     assert written.events == [turn.TurnWaiting(turn_id=TURN, reason="no eligible worker")]
     assert decided(after(state, written), deciding(eligible=False)) == Release(for_another=True)
 
 
-def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it_but_says_once_that_it_waits() -> None:
+def test_a_process_that_may_not_run_a_session_starts_no_turn_and_records_once_that_it_waits() -> None:
     unable = deciding(eligible=False, inbox=put(sends("Hi")))
     written = appended(state_of(STARTED), unable)
     assert [body.info_type for body in written.events if isinstance(body, session.SessionInfo)] == [
@@ -354,14 +354,14 @@ def test_a_process_that_may_not_run_a_session_starts_no_turn_in_it_but_says_once
     assert decided(after(state_of(STARTED), written), unable) == Release(for_another=True)
 
 
-def test_a_session_with_nothing_left_to_do_waits_for_no_other_process() -> None:
-    """As after a stop that was applied where its turn could not run: nothing would ever clear it."""
+def test_a_session_with_nothing_left_to_do_does_not_wait_for_another_process() -> None:
+    """As after a stop in a process that could not run the turn: no later write would ever clear the wait."""
     assert decided(state_of(STARTED), deciding(eligible=False)) == Release()
     unread = deciding(eligible=False, inbox=put(FUTURE))
     assert decided(state_of(STARTED), unread) == Release(for_newer=True)
 
 
-def test_a_process_that_may_not_run_a_turn_may_stop_it_and_take_its_answers() -> None:
+def test_a_process_that_may_not_run_a_turn_may_still_stop_it_and_promote_its_answers() -> None:
     stopped = appended(state_of(*begun()), deciding(eligible=False, inbox=put(stops())))
     assert kinds(stopped)[-1] == "TurnEnded"
     answered = appended(waiting_for(QUESTION), deciding(eligible=False, inbox=put(answers(QuestionAnswer(answer="x")))))
@@ -369,13 +369,13 @@ def test_a_process_that_may_not_run_a_turn_may_stop_it_and_take_its_answers() ->
 
 
 @pytest.mark.parametrize("log", [[], [said(call())], [said(call()), QUESTION, WAITING], [said(text("x"))]])
-def test_whoever_takes_over_a_turn_says_so_with_its_first_write(log: list[Body]) -> None:
+def test_a_holder_that_takes_over_a_turn_records_it_with_its_first_write(log: list[Body]) -> None:
     state = state_of(*begun(), *log)
     written = appended(state, deciding(takeover=(Fence(7), "node-2"), facts={"c1": HERE}))
     assert written.events[0] == turn.Claimed(fence=Fence(7), node="node-2")
 
 
-def test_claiming_an_idle_session_leaves_no_trace() -> None:
+def test_claiming_an_idle_session_writes_nothing() -> None:
     assert decided(state_of(STARTED), deciding(takeover=(Fence(7), "n"))) == Release()
     assert "Claimed" not in kinds(
         appended(state_of(STARTED), deciding(takeover=(Fence(7), "n"), inbox=put(sends("Hi"))))
@@ -388,13 +388,13 @@ def test_claiming_an_idle_session_leaves_no_trace() -> None:
 FUTURE = UnknownItem(kind="from_the_future", payload=msgspec.Raw(b'{"kind":"from_the_future"}'))
 
 
-def test_an_item_of_a_newer_release_is_left_to_it_once_nothing_else_is_to_do() -> None:
+def test_an_item_of_a_newer_release_is_left_for_that_release_once_all_else_is_done() -> None:
     assert decided(state_of(), deciding(inbox=put(FUTURE))) == Release(for_newer=True)
     assert decided(waiting_for(PERMISSION), deciding(inbox=put(FUTURE))) == Release(for_newer=True)
     assert decided(waiting_for(PERMISSION), deciding()) == Release()
 
 
-def test_items_after_one_of_a_newer_release_are_promoted_as_if_it_were_not_there() -> None:
+def test_items_after_one_of_a_newer_release_are_promoted_regardless_of_it() -> None:
     for state, item in (
         (state_of(), sends("hello")),
         (waiting_for(PERMISSION), answers(APPROVED)),

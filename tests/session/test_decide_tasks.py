@@ -1,5 +1,5 @@
-"""What becomes of tasks reaches the model: at every step boundary, in a turn of its own, or in the next one; and what a
-turn waits for goes to the background when somebody asks."""
+"""News of tasks reaches the model at every step boundary, in a turn of its own, or in the next turn; and a command that
+a turn waits for goes to the background when a client asks."""
 
 import pytest
 
@@ -57,13 +57,13 @@ IDLE = [*FLIPPED, step_ended(1), step(2), said(text("It runs."), id="m2"), step_
 
 
 def told(written: Append) -> list[tuple[str, str]]:
-    """The tasks that it tells of, each with what became of it."""
+    """The tasks that a decision reports, each with its outcome."""
     bodies = [body for body in written.events if isinstance(body, TaskNotified)]
     return [(body.notice.task_id, body.notice.kind) for body in bodies]
 
 
 def woken_times(count: int, *, bodies: list[Body] | None = None) -> State:
-    """An idle session whose last turns were started by tasks."""
+    """An idle session whose last `count` turns were started by tasks."""
     log = list(IDLE if bodies is None else bodies)
     for number in range(count):
         log += [
@@ -88,7 +88,7 @@ def woken_times(count: int, *, bodies: list[Body] | None = None) -> State:
         FLIPPED,
     ],
 )
-def test_news_is_taken_in_at_every_step_boundary_before_what_people_say(log: list[Body]) -> None:
+def test_news_is_promoted_at_every_step_boundary_before_messages(log: list[Body]) -> None:
     state = state_of(*log)
     inbox = put(sends("And b"), news("t1"), sends("Later", id="l", enqueue=True), news("t2", "failed"))
     written = appended(state, deciding(inbox=inbox))
@@ -111,7 +111,7 @@ def test_news_waits_while_the_model_answers_or_a_tool_runs() -> None:
     assert decided(state, deciding(inbox=waiting, running=["c1"], facts={"c1": HERE})) == Pause()
 
 
-def test_news_does_not_keep_a_turn_going_that_is_answered_but_starts_the_next_one() -> None:
+def test_news_starts_a_new_turn_instead_of_extending_an_answered_one() -> None:
     state = state_of(*begun())
     assert state.turn
     inputs = deciding(inbox=put(news()))
@@ -123,7 +123,7 @@ def test_news_does_not_keep_a_turn_going_that_is_answered_but_starts_the_next_on
     assert kinds(woken) == ["TurnStarted", "TaskNotified", "StepStarted"]
 
 
-def test_news_comes_along_when_a_message_keeps_an_answered_turn_going() -> None:
+def test_news_is_promoted_with_a_message_that_extends_an_answered_turn() -> None:
     state = state_of(*begun())
     assert state.turn
     inputs = deciding(inbox=put(news(), sends("And b")))
@@ -132,7 +132,7 @@ def test_news_comes_along_when_a_message_keeps_an_answered_turn_going() -> None:
     assert after_answer_promotions(following, inputs) == [Promoted(1, "told"), Promoted(2, "steering")]
 
 
-def test_news_waits_with_a_turn_that_waits_for_a_person() -> None:
+def test_news_waits_while_the_turn_waits_for_a_person() -> None:
     asked = request.UserInputRequested(request_id=RequestId("r1"), tool_call_id=ToolCallId("c1"), question="?")
     waiting = turn.TurnWaiting(turn_id=TURN, reason="requests", request_ids=(RequestId("r1"),))
     state = state_of(*begun(), said(call()), asked, waiting)
@@ -142,7 +142,7 @@ def test_news_waits_with_a_turn_that_waits_for_a_person() -> None:
 # An idle session
 
 
-def test_an_idle_session_is_woken_for_one_turn_with_all_of_the_news() -> None:
+def test_all_waiting_news_wakes_an_idle_session_for_one_turn() -> None:
     written = appended(state_of(*IDLE), deciding(inbox=put(news("t9"), news("t2", "failed"), news("t3", "stalled"))))
     assert written.events == [
         turn.TurnStarted(turn_id=TurnId("n1"), woken=True),
@@ -155,7 +155,7 @@ def test_an_idle_session_is_woken_for_one_turn_with_all_of_the_news() -> None:
     assert written.supposes_head
 
 
-def test_a_message_that_waits_starts_the_turn_and_the_news_comes_first_in_it() -> None:
+def test_a_waiting_message_starts_the_turn_and_the_news_comes_first_in_it() -> None:
     inbox = put(news(), sends("What of it?"), news("t2", "lost"))
     written = appended(state_of(*IDLE), deciding(inbox=inbox))
     assert kinds(written)[:4] == ["TurnStarted", "TaskNotified", "TaskNotified", "UserMessage"]
@@ -163,7 +163,7 @@ def test_a_message_that_waits_starts_the_turn_and_the_news_comes_first_in_it() -
     assert [found.sequence for found in written.promotes] == [1, 3, 2]
 
 
-def test_silent_news_is_noted_without_a_turn() -> None:
+def test_silent_news_is_recorded_without_a_turn() -> None:
     state = state_of(*IDLE)
     assert list(state.tasks) == ["t9"]
     written = appended(state, deciding(inbox=put(news("t9", "killed", silent=True))))
@@ -175,14 +175,14 @@ def test_silent_news_is_noted_without_a_turn() -> None:
     assert decided(state) == Release()
 
 
-def test_silent_news_goes_along_with_news_that_is_not() -> None:
+def test_silent_news_is_promoted_together_with_other_news() -> None:
     inbox = put(news("t1", "killed", silent=True), news("t2"))
     written = appended(state_of(*IDLE), deciding(inbox=inbox))
     assert kinds(written) == ["TurnStarted", "TaskNotified", "TaskNotified", "StepStarted"]
     assert len(context(after(state_of(*IDLE), written))) == len(context(state_of(*IDLE))) + 1
 
 
-def test_after_many_turns_that_nobody_asked_for_the_news_waits_for_a_person() -> None:
+def test_after_the_limit_of_woken_turns_news_waits_for_a_person() -> None:
     assert Bounds().max_woken_turns == 20
     waiting = put(news())
     state = woken_times(20)
@@ -197,20 +197,22 @@ def test_after_many_turns_that_nobody_asked_for_the_news_waits_for_a_person() ->
 
 
 @pytest.mark.parametrize("delivery", ["idle", "steering"])
-def test_whatever_a_person_says_makes_room_for_more_woken_turns(delivery: message.Delivery) -> None:
+def test_any_message_of_a_person_resets_the_limit_of_woken_turns(delivery: message.Delivery) -> None:
     start = [turn.TurnStarted(turn_id=TURN, woken=delivery == "steering"), user(delivery=delivery)]
     state = woken_times(1, bodies=[*IDLE, *start, step(1), said(text("Yes.")), step_ended(1), turn_ended()])
     assert state.woken_turns == 1
 
 
-def test_what_only_the_list_of_tasks_knows_is_taken_in_also_when_nothing_else_may_be() -> None:
-    """Silent news alone never starts a turn, so that no limit keeps it out."""
+def test_silent_news_is_promoted_even_when_woken_turns_are_used_up() -> None:
+    """Silent news alone never starts a turn, so the limit of woken turns does not apply to it."""
     written = appended(woken_times(20), deciding(inbox=put(news("t9", "killed", silent=True))))
     assert kinds(written) == ["TaskNotified"]
 
 
 @pytest.mark.parametrize(("first", "second", "turns"), [(True, True, True), (True, False, False), (False, True, False)])
-def test_a_woken_turn_is_unattended_if_all_of_its_tasks_were_started_so(first: bool, second: bool, turns: bool) -> None:
+def test_a_woken_turn_is_unattended_if_all_of_its_tasks_were_started_unattended(
+    first: bool, second: bool, turns: bool
+) -> None:
     log: list[Body] = []
     for id, unattended in (("t1", first), ("t2", second)):
         log += [*begun(unattended=unattended)[1:], said(call()), result(), task_started(id), step_ended(1)]
@@ -221,7 +223,7 @@ def test_a_woken_turn_is_unattended_if_all_of_its_tasks_were_started_so(first: b
     assert started.unattended is turns
 
 
-def test_a_process_that_may_not_run_a_session_takes_no_news_in() -> None:
+def test_a_process_that_may_not_run_a_session_promotes_no_news() -> None:
     assert decided(state_of(*IDLE), deciding(eligible=False, inbox=put(news()))) == Release(for_another=True)
 
 
@@ -241,7 +243,7 @@ def ended_early() -> list[tuple[str, State, Inputs]]:
 
 
 @pytest.mark.parametrize(("reason", "state", "inputs"), ended_early())
-def test_a_turn_that_is_stopped_or_fails_takes_the_news_into_the_log_and_starts_no_other(
+def test_a_turn_that_is_stopped_or_fails_promotes_the_news_and_starts_no_other_turn(
     reason: str, state: State, inputs: Inputs
 ) -> None:
     written = appended(state, inputs)
@@ -259,7 +261,7 @@ def test_a_turn_that_is_stopped_or_fails_takes_the_news_into_the_log_and_starts_
     assert not any("t2" in str(found) for found in sent)
 
 
-def test_news_that_comes_after_a_stop_wakes_the_session_as_ever() -> None:
+def test_news_that_arrives_after_a_stop_wakes_the_session_as_usual() -> None:
     state = state_of(*begun())
     state = after(state, appended(state, deciding(inbox=put(stops()))))
     assert kinds(appended(state, deciding(inbox=put(news())))) == ["TurnStarted", "TaskNotified", "StepStarted"]
@@ -268,7 +270,7 @@ def test_news_that_comes_after_a_stop_wakes_the_session_as_ever() -> None:
 # To the background
 
 
-def test_a_call_that_somebody_no_longer_waits_for_is_asked_once_to_go_on_without_us() -> None:
+def test_a_call_is_sent_to_the_background_once_when_a_client_asks() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), attempted("c1"), attempted("c2"))
     facts = {"c1": HERE, "c2": HERE}
     inputs = deciding(inbox=put(to_background(call="c2")), running=["c1", "c2"], facts=facts)
@@ -277,8 +279,8 @@ def test_a_call_that_somebody_no_longer_waits_for_is_asked_once_to_go_on_without
     assert decided(state, asked) == Pause()
 
 
-def test_a_call_that_is_not_started_yet_is_started_first() -> None:
-    """Its holder died meanwhile: the next one finds its command, and then lets it go on."""
+def test_a_call_that_has_not_started_is_started_before_it_goes_to_the_background() -> None:
+    """Its holder died: the next holder adopts its command first, and then sends it to the background."""
     state = state_of(*begun(), said(call()), attempted())
     repeatable = deciding(inbox=put(to_background()), facts={"c1": CallFacts(where="here", repeatable=True)})
     action = decided(state, repeatable)
@@ -298,19 +300,19 @@ def test_a_call_that_is_not_started_yet_is_started_first() -> None:
         ([STARTED], "ended_before"),
     ],
 )
-def test_whoever_asked_is_told_what_came_of_it(log: list[Body], outcome: str) -> None:
+def test_a_background_request_gets_an_outcome(log: list[Body], outcome: str) -> None:
     written = appended(state_of(*log), deciding(inbox=put(to_background())))
     assert written == Append(promotes=[Promoted(1, outcome)])
 
 
-def test_each_of_several_is_answered() -> None:
+def test_each_of_several_background_requests_gets_an_outcome() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), result("c1"), attempted("c2"))
     inbox = put(to_background("t2", call="c2"), to_background("t1", call="c1"))
     inputs = deciding(inbox=inbox, running=["c2"], backgrounded=frozenset({"c2"}), facts={"c2": HERE})
     assert appended(state, inputs).promotes == [Promoted(2, "ended_before")]
 
 
-def test_a_stop_comes_before_a_wish_for_the_background() -> None:
+def test_a_stop_takes_precedence_over_a_background_request() -> None:
     state = state_of(*begun(), said(call()), attempted())
     inbox = put(to_background(), stops())
     assert decided(state, deciding(inbox=inbox, running=["c1"], facts={"c1": HERE})) == Interrupt()
@@ -318,7 +320,7 @@ def test_a_stop_comes_before_a_wish_for_the_background() -> None:
     assert appended(state, deciding(inbox=inbox[:1])).promotes == [Promoted(1, "ended_before")]
 
 
-def test_a_wish_for_the_background_is_answered_by_whoever_takes_the_session_over() -> None:
+def test_a_holder_that_takes_over_answers_a_background_request() -> None:
     written = appended(state_of(*FLIPPED), deciding(inbox=put(to_background()), takeover=(Fence(7), "n")))
     assert kinds(written) == ["Claimed"]
     assert written.promotes == [Promoted(1, "backgrounded")]
@@ -327,7 +329,7 @@ def test_a_wish_for_the_background_is_answered_by_whoever_takes_the_session_over
 # A copy
 
 
-def test_a_copy_of_a_session_is_told_that_the_tasks_are_not_its_own() -> None:
+def test_a_copy_of_a_session_learns_that_the_tasks_are_not_its_own() -> None:
     state = state_of(*IDLE)
     bodies = tasks_of_source(state)
     assert [(body.notice.task_id, body.notice.kind) for body in bodies if isinstance(body, TaskNotified)] == [

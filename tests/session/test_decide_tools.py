@@ -1,4 +1,4 @@
-"""What becomes of a tool call: run, asked about, handed out, refused, or left in doubt by a crash."""
+"""Tool calls are run, asked about, given to clients, refused, or left in doubt by a crash."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_all_calls_of_a_step_start_at_once() -> None:
     assert [found.tool_call_id for found in action.calls] == ["c1", "c3"]
 
 
-def test_a_call_that_runs_is_not_started_again() -> None:
+def test_a_running_call_is_not_started_again() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), attempted("c1"))
     action = decided(state, deciding(running=["c1"], facts={"c1": HERE, "c2": HERE}))
     assert isinstance(action, RunTools)
@@ -63,7 +63,7 @@ def test_a_call_that_runs_is_not_started_again() -> None:
     assert decided(state, everything) == Pause()
 
 
-def test_the_step_ends_when_all_results_are_in() -> None:
+def test_the_step_ends_when_all_results_are_recorded() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), result("c1"), result("c2"))
     assert kinds(appended(state)) == ["StepEnded", "StepStarted"]
 
@@ -86,14 +86,14 @@ def test_an_attempt_without_a_result_is_reported_as_unknown() -> None:
     assert (completed.content, completed.error, completed.success) == (UNKNOWN_OUTCOME, "interrupted", False)
 
 
-def test_a_tool_that_may_be_repeated_is() -> None:
+def test_a_repeatable_tool_is_attempted_again() -> None:
     state = state_of(*begun(), said(call()), attempted())
     action = decided(state, deciding(facts={"c1": AGAIN}))
     assert isinstance(action, RunTools)
     assert action.calls[0].attempts == 1
 
 
-def test_a_call_without_an_attempt_was_never_in_doubt() -> None:
+def test_a_call_without_an_attempt_is_not_in_doubt() -> None:
     assert isinstance(decided(state_of(*begun(), said(call())), deciding(facts={"c1": HERE})), RunTools)
 
 
@@ -105,18 +105,18 @@ def test_a_recorded_result_is_never_run_again() -> None:
 # Refused
 
 
-def test_a_tool_that_does_not_exist_is_the_models_error() -> None:
+def test_a_call_of_an_unknown_tool_fails_as_the_models_error() -> None:
     completed = one_result(state_of(*begun(), said(call())), CallFacts(where="nowhere", error="No such tool."))
     assert (completed.content, completed.error) == ("No such tool.", "unknown_tool")
 
 
-def test_arguments_that_do_not_fit_are_the_models_error() -> None:
+def test_invalid_arguments_fail_as_the_models_error() -> None:
     facts = CallFacts(where="nowhere", error="Expected a path.", error_code="invalid_arguments")
     completed = one_result(state_of(*begun(), said(call())), facts)
     assert (completed.content, completed.error) == ("Expected a path.", "invalid_arguments")
 
 
-def test_one_refused_call_does_not_hold_up_the_others() -> None:
+def test_a_refused_call_does_not_delay_the_others() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")))
     facts = {"c1": CallFacts(where="nowhere", error="No."), "c2": HERE}
     written = appended(state, deciding(facts=facts))
@@ -131,7 +131,7 @@ def asking(kind: request.PermissionKind, subject: str, *, inside: bool = True) -
     return CallFacts(where="here", ask=PermissionAsk(kind=kind, subject=subject, inside=inside))
 
 
-def test_what_must_be_asked_opens_a_request_and_the_turn_waits() -> None:
+def test_a_call_that_needs_permission_opens_a_request_and_the_turn_waits() -> None:
     state = state_of(*begun(), *ONE_CALL)
     written = appended(state, deciding(facts={"c1": ASKS}))
     assert written.events == [
@@ -151,17 +151,17 @@ def test_what_must_be_asked_opens_a_request_and_the_turn_waits() -> None:
     assert decided(after(state, waiting), deciding(facts={"c1": ASKS})) == Release()
 
 
-def test_what_is_allowed_runs_without_a_word() -> None:
+def test_an_allowed_call_runs_without_a_request() -> None:
     assert isinstance(decided(state_of(*begun(), *ONE_CALL), deciding(facts={"c1": asking("read", "a.txt")})), RunTools)
 
 
 @pytest.mark.parametrize(("unattended", "facts"), [(True, ASKS), (False, asking("read", "/etc/passwd", inside=False))])
-def test_what_is_denied_is_a_result_that_the_model_reads(unattended: bool, facts: CallFacts) -> None:
+def test_a_denied_call_gets_a_result_that_the_model_reads(unattended: bool, facts: CallFacts) -> None:
     completed = one_result(state_of(*begun(unattended=unattended), *ONE_CALL), facts)
     assert (completed.content, completed.error) == (DENIED, "denied")
 
 
-def test_what_the_session_was_granted_is_not_asked() -> None:
+def test_a_call_that_the_session_was_granted_needs_no_request() -> None:
     granted = session.SessionStarted(session_id=STARTED.session_id, producer="", start_time=0, allow=("write(a.*)",))
     state = state_of(granted, *begun()[1:], *ONE_CALL)
     assert isinstance(decided(state, deciding(facts={"c1": ASKS})), RunTools)
@@ -169,14 +169,14 @@ def test_what_the_session_was_granted_is_not_asked() -> None:
     assert kinds(appended(state, deciding(facts={"c1": other}))) == ["PermissionRequested"]
 
 
-def test_what_was_granted_where_it_works_counts_as_long_as_it_is_not_taken_back() -> None:
+def test_a_grant_for_the_folder_applies_until_it_is_revoked() -> None:
     state = state_of(*begun()[:1], session.SettingsChanged(place_rules=("write",)), *begun()[1:], *ONE_CALL)
     still = deciding(facts={"c1": ASKS}, granted=frozenset({"write"}))
     assert isinstance(decided(state, still), RunTools)
     assert kinds(appended(state, deciding(facts={"c1": ASKS}))) == ["PermissionRequested"]
 
 
-def test_while_one_call_waits_for_a_person_the_others_run() -> None:
+def test_other_calls_run_while_one_waits_for_a_person() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")))
     facts = {"c1": ASKS, "c2": HERE}
     state = after(state, appended(state, deciding(facts=facts)))
@@ -186,7 +186,7 @@ def test_while_one_call_waits_for_a_person_the_others_run() -> None:
     assert decided(state, deciding(facts=facts, running=["c2"])) == Pause()
 
 
-def test_a_huge_subject_makes_a_short_title_and_is_asked_in_full() -> None:
+def test_a_huge_subject_gets_a_short_title_and_is_shown_in_full_in_the_request() -> None:
     written = appended(state_of(*begun(), *ONE_CALL), deciding(facts={"c1": asking("shell", "x" * 5_000)}))
     assert len(written.opens[0].title) == 200
     asked = written.events[0]
@@ -194,10 +194,10 @@ def test_a_huge_subject_makes_a_short_title_and_is_asked_in_full() -> None:
     assert len(asked.subject) == 5_000
 
 
-# Handed out
+# Client tools and questions
 
 
-def test_a_clients_tool_is_handed_out_as_a_request() -> None:
+def test_a_call_of_a_clients_tool_opens_a_request() -> None:
     written = appended(state_of(*begun(), *ONE_CALL), deciding(facts={"c1": CLIENT}))
     assert written.events == [
         request.ExternalToolRequested(
@@ -222,8 +222,8 @@ def test_a_clients_tool_may_need_permission_first() -> None:
     assert kinds(appended(state_of(*log), deciding(facts={"c1": facts}))) == ["ExternalToolRequested"]
 
 
-def test_an_approval_counts_for_what_was_asked_about_and_nothing_else() -> None:
-    """A link that leads elsewhere after the approval makes it another call."""
+def test_an_approval_covers_only_the_call_that_was_asked_about() -> None:
+    """A link that points elsewhere after the approval makes it another call."""
     asked = appended(state_of(*begun(), *ONE_CALL), deciding(facts={"c1": asking("write", "a.txt")}))
     approved = request.PermissionCompleted(
         request_id=RequestId("n1"), tool_call_id=ToolCallId("c1"), decision="approved"
@@ -233,8 +233,8 @@ def test_an_approval_counts_for_what_was_asked_about_and_nothing_else() -> None:
     assert kinds(appended(state, deciding(facts={"c1": asking("write", "b.txt")}))) == ["PermissionRequested"]
 
 
-def test_a_turn_that_nobody_could_run_still_says_what_it_waits_for() -> None:
-    """Noted as lacking a worker while a request was open: the next holder tells about the request."""
+def test_a_turn_without_a_worker_still_records_its_open_request() -> None:
+    """The turn was recorded as lacking a worker while a request was open: the next holder records the request."""
     asked = appended(state_of(*begun(), *ONE_CALL), deciding(facts={"c1": ASKS}))
     noted = turn.TurnWaiting(turn_id=TURN, reason="no eligible worker")
     state = state_of(*begun(), *ONE_CALL, *asked.events, noted)
@@ -260,7 +260,7 @@ def test_a_question_is_put_to_the_person() -> None:
 
 
 def repeated(times: int, *, warned: bool = False) -> State:
-    """The same call in so many steps, the last of which is running its tools."""
+    """A state after the same call in `times` steps, the last of which is running its tools."""
     log = begun()
     for number in range(1, times + 1):
         log.append(said(call(f"c{number}", "view", '{"path": "a"}'), id=f"m{number}"))
@@ -272,7 +272,7 @@ def repeated(times: int, *, warned: bool = False) -> State:
     return state_of(*log)
 
 
-def test_the_same_call_once_more_than_allowed_warns_the_model() -> None:
+def test_one_repetition_too_many_of_a_call_warns_the_model() -> None:
     bounds = Bounds(max_same_calls=2)
     state = fold_result(repeated(2), "c2")
     assert kinds(appended(state, deciding(bounds=bounds))) == ["StepEnded", "StepStarted"]
@@ -282,7 +282,7 @@ def test_the_same_call_once_more_than_allowed_warns_the_model() -> None:
     assert warned.events[1] == message.Noted(text=REPEATED_LINE, reason="repeated call")
 
 
-def test_the_same_call_after_the_warning_ends_the_turn_and_is_not_run() -> None:
+def test_repeating_a_call_after_the_warning_ends_the_turn_without_running_it() -> None:
     bounds = Bounds(max_same_calls=2)
     written = appended(repeated(4, warned=True), deciding(bounds=bounds, facts={"c4": HERE}))
     assert kinds(written) == ["ToolCompleted", "StepEnded", "SessionError", "TurnEnded"]
@@ -293,7 +293,7 @@ def test_the_same_call_after_the_warning_ends_the_turn_and_is_not_run() -> None:
     assert decided(repeated(4, warned=True), interrupting) == Interrupt()
 
 
-def test_another_call_after_the_warning_is_fine() -> None:
+def test_a_different_call_after_the_warning_runs() -> None:
     bounds = Bounds(max_same_calls=2)
     log = begun()
     for number in (1, 2, 3):
@@ -309,7 +309,7 @@ def fold_result(state: State, id: str) -> State:
     return after(state, Append(events=[result(id)]))
 
 
-# Words
+# Results and text
 
 
 @pytest.mark.parametrize("length", [0, 1, 40])
@@ -317,7 +317,7 @@ def test_a_result_that_fits_has_no_preview(length: int) -> None:
     assert preview("x" * length, 40, ToolCallId("c1")) is None
 
 
-def test_a_preview_keeps_both_ends_and_says_what_is_missing() -> None:
+def test_a_preview_keeps_both_ends_and_states_how_much_is_missing() -> None:
     words = "a" * 60 + "b" * 60
     shown = preview(words, 40, ToolCallId("c1"))
     assert shown is not None
@@ -325,6 +325,6 @@ def test_a_preview_keeps_both_ends_and_says_what_is_missing() -> None:
     assert shown.endswith("]\n\n" + "b" * 10)
 
 
-def test_a_step_with_words_and_calls_goes_on_after_its_calls() -> None:
+def test_a_step_with_text_and_calls_continues_after_its_calls() -> None:
     state = state_of(*begun(), said(text("Let me look."), call()), result())
     assert kinds(appended(state)) == ["StepEnded", "StepStarted"]

@@ -1,4 +1,4 @@
-"""How turns start, go from step to step, and end: always visibly, and never without a bound."""
+"""Turns start, proceed from step to step, and end: always visibly, and always within a bound."""
 
 import pytest
 
@@ -39,14 +39,14 @@ from tests.session.logs import (
 
 
 def taken(written: Append) -> list[tuple[str, str]]:
-    """The messages that it takes up, each with how it was delivered."""
+    """The messages that a decision promotes, each with its delivery."""
     return [(body.content, body.delivery) for body in written.events if isinstance(body, message.UserMessage)]
 
 
 # Starting
 
 
-def test_an_idle_session_is_let_go_of() -> None:
+def test_an_idle_session_is_released() -> None:
     assert decided(state_of(STARTED)) == Release()
 
 
@@ -83,7 +83,7 @@ def test_a_session_that_has_a_title_keeps_it() -> None:
         ([("a", True), ("b", True), ("c", False)], ["a", "c"]),
     ],
 )
-def test_the_first_message_starts_a_turn_and_those_that_steer_join_it(
+def test_the_first_message_starts_a_turn_and_steering_messages_join_it(
     sent: list[tuple[str, bool]], first_turn: list[str]
 ) -> None:
     inbox = put(*(sends(words, id=words, enqueue=enqueue) for words, enqueue in sent))
@@ -92,16 +92,14 @@ def test_the_first_message_starts_a_turn_and_those_that_steer_join_it(
     assert [sent[found.sequence - 1][0] for found in written.promotes] == first_turn
 
 
-def test_a_message_that_came_while_another_turn_ran_is_said_to_have_queued() -> None:
+def test_a_message_that_arrived_during_another_turn_is_delivered_as_queued() -> None:
     written = appended(state_of(STARTED), deciding(inbox=put(sends("Later"), while_running=True)))
     assert taken(written) == [("Later", "queued")]
     assert written.promotes == [Promoted(1, "queued")]
 
 
 @pytest.mark.parametrize(("first", "second", "turns"), [(True, True, True), (True, False, False)])
-def test_a_turn_is_unattended_only_if_nobody_is_there_for_any_of_its_messages(
-    first: bool, second: bool, turns: bool
-) -> None:
+def test_a_turn_is_unattended_only_if_all_of_its_messages_are(first: bool, second: bool, turns: bool) -> None:
     inbox = put(sends("a", id="a", unattended=first), sends("b", id="b", unattended=second))
     started = appended(state_of(STARTED), deciding(inbox=inbox)).events[0]
     assert isinstance(started, turn.TurnStarted)
@@ -117,7 +115,7 @@ def test_a_turn_is_unattended_only_if_nobody_is_there_for_any_of_its_messages(
         ("x" * 80, "x" * 60 + "…"),
     ],
 )
-def test_a_title_is_the_first_words(words: str, title: str) -> None:
+def test_a_title_is_the_first_words_of_the_message(words: str, title: str) -> None:
     assert title_from(words) == title
 
 
@@ -141,7 +139,7 @@ def test_steering_waits_while_a_tool_of_the_step_still_runs() -> None:
     assert decided(state, inputs) == Pause()
 
 
-def test_steering_at_the_last_step_goes_on_in_the_same_turn() -> None:
+def test_steering_after_the_answer_extends_the_same_turn() -> None:
     state = state_of(*begun())
     assert state.turn
     inputs = deciding(inbox=put(sends("One more")))
@@ -150,7 +148,7 @@ def test_steering_at_the_last_step_goes_on_in_the_same_turn() -> None:
     assert after_answer_promotions(following, inputs) == [Promoted(1, "steering")]
 
 
-def test_a_message_for_a_turn_of_its_own_does_not_keep_this_one_going() -> None:
+def test_a_message_for_its_own_turn_does_not_extend_the_current_one() -> None:
     state = state_of(*begun())
     assert state.turn
     inputs = deciding(inbox=put(sends("Later", enqueue=True)))
@@ -159,7 +157,7 @@ def test_a_message_for_a_turn_of_its_own_does_not_keep_this_one_going() -> None:
     assert after_answer_promotions(following, inputs) == []
 
 
-def test_a_turn_that_a_crash_left_between_steps_takes_its_next_step() -> None:
+def test_a_turn_that_crashed_between_steps_starts_its_next_step() -> None:
     state = state_of(*begun(), said(call()), result(), step_ended(1))
     written = appended(state, deciding(inbox=put(sends("And b"))))
     assert kinds(written) == ["UserMessage", "StepStarted"]
@@ -169,7 +167,7 @@ def test_a_turn_that_a_crash_left_between_steps_takes_its_next_step() -> None:
 # Ending
 
 
-def test_an_answer_in_words_ends_the_turn() -> None:
+def test_an_answer_with_text_and_no_calls_ends_the_turn() -> None:
     state = state_of(*begun(), said(text("Done.")))
     written = appended(state)
     ended = written.events[-1]
@@ -180,7 +178,7 @@ def test_an_answer_in_words_ends_the_turn() -> None:
 
 
 @pytest.mark.parametrize("blocks", [(), (text(" \n"),), (message.ReasoningBlock(text="Hm."),)])
-def test_an_answer_without_words_is_asked_for_again_once_and_then_closed_with_a_line(
+def test_an_empty_answer_is_requested_once_more_and_then_closed_with_a_note(
     blocks: tuple[message.Block, ...],
 ) -> None:
     state = state_of(*begun(), said(*blocks))
@@ -204,7 +202,7 @@ def test_an_answer_without_words_is_asked_for_again_once_and_then_closed_with_a_
 
 
 def last_round(bounds: Bounds) -> State:
-    """One tool round after the other, up to the limit."""
+    """A state after as many tool rounds as the limit allows."""
     log = begun()
     for number in range(1, bounds.max_rounds + 1):
         log += [said(call(f"c{number}", arguments=f"{number}"), id=f"m{number}"), result(f"c{number}")]
@@ -212,7 +210,7 @@ def last_round(bounds: Bounds) -> State:
     return state_of(*log)
 
 
-def test_after_the_limit_of_rounds_one_more_call_is_made_to_sum_up() -> None:
+def test_after_the_round_limit_one_more_model_call_sums_up() -> None:
     bounds = Bounds(max_rounds=2)
     state = last_round(bounds)
     written = appended(state, deciding(bounds=bounds))
@@ -227,8 +225,8 @@ def test_after_the_limit_of_rounds_one_more_call_is_made_to_sum_up() -> None:
 
 
 @pytest.mark.parametrize("words", ["Summed up.", ""])
-def test_tools_that_the_last_round_asks_for_are_not_run_and_the_turn_ends_visibly(words: str) -> None:
-    """No tools were offered: a model that calls one all the same must not go on for ever."""
+def test_tool_calls_of_the_last_round_are_not_run_and_the_turn_ends_visibly(words: str) -> None:
+    """No tools were offered: a model that still calls one must not continue for ever."""
     state = state_of(*begun()[:3], step(1, last=True), said(text(words), call()))
     written: list[Body] = []
     while state.turn:
@@ -269,7 +267,7 @@ def test_a_turn_that_keeps_killing_its_holders_is_given_up_visibly(log: list[Bod
     assert after(state, written).phase is Phase.IDLE
 
 
-def test_a_poisoned_session_still_takes_a_new_message() -> None:
+def test_a_poisoned_session_still_accepts_a_new_message() -> None:
     written = appended(state_of(STARTED), deciding(claims_without_progress=9, inbox=put(sends("Again"))))
     assert kinds(written)[0] == "TurnStarted"
 
@@ -282,7 +280,7 @@ def test_a_step_calls_the_model_once() -> None:
     assert decided(state_of(*begun()), deciding(running=[MODEL])) == Pause()
 
 
-def test_nothing_shown_before_a_crash_means_that_the_call_is_simply_made_again() -> None:
+def test_a_model_call_that_showed_nothing_before_a_crash_is_made_again() -> None:
     state = state_of(*begun(), turn.Claimed(fence=2, node="n"))  # type: ignore[arg-type]
     assert decided(state) == CallModel(MessageId("m1"), attempt=1)
 
@@ -290,13 +288,13 @@ def test_nothing_shown_before_a_crash_means_that_the_call_is_simply_made_again()
 @pytest.mark.parametrize(
     ("failures", "delay"), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (5, 5.0)], ids=lambda value: str(value)
 )
-def test_a_failed_call_is_made_again_after_a_pause_that_doubles(failures: int, delay: float) -> None:
+def test_a_failed_model_call_is_retried_with_a_doubling_backoff(failures: int, delay: float) -> None:
     bounds = Bounds(max_model_attempts=9, backoff_seconds=1.0, max_backoff_seconds=5.0)
     state = state_of(*begun(), *(failed(attempt=number) for number in range(1, failures + 1)))
     assert decided(state, deciding(bounds=bounds)) == CallModel(MessageId("m1"), failures + 1, delay)
 
 
-def test_a_provider_that_asks_for_a_pause_gets_it() -> None:
+def test_a_retry_waits_as_long_as_the_provider_asks() -> None:
     state = state_of(*begun(), failed(retry_after_ms=60_000))
     assert decided(state) == CallModel(MessageId("m1"), 2, 60.0)
 
@@ -309,7 +307,7 @@ def test_a_provider_that_asks_for_a_pause_gets_it() -> None:
         [failed(attempt=number) for number in range(1, 6)],
     ],
 )
-def test_a_call_that_can_not_succeed_ends_the_turn_with_its_error(failures: list[message.CallFailed]) -> None:
+def test_a_model_error_that_is_not_retryable_ends_the_turn(failures: list[message.CallFailed]) -> None:
     state = state_of(*begun(), *failures)
     written = appended(state)
     assert kinds(written) == ["StepEnded", "SessionError", "TurnEnded"]
@@ -321,7 +319,7 @@ def test_a_call_that_can_not_succeed_ends_the_turn_with_its_error(failures: list
     assert ended.reason == "error"
 
 
-def test_partial_work_is_kept_and_closed_when_the_retries_end() -> None:
+def test_partial_text_is_kept_and_sealed_when_retries_are_exhausted() -> None:
     shown = (text("Half"), call("c9"))
     written = appended(state_of(*begun(), failed(retryable=False)), deciding(shown=shown))
     assert kinds(written) == ["AssistantMessage", "ToolCompleted", "StepEnded", "SessionError", "TurnEnded"]
@@ -330,7 +328,7 @@ def test_partial_work_is_kept_and_closed_when_the_retries_end() -> None:
 
 
 @pytest.mark.parametrize(("log", "cause"), [([], "crash"), ([failed()], "provider error")])
-def test_what_was_shown_of_a_cut_answer_is_sealed_and_the_call_made_again(
+def test_the_shown_part_of_a_cut_answer_is_sealed_and_the_call_is_made_again(
     log: list[Body], cause: message.SealCause
 ) -> None:
     state = state_of(*begun(), *log)
@@ -346,7 +344,7 @@ def test_what_was_shown_of_a_cut_answer_is_sealed_and_the_call_made_again(
     assert action.message_id == "n1"
 
 
-def test_sealing_does_not_forget_how_often_the_call_failed() -> None:
+def test_sealing_keeps_the_count_of_failed_attempts() -> None:
     bounds = Bounds(max_model_attempts=2)
     state = state_of(*begun(), failed())
     state = after(state, appended(state, deciding(shown=(text("Half"),), bounds=bounds)))
@@ -358,8 +356,8 @@ def test_sealing_does_not_forget_how_often_the_call_failed() -> None:
     assert kinds(appended(state, deciding(bounds=bounds)))[1] == "SessionError"
 
 
-def test_a_crash_after_a_failure_does_not_blame_the_provider() -> None:
-    """The failure was of the message before: what is shown now, a crash cut."""
+def test_a_crash_after_a_failure_is_not_attributed_to_the_provider() -> None:
+    """The failure belongs to an earlier message: a crash cut the answer that is shown now."""
     sealed_before = [failed(), said(text("Half"), interrupted=True)]
     sealed_before.append(message.Sealed(message_id=MessageId("m1"), next_message_id=MessageId("m9"), cause="crash"))
     state = state_of(*begun(), *sealed_before)
@@ -368,7 +366,7 @@ def test_a_crash_after_a_failure_does_not_blame_the_provider() -> None:
     assert cut.cause == "crash"
 
 
-def test_deciding_changes_nothing() -> None:
+def test_decide_is_pure() -> None:
     """The same state and inputs always give the same action."""
     state = state_of(STARTED, *begun()[1:2], user("x"))
     first = decide(state, deciding(inbox=put(sends("y"))))

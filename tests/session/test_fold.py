@@ -1,4 +1,4 @@
-"""Folding: any log can be folded, in one go or in parts, and what the model is sent of it is always well formed."""
+"""Any log can be folded, at once or in parts, and the history that the model is sent is always well formed."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -42,7 +42,7 @@ ANY_LOG = st.lists(
 
 
 def paired(messages: tuple[ContextMessage, ...]) -> bool:
-    """Every assistant message with calls is followed by one result for each, in the order of the calls."""
+    """Whether every assistant message with calls is followed by one result for each, in the order of the calls."""
     rest = list(messages)
     while rest:
         match rest.pop(0):
@@ -65,7 +65,7 @@ def paired(messages: tuple[ContextMessage, ...]) -> bool:
 @example(bodies=[*begun(), said(call("c1"), call("c2")), result("c2"), said(call("c3"), id="m2"), user()])
 @example(bodies=[*begun(), said(call()), user(), result()])
 @example(bodies=[result(), said(call(), interrupted=True), result()])
-def test_no_orphan_call_or_result_reaches_a_model_whatever_the_log_holds(bodies: list[Body]) -> None:
+def test_no_log_makes_an_orphan_call_or_result_reach_a_model(bodies: list[Body]) -> None:
     state = State()
     for event in at(bodies):
         apply(state, event)
@@ -75,7 +75,7 @@ def test_no_orphan_call_or_result_reaches_a_model_whatever_the_log_holds(bodies:
     assert state.head == len(bodies)
 
 
-def test_an_orphan_would_be_noticed() -> None:
+def test_the_pairing_check_notices_an_orphan() -> None:
     ((use,),) = [item.tool_calls for item in context(state_of(*begun(), said(call()))) if hasattr(item, "tool_calls")]
     orphan, good = AssistantTurn("", (use,)), ToolOutcome(ToolCallId("c1"), "done")
     assert paired((orphan, good))
@@ -87,7 +87,7 @@ def test_an_orphan_would_be_noticed() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(bodies=ANY_LOG, cut=st.integers(0, 40))
-def test_folding_in_two_parts_is_folding_the_whole_also_through_a_snapshot(bodies: list[Body], cut: int) -> None:
+def test_folding_in_two_parts_equals_folding_the_whole_also_through_a_snapshot(bodies: list[Body], cut: int) -> None:
     events = at(bodies)
     whole = dump(fold(events))
     assert dump(fold(events[cut:], fold(events[:cut]))) == whole
@@ -96,7 +96,7 @@ def test_folding_in_two_parts_is_folding_the_whole_also_through_a_snapshot(bodie
 
 @settings(max_examples=50, deadline=None)
 @given(bodies=ANY_LOG, again=st.integers(0, 40))
-def test_events_that_are_known_change_nothing(bodies: list[Body], again: int) -> None:
+def test_events_that_were_already_folded_change_nothing(bodies: list[Body], again: int) -> None:
     events = at(bodies)
     state = fold(events)
     before = dump(state)
@@ -113,10 +113,10 @@ def test_an_event_of_a_newer_release_is_counted_and_changes_nothing() -> None:
     assert dump(state) == dump(before)
 
 
-# What each event changes
+# Effects of each event
 
 
-def test_a_session_starts_with_what_it_was_made_with() -> None:
+def test_a_session_starts_with_its_creation_options() -> None:
     tool = session.ClientTool(name="lamp", description="", parameters={})
     started = session.SessionStarted(
         session_id=STARTED.session_id,
@@ -136,28 +136,28 @@ def test_a_session_starts_with_what_it_was_made_with() -> None:
     assert (state.client_tools, state.allow) == ((tool,), ["read"])
 
 
-def test_a_result_belongs_to_the_call_of_its_id_whatever_the_order_in_which_they_end() -> None:
+def test_a_result_belongs_to_the_call_with_its_id_in_any_order_of_completion() -> None:
     state = state_of(*begun(), said(call("c1"), call("c2")), result("c2", "two"), result("c1", "one"))
     assert plain_context(state)[-2:] == (ToolOutcome(ToolCallId("c1"), "one"), ToolOutcome(ToolCallId("c2"), "two"))
 
 
-def test_the_first_result_of_a_call_stays() -> None:
+def test_the_first_result_of_a_call_is_kept() -> None:
     state = state_of(*begun(), said(call()), result("c1", "first"), result("c1", "second"))
     assert plain_context(state)[-1] == ToolOutcome(ToolCallId("c1"), "first")
 
 
-def test_an_id_that_an_earlier_step_used_is_another_call() -> None:
+def test_a_call_id_that_an_earlier_step_used_names_another_call() -> None:
     first = [*begun(), said(call("c1")), result("c1", "old"), step_ended(1), step(2)]
     state = state_of(*first, said(call("c1"), id="m2"), attempted("c1"), result("c1", "new"))
     assert [item.text for item in plain_context(state) if isinstance(item, ToolOutcome)] == ["old", "new"]
 
 
-def test_a_long_result_is_sent_as_its_preview() -> None:
+def test_a_long_result_is_sent_to_the_model_as_its_preview() -> None:
     whole = ToolCompleted(tool_call_id=ToolCallId("c1"), success=True, content="long", preview="l…g")
     assert plain_context(state_of(*begun(), said(call()), whole))[-1] == ToolOutcome(ToolCallId("c1"), "l…g")
 
 
-def test_a_call_that_its_step_left_open_was_interrupted() -> None:
+def test_a_call_without_a_result_at_the_end_of_its_step_was_interrupted() -> None:
     state = state_of(*begun(), said(call()), step_ended(1))
     assert context(state)[-1] == ToolOutcome(ToolCallId("c1"), INTERRUPTED)
 
@@ -193,14 +193,14 @@ def test_approving_for_the_session_grants_the_rule_once() -> None:
     assert [found.approved_for for found in reply.calls] == ["write a", "write a"]
 
 
-def test_truncating_keeps_the_log_and_shortens_what_the_model_sees() -> None:
+def test_truncation_keeps_the_log_and_shortens_the_models_history() -> None:
     talk = [*begun("One"), said(text("First.")), step_ended(1), turn_ended()]
     state = state_of(*talk, session.Truncated(kept=Position(3)))
     assert context(state)[1:] == (UserText("One"),)
     assert state.head == len(talk) + 1
 
 
-def test_failures_are_counted_until_an_answer_is_whole() -> None:
+def test_failed_attempts_are_counted_until_an_answer_is_complete() -> None:
     state = state_of(*begun(), failed(attempt=1), failed(attempt=2))
     assert state.turn
     assert state.turn.failures_since_answer == 2
@@ -209,10 +209,10 @@ def test_failures_are_counted_until_an_answer_is_whole() -> None:
     assert (state.turn.failures_since_answer, state.turn.failure) == (0, None)
 
 
-# What the model is sent
+# The history for the model
 
 
-def test_the_words_of_a_person_stand_after_what_was_added_for_the_model() -> None:
+def test_a_persons_text_comes_after_the_context_that_was_added_for_the_model() -> None:
     state = state_of(STARTED, *begun()[1:2], user("Look", added="[Page URL: x]"))
     assert plain_context(state)[-1] == UserText("[Page URL: x]\n\nLook")
 
@@ -225,20 +225,20 @@ def test_text_typed_as_a_notification_is_only_text(words: str) -> None:
     assert state.turn.notes == []
 
 
-def test_the_system_text_is_the_sessions_own_or_the_products_and_then_the_rules() -> None:
+def test_the_system_text_is_the_sessions_own_or_the_default_followed_by_the_rules() -> None:
     rules = f"{RULES}\n\n{quote.rules('')}"
     assert context(State(), "Be kind.")[0] == SystemText(f"Be kind.\n\n{rules}")
     assert context(State(system_message="Be brief."), "Be kind.")[0] == SystemText(f"Be brief.\n\n{rules}")
     assert context(State())[0] == SystemText(rules)
 
 
-def test_reasoning_is_for_people_and_an_answer_without_words_or_calls_is_not_sent() -> None:
+def test_reasoning_and_empty_answers_are_not_sent_to_the_model() -> None:
     thought = message.ReasoningBlock(text="Hm.")
     assert context(state_of(*begun(), said(thought)))[1:] == (UserText("Hi"),)
     assert context(state_of(*begun(), said(thought, text("Yes."))))[1:] == (UserText("Hi"), AssistantTurn("Yes."))
 
 
-def test_a_cut_answer_is_sent_as_it_was_shown_without_its_calls() -> None:
+def test_a_cut_answer_is_sent_as_shown_without_its_calls() -> None:
     cut = said(text("I will"), call(), interrupted=True)
     sealed = message.Sealed(message_id=MessageId("m1"), next_message_id=MessageId("m2"), cause="crash")
     note = message.Noted(text="Again.", reason="interrupted")
@@ -248,7 +248,7 @@ def test_a_cut_answer_is_sent_as_it_was_shown_without_its_calls() -> None:
     assert state.turn.message_id == "m2"
 
 
-def test_a_turn_belongs_to_its_id() -> None:
+def test_a_turn_takes_its_id_and_attendance_from_its_start() -> None:
     state = state_of(*begun(unattended=True))
     assert state.turn
     assert (state.turn.turn_id, state.turn.unattended, state.turn.step) == (TURN, True, 1)

@@ -1,4 +1,4 @@
-"""Rules and what they grant: reading inside is allowed, writing and executing ask, outside is denied."""
+"""Rules and their grants: reads inside the folder are allowed, writes and commands ask, access outside is denied."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def verdict(
         ("custom-tool", True, "ask", "deny"),
     ],
 )
-def test_without_rules(kind: PermissionKind, inside: bool, attended: Verdict, unattended: Verdict) -> None:
+def test_decisions_without_rules(kind: PermissionKind, inside: bool, attended: Verdict, unattended: Verdict) -> None:
     assert verdict(kind, "x", inside=inside) == attended
     assert verdict(kind, "x", inside=inside, unattended=True) == unattended
 
@@ -77,13 +77,13 @@ def test_what_a_rule_grants(kind: PermissionKind, subject: str, rule: str, expec
         "git status & rm x",
     ],
 )
-def test_a_rule_for_one_command_does_not_cover_a_second_one_behind_it(command: str) -> None:
+def test_a_rule_for_one_command_does_not_cover_a_second_command_after_it(command: str) -> None:
     assert verdict("shell", command, "shell(git *)") == "ask"
     assert verdict("shell", command, "shell(*)") == "allow"
     assert verdict("shell", command, "shell") == "allow"
 
 
-def test_a_rule_may_say_itself_that_commands_are_chained() -> None:
+def test_a_rule_may_itself_contain_a_chain_of_commands() -> None:
     assert verdict("shell", "make | tee log", "shell(make | tee *)") == "allow"
     assert verdict("shell", "make|tee 'a b'", "shell(make | tee *)") == "allow"
     assert verdict("shell", "make | tee log; rm x", "shell(make | tee *)") == "ask"
@@ -138,11 +138,13 @@ def test_a_pattern_never_covers_what_is_not_certain(command: str) -> None:
         ("'git' status", "shell(git status)", "ask"),
     ],
 )
-def test_a_pattern_sees_the_words_and_not_how_they_are_written(command: str, rule: str, expected: Verdict) -> None:
+def test_a_pattern_matches_the_words_of_a_command_and_not_its_quoting(
+    command: str, rule: str, expected: Verdict
+) -> None:
     assert verdict("shell", command, rule) == expected
 
 
-def test_what_lies_outside_needs_a_rule_that_names_it_or_everything() -> None:
+def test_access_outside_the_folder_needs_a_rule_that_names_it_or_everything() -> None:
     assert verdict("write", "/etc/hosts", "write", inside=False) == "deny"
     assert verdict("read", "/etc/hosts", "read", inside=False) == "deny"
     assert verdict("write", "/etc/hosts", "write(docs/*)", inside=False) == "deny"
@@ -151,20 +153,20 @@ def test_what_lies_outside_needs_a_rule_that_names_it_or_everything() -> None:
     assert verdict("write", "/etc/hosts", "some_tool", inside=False) == "allow"
 
 
-def test_with_nobody_there_a_rule_still_grants() -> None:
+def test_a_rule_still_grants_in_an_unattended_turn() -> None:
     assert verdict("write", "a", "write(a)", unattended=True) == "allow"
     assert verdict("write", "b", "write(a)", unattended=True) == "deny"
 
 
 @pytest.mark.parametrize("rule", ["read", "write(docs/*)", "shell(git *)", "*", "*(x)", "my_tool", "mcp.tool-1(a b)"])
-def test_a_rule_that_can_be_read(rule: str) -> None:
+def test_valid_rules_are_parsed(rule: str) -> None:
     assert check_rule(rule) == rule
 
 
 @pytest.mark.parametrize(
     "rule", ["", " ", "write(", "write()", "write)", "(docs)", "write docs", "1x", "**", "write(a)b", "read\n", "-rf"]
 )
-def test_a_rule_that_can_not(rule: str) -> None:
+def test_invalid_rules_are_rejected(rule: str) -> None:
     with pytest.raises(BadRule, match="is not a permission rule"):
         check_rule(rule)
     assert verdict("write", "docs", rule) == "ask", "what can't be read grants nothing"
@@ -179,7 +181,7 @@ def test_a_rule_that_can_not(rule: str) -> None:
         ("shell", "ls *", "shell(ls [*])"),
     ],
 )
-def test_what_approving_for_the_session_grants(kind: PermissionKind, subject: str, rule: str) -> None:
+def test_an_approval_for_the_session_grants_these_rules(kind: PermissionKind, subject: str, rule: str) -> None:
     ask = PermissionAsk(kind=kind, subject=subject)
     assert session_rule(ask, "some_tool") == rule
     assert verdict(kind, subject, rule) == "allow"
@@ -187,7 +189,7 @@ def test_what_approving_for_the_session_grants(kind: PermissionKind, subject: st
 
 @settings(max_examples=200, deadline=None)
 @given(command=st.text(max_size=30), other=st.text(max_size=30))
-def test_a_command_approved_for_the_session_is_that_command_only(command: str, other: str) -> None:
+def test_an_approval_for_the_session_covers_that_command_only(command: str, other: str) -> None:
     rule = session_rule(PermissionAsk(kind="shell", subject=command), "bash")
     if command:
         assert verdict("shell", command, rule) == "allow"
@@ -197,10 +199,10 @@ def test_a_command_approved_for_the_session_is_that_command_only(command: str, o
 
 @settings(max_examples=200, deadline=None)
 @given(rule=st.text(max_size=60), subject=st.text(max_size=30))
-def test_no_rule_however_odd_breaks_a_decision(rule: str, subject: str) -> None:
+def test_no_odd_rule_breaks_a_decision(rule: str, subject: str) -> None:
     assert verdict("write", subject, rule) in ("allow", "ask")
 
 
-def test_a_hostile_rule_is_judged_at_once() -> None:
+def test_a_hostile_rule_is_evaluated_in_bounded_time() -> None:
     """Patterns of nested stars must not take exponential time."""
     assert verdict("write", "a" * 5_000 + "b", f"write({'*a' * 200}c)") == "ask"

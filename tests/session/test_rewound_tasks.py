@@ -1,4 +1,4 @@
-"""Going back in a conversation does not undo what became of the tasks that were started before that place."""
+"""A rewind does not undo the outcomes of tasks that were started before its position."""
 
 from holdfast.events.body import Body
 from holdfast.events.context import UserText
@@ -46,7 +46,7 @@ EVENTS = log(
 )
 
 
-def test_the_news_of_a_task_outlives_a_rewind_to_a_place_after_its_start() -> None:
+def test_news_of_a_task_survives_a_rewind_to_a_position_after_its_start() -> None:
     for cut in range(len(EVENTS)):
         state = fold(EVENTS[cut:], restore(dump(fold(EVENTS[:cut]))))
         texts = [message.text for message in context(state) if isinstance(message, UserText)]
@@ -57,7 +57,7 @@ def test_the_news_of_a_task_outlives_a_rewind_to_a_place_after_its_start() -> No
         assert state.tasks == {}
 
 
-def test_a_second_rewind_still_knows_when_the_task_was_started() -> None:
+def test_a_second_rewind_still_knows_when_the_task_started() -> None:
     again = Event(Position(13), EventId("13"), 0, Truncated(kept=Position(3)))
     texts = [message.text for message in context(fold([*EVENTS, again])) if isinstance(message, UserText)]
     assert texts == ["first"]

@@ -1,4 +1,4 @@
-"""The transition table: which events may come in which phase, and, as carefully, which may not."""
+"""The transition table: the events that are legal in each phase and, as carefully, those that are not."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ PAIRS = [(phase, kind) for phase in Phase for kind in PROGRESS]
 ILLEGAL = [(phase, kind) for phase, kind in PAIRS if kind.__name__ not in LEGAL[phase]]
 
 
-def test_the_table_is_what_a_session_is() -> None:
+def test_the_transition_table_matches_the_list_of_legal_events() -> None:
     assert {
         phase: {kind.__name__: target for (source, kind), target in TRANSITIONS.items() if source is phase}
         for phase in Phase
@@ -99,7 +99,7 @@ def test_a_legal_event_leads_to_its_phase(phase: Phase, kind: type[Body], data: 
 @pytest.mark.parametrize(("phase", "kind"), ILLEGAL)
 @settings(max_examples=1, deadline=None)
 @given(data=st.data())
-def test_an_illegal_event_is_refused_before_it_is_written_and_yet_can_be_read(
+def test_an_illegal_event_is_refused_before_a_write_and_tolerated_in_a_log(
     phase: Phase, kind: type[Body], data: st.DataObject
 ) -> None:
     body = data.draw(built(kind))
@@ -115,7 +115,9 @@ def test_an_illegal_event_is_refused_before_it_is_written_and_yet_can_be_read(
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=1, deadline=None)
 @given(data=st.data())
-def test_a_record_is_legal_anywhere_and_moves_nothing(phase: Phase, kind: type[Body], data: st.DataObject) -> None:
+def test_a_record_is_legal_in_every_phase_and_keeps_the_phase(
+    phase: Phase, kind: type[Body], data: st.DataObject
+) -> None:
     assert next_phase(phase, data.draw(built(kind))) is phase
 
 
@@ -132,7 +134,7 @@ def test_every_phase_can_be_reached_and_left() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(bodies=st.lists(any_body(), max_size=20))
-def test_only_a_turns_start_leaves_idle_and_only_its_end_comes_back(bodies: list[Body]) -> None:
+def test_only_the_start_of_a_turn_leaves_idle_and_only_its_end_returns(bodies: list[Body]) -> None:
     phase = Phase.IDLE
     for body in bodies:
         try:

@@ -1,4 +1,4 @@
-"""Whatever people, models, tools and crashes do, in whatever order: every turn ends, and nothing illegal is written."""
+"""In any order of people, models, tools and crashes, every turn ends and no illegal event is written."""
 
 from collections import Counter
 from itertools import pairwise, takewhile
@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def played(seed: int, moves: int) -> World:
-    """A failing seed replays."""
+    """Play a random world; the same seed always plays the same."""
     world = World(Random(seed))
     world.send()
     world.play(moves)
@@ -31,7 +31,7 @@ def played(seed: int, moves: int) -> World:
 
 
 def turns_of(log: list[Body]) -> list[list[Body]]:
-    """The events of each turn, and what follows until the next one starts: nothing but what needs no turn."""
+    """The events of each turn, with the events up to the next one, which must be legal without a turn."""
     found: list[list[Body]] = []
     for body in log:
         if isinstance(body, turn.TurnStarted):
@@ -46,7 +46,7 @@ def turns_of(log: list[Body]) -> list[list[Body]]:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 120))
-def test_every_session_comes_to_rest_and_every_turn_has_its_end(seed: int, moves: int) -> None:
+def test_every_session_becomes_idle_and_every_turn_ends(seed: int, moves: int) -> None:
     world = played(seed, moves)
     assert world.state.phase is Phase.IDLE
     assert world.state.turn is None
@@ -57,7 +57,7 @@ def test_every_session_comes_to_rest_and_every_turn_has_its_end(seed: int, moves
 
 
 def check_ending(events: list[Body]) -> None:
-    """It ends once, visibly, and with its cause."""
+    """Check that a turn ends once, visibly, and with its cause."""
     (ended,) = [body for body in events if isinstance(body, turn.TurnEnded)]
     assert ended is events[-1]
     match ended.reason:
@@ -74,7 +74,7 @@ def check_ending(events: list[Body]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 120))
-def test_every_message_is_taken_up_once_and_every_request_and_call_is_closed_once(seed: int, moves: int) -> None:
+def test_every_message_is_promoted_once_and_every_request_and_call_is_closed_once(seed: int, moves: int) -> None:
     world = played(seed, moves)
     taken = [body.message_id for body in world.log if isinstance(body, message.UserMessage)]
     assert sorted(taken) == sorted(set(world.sent) - world.returned)
@@ -97,7 +97,7 @@ def calls_of(log: list[Body]) -> list[ToolCallBlock]:
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 120))
-def test_messages_that_steer_are_taken_up_in_the_order_of_their_arrival(seed: int, moves: int) -> None:
+def test_steering_messages_are_promoted_in_order_of_arrival(seed: int, moves: int) -> None:
     world = played(seed, moves)
     bodies = [body for body in world.log if isinstance(body, message.UserMessage)]
     steering = [body.message_id for body in bodies if body.delivery == "steering"]
@@ -106,7 +106,7 @@ def test_messages_that_steer_are_taken_up_in_the_order_of_their_arrival(seed: in
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 150))
-def test_what_is_sent_at_one_step_is_the_beginning_of_what_is_sent_at_the_next(seed: int, moves: int) -> None:
+def test_the_request_of_each_step_is_a_prefix_of_the_next_one(seed: int, moves: int) -> None:
     world = played(seed, moves)
     for before, after in pairwise(world.contexts):
         assert after.messages.startswith(before.messages)
@@ -115,7 +115,7 @@ def test_what_is_sent_at_one_step_is_the_beginning_of_what_is_sent_at_the_next(s
 
 @settings(max_examples=50, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 120))
-def test_a_call_is_attempted_again_only_by_a_tool_that_may_repeat(seed: int, moves: int) -> None:
+def test_only_a_repeatable_tool_is_attempted_again(seed: int, moves: int) -> None:
     world = played(seed, moves)
     names = {block.tool_call_id: block.name for block in calls_of(world.log)}
     for body in world.log:
@@ -128,7 +128,7 @@ def test_a_call_is_attempted_again_only_by_a_tool_that_may_repeat(seed: int, mov
 
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 150))
-def test_all_news_of_tasks_is_taken_in_once_and_in_its_order(seed: int, moves: int) -> None:
+def test_all_news_of_tasks_is_promoted_once_and_in_order(seed: int, moves: int) -> None:
     world = played(seed, moves)
     assert [body.notice for body in world.log if isinstance(body, task.TaskNotified)] == world.news
     assert sorted(world.state.tasks) == sorted(world.behind)
@@ -136,8 +136,8 @@ def test_all_news_of_tasks_is_taken_in_once_and_in_its_order(seed: int, moves: i
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 150))
-def test_the_next_model_call_after_news_has_it(seed: int, moves: int) -> None:
-    """Also when the turn that took it in was stopped, or failed, or its holder died."""
+def test_the_next_model_call_after_news_includes_it(seed: int, moves: int) -> None:
+    """Also when the turn that promoted the news was stopped or failed, or its holder died."""
     world = played(seed, moves)
     world.send()
     world.play(0)
@@ -149,7 +149,7 @@ def test_the_next_model_call_after_news_has_it(seed: int, moves: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, moves=st.integers(0, 150))
-def test_only_news_that_is_not_silent_wakes_a_session_and_not_for_ever(seed: int, moves: int) -> None:
+def test_only_news_that_is_not_silent_wakes_a_session_up_to_the_limit(seed: int, moves: int) -> None:
     world = played(seed, moves)
     in_a_row = 0
     for events in turns_of(world.log):
@@ -167,7 +167,7 @@ def test_only_news_that_is_not_silent_wakes_a_session_and_not_for_ever(seed: int
 
 
 class Stubborn(World):
-    """Its model never stops calling tools, also when it is given none."""
+    """A world whose model never stops calling tools, even when it is offered none."""
 
     def _block(self) -> Block:
         return ToolCallBlock(tool_call_id=ToolCallId(self.new_id()), name="reports", arguments=f"{len(self.log)}")
@@ -182,7 +182,7 @@ def test_a_model_that_never_stops_calling_tools_is_ended_after_the_last_round() 
     world.kind = True
     world.send()
     for _ in range(100):
-        if world.turn_of_the_loop():
+        if world.run_once():
             break
     else:
         pytest.fail("the turn never ended")
@@ -191,7 +191,7 @@ def test_a_model_that_never_stops_calling_tools_is_ended_after_the_last_round() 
     check_ending(turns_of(world.log)[0])
 
 
-def test_the_world_is_wide_enough_to_mean_something() -> None:
+def test_the_random_world_covers_nearly_every_kind_of_event() -> None:
     log = [body for seed in range(150) for body in played(seed, 120).log]
     seen = {type(body) for body in log}
     assert set(PROGRESS) - seen == {session.Truncated}

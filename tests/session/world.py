@@ -1,8 +1,7 @@
-"""Plays the world around `decide`: people, a model, tools and crashes, all by chance, and writes down what happens.
+"""Plays a random world around `decide`: people, a model, tools and crashes, and records what happens.
 
-It keeps to what the runtime and the store do (a stop takes queued messages out, an answer is refused once a stop is
-in, a crash keeps what was committed, news of a task comes once for each kind), so that every log it makes is one that
-can really come about.
+It follows the rules of the runtime and the store (a stop removes queued messages, an answer is refused after a stop, a
+crash keeps what was committed, news of a task comes once for each kind), so that every log it makes can really occur.
 """
 
 import itertools
@@ -53,13 +52,13 @@ FACTS: dict[str, CallFacts] = {
     "missing": CallFacts(where="nowhere", error="There is no such tool."),
     "command": CallFacts(where="here", repeatable=True),
 }
-"""What a tool of that name says of each call of it. A `command` runs one, which may go on in the background."""
+"""The facts about calls of each tool, by name. A `command` starts a command that may continue in the background."""
 
 ENDS: tuple[NoticeKind, ...] = ("completed", "failed", "killed", "lost")
 
 
 class Sent(NamedTuple):
-    """What a model call was sent: the system text, the rest, and which tasks ran by then."""
+    """The request of a model call: the system text, the messages, and the tasks that ran by then."""
 
     system: str
     messages: bytes
@@ -111,10 +110,10 @@ class World:
     def happens(self, percent: int) -> bool:
         return not self.kind and self.chance.randrange(100) < percent
 
-    # What people do
+    # People
 
     def interfere(self) -> None:
-        """Something comes from outside, or nothing does."""
+        """Perform one random action from outside, or none."""
         if self.happens(25) and len(self.inbox) < 4:
             self.send()
         if self.happens(8) and self.state.turn:
@@ -161,7 +160,7 @@ class World:
         self._put(Answer(request_id=found.request_id, answer_id="a", content=contents[found.kind]))
 
     def become_of_a_task(self) -> None:
-        """One that runs ends, or seems stuck; one that was given up as lost turns out to have ended otherwise."""
+        """A running task ends or seems stuck, or a task that was given up as lost turns out to have ended."""
         told = {(notice.task_id, notice.kind) for notice in self.news}
         lost = [task_id for task_id, kind in told if kind == "lost" and (task_id, "completed") not in told]
         if not (candidates := sorted({*self.behind, *lost})):
@@ -200,10 +199,10 @@ class World:
             )
         )
 
-    # What the holder does
+    # The holder
 
     def crash(self) -> None:
-        """All that is in memory is gone. Another holder folds the log, from a snapshot if there was one."""
+        """Drop all memory. Another holder folds the log, from a snapshot if there was one."""
         self.running.clear()
         self.to_background.clear()
         self._denying.clear()
@@ -237,8 +236,8 @@ class World:
             takeover=self._takeover,
         )
 
-    def turn_of_the_loop(self) -> bool:
-        """Decide and do it. True: nothing is left to do until somebody puts something."""
+    def run_once(self) -> bool:
+        """Decide once and carry the decision out. True: nothing is left to do until an item is put."""
         inputs = self.inputs()
         match decide(self.state, inputs):
             case Append() as written:
@@ -320,7 +319,7 @@ class World:
         assert isinstance(system, SystemText)
         self.contexts.append(Sent(system.text, encode_messages(rest)[:-1], frozenset(self.state.tasks)))
 
-    # What the model and the tools do
+    # The model and the tools
 
     def _something_ends(self) -> None:
         name = self.chance.choice(sorted(self.running))
@@ -336,7 +335,7 @@ class World:
             self._model_answers()
 
     def _tool_ends(self, name: ToolCallId) -> None:
-        """A command may go on: it was to from the start, took too long, or somebody asked for it."""
+        """End a tool call. Its command may continue: it was started so, took too long, or a client asked for it."""
         completed = tool.ToolCompleted(tool_call_id=name, success=True, content=f"result of {name}")
         bodies: list[Body] = [completed]
         if name in self.in_front and (name in self.to_background or self.happens(60)):
@@ -388,21 +387,21 @@ class World:
                 arguments = self.chance.choice(["{}", '{"a": 1}', "not json"])
                 return ToolCallBlock(tool_call_id=ToolCallId(f"call-{self.new_id()}"), name=name, arguments=arguments)
 
-    # From beginning to end
+    # A whole run
 
     def play(self, moves: int) -> None:
-        """So many moves by chance, and then on, with good will, until the session is idle."""
+        """Make random moves, and then only helpful ones until the session is idle."""
         for _ in range(moves):
             self.interfere()
-            if self.turn_of_the_loop():
+            if self.run_once():
                 self.send()
         self.kind = True
         for _ in range(400):
-            if self.turn_of_the_loop():
+            if self.run_once():
                 if not self.state.requests and not self.inbox:
                     return
                 if not self.state.turn:
-                    self.send()  # Too many turns in a row were started by tasks; the rest waits for a person.
+                    self.send()  # The limit of woken turns is reached: the remaining news waits for a person.
                 self.answer()
         raise AssertionError("the session never came to rest")
 

@@ -1,4 +1,4 @@
-"""A session that is written step by step, on a real store, and what its readers make of it."""
+"""Writes a session step by step on a real store, and collects what its readers see."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -45,7 +45,7 @@ def counted(prefix: str) -> Callable[[], str]:
 
 @asynccontextmanager
 async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recording]:
-    """A session that has been sent a message and is held here."""
+    """A held session with one message in its inbox."""
     live = live or LocalLive()
     store = await SqliteStore.open(path / "test.db", node="here")
     try:
@@ -80,7 +80,7 @@ async def recording(path: Path, live: Live | None = None) -> AsyncIterator[Recor
 
 
 async def writes(found: Recording, chance: Random, messages: int = 3) -> AsyncIterator[None]:
-    """Write a turn of a few messages, by chance; yields after every write."""
+    """Write a random turn of a few messages; yields after every write."""
     turn_id, step = TurnId("t"), 1
     held = found.held
     message_id = MessageId("m1")
@@ -119,7 +119,7 @@ def step_started(step: int, message_id: MessageId) -> Body:
 
 
 def batches(chance: Random) -> list[list[Chunk]]:
-    """What a model sends: reasoning, words and calls, whose pieces may come mixed."""
+    """Random chunks of a model: reasoning, text and tool calls, possibly interleaved."""
     return [[piece(chance) for _ in range(chance.randint(1, 3))] for _ in range(chance.randint(1, 6))]
 
 
@@ -137,7 +137,7 @@ def piece(chance: Random) -> Chunk:
 
 
 class Read:
-    """What two readings must have in common: the events, and every message's blocks, byte for byte."""
+    """The result of reading a session, compared by its events and every message's blocks, byte for byte."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

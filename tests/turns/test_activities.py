@@ -1,4 +1,4 @@
-"""Activities beside the loop: whoever ends them is back only when they have ended."""
+"""Activities beside the loop: `cancel` returns only when they have ended."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from holdfast.turns.activities import Activities
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_second_cancellation_does_not_cut_short_the_wait_for_what_the_first_one_ends() -> None:
-    """A process that can't renew, and is then told to stop, cancels the same session twice."""
+async def test_a_second_cancellation_does_not_shorten_the_wait_for_activities_that_the_first_one_ends() -> None:
+    """A process that can't renew and is then stopped cancels the same session twice."""
     activities = Activities(asyncio.Event())
     started, ending, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     has_ended = False

@@ -1,4 +1,4 @@
-"""An answer as it comes in: chunks to blocks and segments, and segments to the same blocks again."""
+"""A streamed answer: chunks become blocks and segments, and the segments join into the same blocks."""
 
 from collections.abc import Callable
 from random import Random
@@ -35,7 +35,7 @@ def pieces(segments: list[Segment]) -> list[tuple[int, int, str]]:
     return [(found.block, found.offset, found.text) for found in segments]
 
 
-def test_text_reasoning_and_calls_keep_the_order_in_which_they_came() -> None:
+def test_text_reasoning_and_tool_calls_keep_their_order() -> None:
     answer = answer_of(
         ReasoningDelta("Hm"),
         ReasoningDelta("."),
@@ -57,7 +57,7 @@ def test_text_reasoning_and_calls_keep_the_order_in_which_they_came() -> None:
     assert answer.calls() == [called("c1", "view", '{"a":1}')]
 
 
-def test_reasoning_knows_how_long_it_took_until_something_else_came_or_the_answer_ended() -> None:
+def test_reasoning_lasts_until_the_next_block_or_the_end_of_the_answer() -> None:
     times = iter([10.0, 13.25, 20.0, 20.5])
     answer = answer_of(
         ReasoningDelta("Hm"),
@@ -74,14 +74,14 @@ def test_reasoning_knows_how_long_it_took_until_something_else_came_or_the_answe
     )
 
 
-def test_reasoning_that_nobody_measured_says_nothing_of_its_duration() -> None:
+def test_unmeasured_reasoning_has_no_duration() -> None:
     assert to_builtins(ReasoningBlock(text="Hm.")) == {"type": "reasoning", "text": "Hm."}
     assert convert({"type": "reasoning", "text": "Hm."}, ReasoningBlock).duration_ms == 0
     unfinished = answer_of(ReasoningDelta("Hm."), monotonic=iter([1.0]).__next__)
     assert unfinished.blocks() == (ReasoningBlock(text="Hm."),)
 
 
-def test_usage_and_the_reason_are_kept_beside_the_blocks() -> None:
+def test_usage_and_finish_reason_are_kept_beside_the_blocks() -> None:
     usage = TokenUsage(input_tokens=3)
     answer = answer_of(TextDelta("x"), usage, Finished("length"))
     assert (answer.usage, answer.finish_reason, answer.characters) == (usage, "length", 1)
@@ -98,12 +98,12 @@ def test_offsets_are_bytes_and_segments_are_taken_once() -> None:
 
 
 @pytest.mark.parametrize("chunk", [TextDelta(""), ReasoningDelta("")])
-def test_a_piece_without_text_makes_no_block(chunk: Chunk) -> None:
+def test_an_empty_chunk_makes_no_block(chunk: Chunk) -> None:
     answer = answer_of(chunk, TextDelta("a"), chunk, TextDelta("b"))
     assert answer.blocks() == (TextBlock(text="ab"),)
 
 
-def test_calls_whose_pieces_come_mixed_are_put_together_by_their_index() -> None:
+def test_interleaved_tool_calls_are_assembled_by_their_index() -> None:
     answer = answer_of(
         ToolCallDelta(0, "", "c1", "view"),
         ToolCallDelta(1, "", "c2", "view"),
@@ -115,8 +115,8 @@ def test_calls_whose_pieces_come_mixed_are_put_together_by_their_index() -> None
     assert answer.blocks() == (called("c1", "view", '{"a":1}'), called("c2", "view", '{"b":2}'))
 
 
-def test_a_later_call_is_held_back_until_the_one_before_it_is_whole() -> None:
-    """A reader's place is one block and one byte: what was left is not come back to."""
+def test_a_later_tool_call_is_held_back_until_the_earlier_one_is_complete() -> None:
+    """A reader's place is one block and one byte offset, so segments never return to an earlier block."""
     answer = answer_of(ToolCallDelta(0, '{"a"', "c1", "view"), ToolCallDelta(1, "{}", "c2", "view"))
     assert pieces(answer.take_segments()) == [(0, 0, '{"a"')]
     answer.take([TextDelta("And")])
@@ -125,19 +125,19 @@ def test_a_later_call_is_held_back_until_the_one_before_it_is_whole() -> None:
     assert pieces(answer.take_segments()) == [(0, 4, ":1}"), (1, 0, "{}"), (2, 0, "And")]
 
 
-def test_a_whole_call_takes_no_more_once_another_block_has_begun() -> None:
+def test_a_complete_tool_call_ignores_more_arguments_once_another_block_has_begun() -> None:
     answer = answer_of(ToolCallDelta(0, "{}", "c1", "view"), TextDelta("x"), ToolCallDelta(0, "garbage"))
     assert answer.blocks() == (called("c1", "view", "{}"), TextBlock(text="x"))
 
 
 @pytest.mark.parametrize("arguments", ["not json", "", "[1", "{" * 5_000 + "}"])
-def test_arguments_that_are_not_json_are_kept_as_the_model_wrote_them(arguments: str) -> None:
+def test_arguments_that_are_not_json_are_kept_unchanged(arguments: str) -> None:
     answer = answer_of(ToolCallDelta(0, arguments, "c1", "view"), TextDelta("x"))
     answer.take_segments()
     assert answer.blocks() == (called("c1", "view", arguments), TextBlock(text="x"))
 
 
-def test_a_call_is_not_shown_before_its_name_is_known() -> None:
+def test_a_tool_call_is_not_shown_before_its_name_is_known() -> None:
     answer = answer_of(ToolCallDelta(0, '{"a', "c1"))
     assert answer.take_segments() == []
     answer.take([ToolCallDelta(0, '":1}', name="view"), ToolCallDelta(0, "", name="other")])
@@ -145,7 +145,7 @@ def test_a_call_is_not_shown_before_its_name_is_known() -> None:
     assert (segment.name, segment.tool_call_id, segment.text) == ("view", "c1", '{"a":1}')
 
 
-def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own() -> None:
+def test_tool_calls_without_an_id_or_with_a_duplicate_id_get_a_new_one() -> None:
     answer = answer_of(
         ToolCallDelta(0, "", "c1", "a"),
         ToolCallDelta(1, "", "c1", "b"),
@@ -155,14 +155,14 @@ def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own() -> None:
     assert [call.tool_call_id for call in answer.calls()] == ["c1", "call_new1", "call_new2", "call_new3"]
 
 
-def test_half_a_character_becomes_the_replacement_character_at_once() -> None:
+def test_a_lone_surrogate_becomes_the_replacement_character_at_once() -> None:
     answer = answer_of(TextDelta("a\ud834"), ToolCallDelta(0, "\udd1e", "c\ud800", "v\ud800"))
     assert answer.blocks() == (TextBlock(text="a\ufffd"), called("c\ufffd", "v\ufffd", "\ufffd"))
     assert pieces(answer.take_segments()) == [(0, 0, "a\ufffd"), (1, 0, "\ufffd")]
 
 
 def shown_and_held_back(blocks: tuple[Block, ...], shown: tuple[Block, ...]) -> bool:
-    """What is shown is the beginning of the answer: whole blocks, and perhaps a part of the next one."""
+    """Whether `shown` is a prefix of the answer: whole blocks, and perhaps a part of the next one."""
     if len(shown) > len(blocks) or shown[:-1] != blocks[: max(len(shown) - 1, 0)]:
         return False
     return not shown or whole_text(blocks[len(shown) - 1]).startswith(whole_text(shown[-1]))
@@ -174,7 +174,7 @@ def whole_text(block: Block) -> str:
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_what_was_committed_is_always_the_beginning_of_the_answer(seed: int) -> None:
+def test_committed_segments_are_always_a_prefix_of_the_answer(seed: int) -> None:
     chance = Random(seed)
     answer = answer_of()
     segments: list[Segment] = []
@@ -190,7 +190,7 @@ def test_what_was_committed_is_always_the_beginning_of_the_answer(seed: int) -> 
 
 @settings(max_examples=200, deadline=None)
 @given(texts=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6), cuts=st.lists(st.integers(0, 9)))
-def test_segments_make_up_the_same_blocks_however_the_answer_was_split(texts: list[str], cuts: list[int]) -> None:
+def test_segments_join_into_the_same_blocks_however_the_answer_was_split(texts: list[str], cuts: list[int]) -> None:
     chunks: list[Chunk] = []
     for number, words in enumerate(texts):
         if number % 3 == 2:

@@ -1,4 +1,4 @@
-"""Tools that ignore their cancellation: what their timeout, a stop and the end of the process wait for."""
+"""Tools that ignore their cancellation: how long a timeout, a stop and the end of the process wait for them."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Deaf:
-    """A tool that hears of its cancellation and goes on until the test lets it end."""
+    """A tool that ignores its cancellation and runs until the test lets it end."""
 
     def __init__(self) -> None:
         self.started, self.cancelled, self.may_end, self.ended = (asyncio.Event() for _ in range(4))
@@ -66,7 +66,7 @@ class Deaf:
         return deaf
 
 
-async def test_a_tool_that_swallows_its_cancellation_gets_its_timeout_and_the_turn_goes_on(database: Path) -> None:
+async def test_a_tool_that_swallows_its_cancellation_times_out_and_the_turn_continues(database: Path) -> None:
     deaf = Deaf()
     model = scripted(call("deaf"), Reply(text="It took too long."))
     async with patience(), runtime_on(database, model, tools=[deaf.tool(timeout_seconds=0.02)]) as runtime, deaf:
@@ -82,10 +82,10 @@ async def test_a_tool_that_swallows_its_cancellation_gets_its_timeout_and_the_tu
         )
         deaf.may_end.set()
         await deaf.ended.wait()
-        assert len(await bodies_of(session, ToolCompleted)) == 1, "what it gave later is not recorded"
+        assert len(await bodies_of(session, ToolCompleted)) == 1, "its late result is not recorded"
 
 
-async def test_a_thread_that_can_not_be_stopped_gets_its_timeout_and_the_turn_goes_on(database: Path) -> None:
+async def test_a_tool_in_a_thread_that_can_not_be_stopped_times_out_and_the_turn_continues(database: Path) -> None:
     may_end = threading.Event()
 
     @tool(permission="allow", timeout_seconds=0.02)
@@ -103,7 +103,7 @@ async def test_a_thread_that_can_not_be_stopped_gets_its_timeout_and_the_turn_go
 
 @pytest.mark.parametrize("ending", ["stopped", "timed out"])
 async def test_a_session_is_held_until_its_cancelled_tool_has_ended(database: Path, ending: str) -> None:
-    """Released before that, another process could start the same work beside it."""
+    """After an earlier release, another process could start the same work beside the tool."""
     deaf = Deaf()
     limit = 0.02 if ending == "timed out" else None
     model = scripted(call("deaf"), Reply(text="Well."))
@@ -127,7 +127,7 @@ async def test_a_session_is_held_until_its_cancelled_tool_has_ended(database: Pa
         assert (await session.row()).held_by is None
 
 
-async def test_a_message_for_a_session_that_waits_for_its_cancelled_tool_is_answered_at_once(database: Path) -> None:
+async def test_a_message_is_answered_at_once_while_the_session_waits_for_a_cancelled_tool(database: Path) -> None:
     deaf = Deaf()
     model = ScriptedModel(told(go=(call("deaf"),), hello=(Reply(text="Here I am."),)))
     async with (
@@ -144,7 +144,7 @@ async def test_a_message_for_a_session_that_waits_for_its_cancelled_tool_is_answ
         assert not deaf.ended.is_set()
 
 
-async def test_a_process_that_stops_hands_its_session_over_once_the_cancelled_tool_has_ended(database: Path) -> None:
+async def test_a_stopping_process_hands_its_session_over_once_the_cancelled_tool_has_ended(database: Path) -> None:
     deaf = Deaf()
     model = scripted(call("deaf"), Reply(text="Done by another."))
     async with (
@@ -162,13 +162,13 @@ async def test_a_process_that_stops_hands_its_session_over_once_the_cancelled_to
         deaf.may_end.set()
         await stopped
         assert deaf.ended.is_set()
-        assert (await session.row()).held_by is None, "while the process that stopped is still there"
+        assert (await session.row()).held_by is None, "released while the stopped process still exists"
         async with runtime_on(database, model, tools=[deaf.tool()]) as other:
             assert (await other.open("s").result_of("m")).text == "Done by another."
         assert [body.attempt for body in await bodies_of(session, ToolAttempted)] == [1, 2]
 
 
-async def test_a_process_that_is_stopped_twice_has_stopped_when_either_call_returns(database: Path) -> None:
+async def test_a_worker_that_is_stopped_twice_has_stopped_when_either_call_returns(database: Path) -> None:
     deaf = Deaf()
     model = scripted(call("deaf"), Reply(text="Done by another."))
     async with (
@@ -190,7 +190,7 @@ async def test_a_process_that_is_stopped_twice_has_stopped_when_either_call_retu
         await stopping.worker.stop(grace_seconds=3600)
 
 
-async def test_a_stop_whose_caller_gives_up_goes_on_without_grace(database: Path) -> None:
+async def test_a_worker_stop_whose_caller_is_cancelled_continues_without_grace(database: Path) -> None:
     deaf = Deaf()
     async with (
         patience(),
@@ -201,7 +201,7 @@ async def test_a_stop_whose_caller_gives_up_goes_on_without_grace(database: Path
         await session.send("go", message_id="m")
         await deaf.started.wait()
         stopped = asyncio.create_task(stopping.worker.stop(grace_seconds=3600))
-        await asyncio.sleep(0)  # It has begun.
+        await asyncio.sleep(0)  # Let the stop begin.
         stopped.cancel()
         await deaf.cancelled.wait()
         deaf.may_end.set()
@@ -209,7 +209,7 @@ async def test_a_stop_whose_caller_gives_up_goes_on_without_grace(database: Path
         assert (await session.row()).held_by is None
 
 
-async def test_a_process_stops_and_hands_over_though_a_tool_never_ends(
+async def test_a_process_stops_and_hands_over_even_if_a_tool_never_ends(
     database: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     deaf = Deaf()
@@ -229,7 +229,7 @@ async def test_a_process_stops_and_hands_over_though_a_tool_never_ends(
         await deaf.ended.wait()
 
 
-async def test_a_stop_is_heard_though_the_tool_is_deaf(database: Path) -> None:
+async def test_a_stop_ends_the_turn_even_if_the_tool_ignores_its_cancellation(database: Path) -> None:
     deaf = Deaf()
     async with (
         patience(),

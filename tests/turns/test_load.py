@@ -1,5 +1,5 @@
-"""How a holder loads a session: page by page, what may be large only once its claim is counted, and one that nobody can
-load by what is stored beside its log."""
+"""Loading a session: page by page, large parts only after its claim is counted, and a poisoned session from the rows
+beside its log."""
 
 import asyncio
 import tracemalloc
@@ -27,7 +27,7 @@ SHOWN = Segment(message_id=MessageId("a"), attempt=1, block=0, offset=0, kind="t
 
 
 @pytest.mark.parametrize("beyond", [1, 2])
-async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
+async def test_shown_segments_are_loaded_even_if_records_are_appended_concurrently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int
 ) -> None:
     async with recording(tmp_path) as found:
@@ -51,7 +51,7 @@ async def test_what_was_shown_is_found_though_records_are_appended_meanwhile(
 PAGES = 16
 
 
-async def test_a_holder_has_no_more_than_a_few_pages_of_a_long_log_in_memory_while_it_folds(tmp_path: Path) -> None:
+async def test_folding_a_long_log_keeps_only_a_few_pages_in_memory(tmp_path: Path) -> None:
     async with recording(tmp_path) as found:
         note = SessionInfo(info_type="note", message="x" * (PAGE_BYTES * 3 // 4))
         for number in range(PAGES):
@@ -70,7 +70,7 @@ async def test_a_holder_has_no_more_than_a_few_pages_of_a_long_log_in_memory_whi
 
 
 async def with_a_picture(found: Recording) -> None:
-    """A turn whose message has a picture, which a snapshot leaves to the log."""
+    """Start a turn whose message has an image, which a snapshot omits."""
     turn = TurnId("t")
     picture = Image(media_type="image/png", data=b"p" * 100)
     said = UserMessage(message_id=MessageId("m"), turn_id=turn, content="Look", delivery="idle", images=(picture,))
@@ -78,10 +78,10 @@ async def with_a_picture(found: Recording) -> None:
 
 
 @pytest.mark.parametrize("snapshot", ["without its images", "of another shape"])
-async def test_what_may_be_large_is_read_only_once_a_claim_that_was_told_early_is_counted(
+async def test_images_and_whole_logs_are_read_only_after_the_claim_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
 ) -> None:
-    """A process that dies of it before that would take the count of the claim along."""
+    """If the process died of the load before that, the claim would never be counted."""
     async with recording(tmp_path) as found:
         await with_a_picture(found)
         state = dump(found.held.state) if snapshot == "without its images" else b"of another shape"
@@ -99,7 +99,7 @@ async def test_what_may_be_large_is_read_only_once_a_claim_that_was_told_early_i
 
         monkeypatch.setattr(SqliteStore, "_read", read_and_note)
         folding = asyncio.ensure_future(fold_loaded(found.store, loaded, claiming))
-        await asyncio.sleep(0)  # It has come as far as it may.
+        await asyncio.sleep(0)  # Let it run until it waits for the claim.
         claiming.set_result([])
         assert await folding is not None
         assert counted

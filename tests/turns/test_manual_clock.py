@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it."""
+"""The manual clock: time stands still until a test advances it."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def test_time_stands_still_until_it_is_advanced() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (1505, 1.5)
 
 
-async def test_sleepers_wake_in_the_order_of_their_time_each_at_its_own_moment() -> None:
+async def test_sleepers_wake_in_order_each_at_its_own_time() -> None:
     clock = ManualClock()
     woken: list[tuple[str, float]] = []
 
@@ -35,7 +35,7 @@ async def test_sleepers_wake_in_the_order_of_their_time_each_at_its_own_moment()
     assert clock.sleeping == 0
 
 
-async def test_whoever_sleeps_again_is_woken_again_within_the_same_advance() -> None:
+async def test_a_task_that_sleeps_again_wakes_again_within_the_same_advance() -> None:
     clock = ManualClock()
     ticks: list[float] = []
 
@@ -52,7 +52,7 @@ async def test_whoever_sleeps_again_is_woken_again_within_the_same_advance() -> 
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_sleeper_that_was_cancelled_holds_nobody_up() -> None:
+async def test_a_cancelled_sleeper_does_not_block_the_others() -> None:
     clock = ManualClock()
     first, second = (asyncio.create_task(clock.sleep(1)) for _ in range(2))
     await clock.until_sleeping(2)
@@ -62,7 +62,7 @@ async def test_a_sleeper_that_was_cancelled_holds_nobody_up() -> None:
     await asyncio.wait_for(second, 5)
 
 
-async def test_sleeping_for_no_time_only_gives_way() -> None:
+async def test_a_sleep_of_zero_or_less_only_yields() -> None:
     clock = ManualClock()
     await clock.sleep(0)
     await clock.sleep(-1)

@@ -1,5 +1,5 @@
-"""Clients that come and leave at the same moment: on a real store, with nobody at work unless a test says so, so that
-what was accepted stays where it was put."""
+"""Clients that arrive and leave concurrently, on a real store. No worker runs unless a test starts one, so that
+accepted items stay in the inbox."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def arrival(name: str, *tools: str) -> Arrival:
 
 
 class Door:
-    """A session, and whoever comes to it or leaves it."""
+    """A session, and the clients that arrive at it and leave it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.store = runtime.store
@@ -71,7 +71,7 @@ class Door:
 
 @asynccontextmanager
 async def cold(folder: Path) -> AsyncIterator[Door]:
-    """A call of the tool `ta` waits for a client; the process that asked for it has ended, and nobody works here."""
+    """A session whose call of the tool `ta` waits for a client; its process has ended, and no worker runs."""
     model = scripted(call("ta"), Reply(text="Done."))
     async with runtime_on(folder / "test.db", model) as before:
         session = await before.session(SESSION, conventions="copilot", client_tools=(tool("ta"),))
@@ -88,16 +88,16 @@ async def idle(folder: Path, **options: Any) -> AsyncIterator[Door]:
         yield Door(here)
 
 
-# Coming
+# Arrival
 
 
-async def test_who_comes_alone_and_does_not_go_on_ends_what_was_pending(tmp_path: Path) -> None:
+async def test_a_client_that_resumes_alone_without_continuing_stops_the_pending_turn(tmp_path: Path) -> None:
     async with cold(tmp_path) as door:
         assert (await door.resume(arrival("one"))).interrupted is True
         assert await door.is_stopping()
 
 
-async def test_who_comes_beside_a_client_that_goes_on_does_not_end_its_work(tmp_path: Path) -> None:
+async def test_a_client_that_resumes_beside_a_continuing_one_does_not_stop_its_work(tmp_path: Path) -> None:
     async with cold(tmp_path) as door:
         await door.resume(arrival("goes-on", "ta"), goes_on=True)
         assert (await door.resume(arrival("one"))).interrupted is False
@@ -105,16 +105,16 @@ async def test_who_comes_beside_a_client_that_goes_on_does_not_end_its_work(tmp_
         await door.operations.answer_tool(door.key, (await door.pending()).request_id, "it")
 
 
-async def test_who_is_only_attached_yet_keeps_its_work_from_who_comes_next(tmp_path: Path) -> None:
-    """The one that goes on has come, and nothing else of its return is written."""
+async def test_an_attached_client_that_has_not_resumed_yet_keeps_its_work_when_another_resumes(tmp_path: Path) -> None:
+    """The continuing client is attached, and the rest of its resume is not yet written."""
     async with cold(tmp_path) as door:
         await door.presence.arrive(door.key, arrival("goes-on", "ta"))
         assert (await door.resume(arrival("one"))).interrupted is False
         assert not await door.is_stopping()
 
 
-async def test_of_two_that_come_at_once_the_one_that_goes_on_keeps_its_work(tmp_path: Path) -> None:
-    """What is asked of the store first is done first, so that the one that goes on is attached first."""
+async def test_of_two_clients_that_resume_concurrently_the_continuing_one_keeps_its_work(tmp_path: Path) -> None:
+    """The store works in order of arrival, so the continuing client is attached first."""
     async with cold(tmp_path) as door:
         _, other = await asyncio.gather(
             door.resume(arrival("goes-on", "ta"), goes_on=True), door.resume(arrival("one"))
@@ -124,21 +124,23 @@ async def test_of_two_that_come_at_once_the_one_that_goes_on_keeps_its_work(tmp_
         assert await door.tools() == ["ta"]
 
 
-async def test_of_two_that_come_at_once_and_do_not_go_on_one_ends_what_was_pending(tmp_path: Path) -> None:
+async def test_of_two_clients_that_resume_concurrently_without_continuing_one_stops_the_pending_turn(
+    tmp_path: Path,
+) -> None:
     async with cold(tmp_path) as door:
         both = await asyncio.gather(door.resume(arrival("one")), door.resume(arrival("two")))
         assert any(found.interrupted for found in both)
         assert await door.is_stopping()
 
 
-async def test_a_call_is_given_again_until_somebody_has_answered_it(tmp_path: Path) -> None:
+async def test_a_tool_call_is_delivered_again_until_a_client_has_answered_it(tmp_path: Path) -> None:
     async with cold(tmp_path) as door:
         request = await door.pending()
         await door.resume(arrival("one", "ta"), goes_on=True)
         again = await door.presence.deliverable(door.key, (tool("ta"),))
         assert [found.request_id for found, _ in again] == [request.request_id]
         assert await door.presence.deliverable(door.key, (tool("tb"),)) == ()
-        # Nobody works here: the answer is accepted, and the log does not have it.
+        # No worker runs: the answer is accepted, but not yet in the log.
         await door.operations.answer_tool(door.key, request.request_id, "it")
         assert (await door.pending()).request_id == request.request_id
         assert await door.presence.deliverable(door.key, (tool("ta"),)) == ()
@@ -154,7 +156,7 @@ async def test_a_call_is_given_again_until_somebody_has_answered_it(tmp_path: Pa
     ],
     ids=["system message", "client name", "tool of another", "name of a tool"],
 )
-async def test_a_refused_return_writes_nothing(tmp_path: Path, brings: str, wrong: dict[str, Any]) -> None:
+async def test_a_refused_resume_writes_nothing(tmp_path: Path, brings: str, wrong: dict[str, Any]) -> None:
     async with idle(tmp_path) as door:
         await door.resume(arrival("other", "tb"))
         before = await door.operations.session(door.key)
@@ -164,10 +166,12 @@ async def test_a_refused_return_writes_nothing(tmp_path: Path, brings: str, wron
         assert await door.tools() == ["tb"]
 
 
-# Leaving
+# Departure
 
 
-async def test_of_two_that_leave_at_once_exactly_one_is_the_last_and_its_tools_stay(tmp_path: Path) -> None:
+async def test_of_two_clients_that_leave_concurrently_exactly_one_is_the_last_and_its_tools_stay(
+    tmp_path: Path,
+) -> None:
     async with idle(tmp_path) as door:
         for _ in range(10):
             await door.resume(arrival("one", "ta"))
@@ -179,7 +183,7 @@ async def test_of_two_that_leave_at_once_exactly_one_is_the_last_and_its_tools_s
             assert await door.tools() == (["ta"] if leaving[0] else ["tb"])
 
 
-async def test_who_leaves_twice_is_the_last_once(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_twice_is_the_last_only_once(tmp_path: Path) -> None:
     async with idle(tmp_path) as door:
         await door.resume(arrival("one", "ta"))
         leaving = await asyncio.gather(*(door.presence.leave(door.key, "one") for _ in range(2)))
@@ -195,11 +199,11 @@ async def test_the_tool_of_an_unfinished_call_stays_when_its_client_leaves(tmp_p
         assert await door.tools() == ["ta", "tb"]
 
 
-# What can't be kept
+# A state that fits no snapshot
 
 
-async def test_a_state_that_no_snapshot_can_hold_does_not_keep_a_session_from_going_on(tmp_path: Path) -> None:
-    """Such numbers are refused at the door; a log that was written before may have one."""
+async def test_a_session_whose_state_fits_no_snapshot_continues(tmp_path: Path) -> None:
+    """Such numbers are refused on input, but a log of an earlier release may contain one."""
     async with recording(tmp_path) as found:
         found.held.bounds = Bounds(snapshot_every_events=1)
         number = {"type": "integer", "maximum": 10**30}

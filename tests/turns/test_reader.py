@@ -1,4 +1,4 @@
-"""A reader sees the same thing however it reads: live, from any cut on, with hints that are lost, doubled or late."""
+"""A reader sees the same however it reads: live, from any cursor, with lost, repeated or late hints."""
 
 import asyncio
 from pathlib import Path
@@ -31,8 +31,8 @@ async def rest(found: Recording, cursor: Cursor | None = None) -> list[Reading]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_reading_up_to_any_cut_and_then_on_is_reading_the_whole(tmp_path: Path, seed: int) -> None:
-    """Also while the message is still in flight: after every write, from every cursor that was ever given."""
+async def test_reading_to_any_cursor_and_then_from_it_equals_reading_everything(tmp_path: Path, seed: int) -> None:
+    """Also while a message is in flight: after every write, from every cursor so far."""
     async with recording(tmp_path) as found:
         watcher, seen = reader(found), list[Reading]()
         cursors = [watcher.cursor]
@@ -48,7 +48,7 @@ async def test_reading_up_to_any_cut_and_then_on_is_reading_the_whole(tmp_path: 
 
 
 def check_messages(read: Read) -> None:
-    """What was streamed of each message is what the message says."""
+    """Check that the deltas of each message add up to its blocks."""
     for event in read.events:
         if isinstance(event.body, message.AssistantMessage):
             for number, block in enumerate(event.body.blocks):
@@ -82,7 +82,7 @@ async def bytes_follow(found: Recording, head: Position, words: str) -> None:
 
 
 class Careless(LocalLive):
-    """Loses, doubles and delays hints, by chance."""
+    """Randomly drops, repeats and delays hints."""
 
     def __init__(self, chance: Random) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Careless(LocalLive):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_hints_that_are_lost_doubled_or_late_change_nothing(tmp_path: Path, seed: int) -> None:
+async def test_lost_repeated_or_late_hints_do_not_change_what_a_reader_sees(tmp_path: Path, seed: int) -> None:
     chance = Random(seed)
     live = Careless(chance)
     async with recording(tmp_path, live) as found:
@@ -132,8 +132,8 @@ async def until_the_turn_ends(reading: Reader, read: Read) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_reader_that_hears_every_hint_need_not_look_at_the_store(tmp_path: Path, seed: int) -> None:
-    """Else a stream would cost a query for every piece."""
+async def test_a_reader_that_gets_every_hint_need_not_query_the_store(tmp_path: Path, seed: int) -> None:
+    """Otherwise a stream would cost a query for every delta."""
     async with recording(tmp_path) as found:
         watcher = reader(found)
         subscription = found.live.subscribe(KEY)
@@ -143,14 +143,14 @@ async def test_a_reader_that_hears_every_hint_need_not_look_at_the_store(tmp_pat
         ended = False
         while not ended:
             readings = watcher._from_hint(await asyncio.wait_for(subscription.next(), 5))
-            assert readings is not None, "a hint that follows on the last one did not fit"
+            assert readings is not None, "a hint that continues the last one was rejected"
             read.take(readings)
             ended = any(isinstance(found, Event) and isinstance(found.body, turn.TurnEnded) for found in readings)
         subscription.close()
         assert read == Read().take(await rest(found))
 
 
-async def test_a_reader_that_fell_behind_is_told_and_repairs_it_from_the_store(tmp_path: Path) -> None:
+async def test_a_reader_that_fell_behind_catches_up_from_the_store(tmp_path: Path) -> None:
     async with recording(tmp_path) as found:
         following = reader(found).follow()
         read = Read().take([await anext(following)])
@@ -165,7 +165,7 @@ async def test_a_reader_that_fell_behind_is_told_and_repairs_it_from_the_store(t
         assert not found.live.listening()
 
 
-async def test_a_reader_of_a_session_that_is_deleted_is_told(tmp_path: Path) -> None:
+async def test_a_reader_of_a_session_that_is_deleted_gets_not_found(tmp_path: Path) -> None:
     async with recording(tmp_path) as found:
         following = reader(found).follow()
         await anext(following)
@@ -176,7 +176,7 @@ async def test_a_reader_of_a_session_that_is_deleted_is_told(tmp_path: Path) -> 
         assert not found.live.listening()
 
 
-async def test_a_session_that_never_was_can_not_be_read(tmp_path: Path) -> None:
+async def test_a_session_that_never_existed_can_not_be_read(tmp_path: Path) -> None:
     async with recording(tmp_path) as found:
         stranger = Reader(found.store, found.live, Key(KEY.owner, SessionId("other")))
         with pytest.raises(NotFound):
@@ -187,7 +187,7 @@ async def test_a_session_that_never_was_can_not_be_read(tmp_path: Path) -> None:
 # The hints themselves
 
 
-async def test_hints_come_in_order_and_only_to_their_session() -> None:
+async def test_hints_arrive_in_order_and_only_at_their_session() -> None:
     live = LocalLive()
     mine, other = live.subscribe(KEY), live.subscribe(Key(KEY.owner, SessionId("x")))
     hints: list[Hint] = [Grown(Position(1), (0, 0), ()), Grown(Position(2), (0, 0), ())]
@@ -203,7 +203,7 @@ async def test_hints_come_in_order_and_only_to_their_session() -> None:
     assert not live.listening()
 
 
-async def test_a_slow_subscriber_holds_a_bounded_number_of_hints_and_is_told_that_some_are_lost() -> None:
+async def test_a_slow_subscriber_keeps_a_bounded_number_of_hints_and_learns_that_some_are_lost() -> None:
     live = LocalLive()
     slow = live.subscribe(KEY)
     for number in range(10_000):

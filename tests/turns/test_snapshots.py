@@ -1,4 +1,4 @@
-"""Snapshots: written beside the turn, rarely where they are large, and without what the log has anyway."""
+"""Snapshots: written beside the turn, less often if they are large, and without the images, which are in the log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ PICTURE = Image(media_type="image/png", data=b"p" * 100_000)
 
 @pytest.fixture
 def kept() -> Iterator[list[str]]:
-    """The snapshots that were kept since."""
+    """The snapshots that were stored since the test began."""
     points: list[str] = []
     crash_points.install(lambda point: points.append(point) if point == "keep_snapshot:snapshot:after" else None)
     yield points
@@ -35,7 +35,7 @@ def kept() -> Iterator[list[str]]:
 
 
 async def begin(found: Recording) -> None:
-    """A turn with a picture from a person, and one from a tool."""
+    """Write a turn with one image from a person and one from a tool."""
     call = ToolCallBlock(tool_call_id=ToolCallId("c"), name="look", arguments="{}")
     for bodies in (
         [
@@ -56,7 +56,7 @@ async def note(found: Recording, text: str) -> None:
     await found.held.until_snapshot_kept()
 
 
-async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Path, kept: list[str]) -> None:
+async def test_snapshots_omit_images_and_a_load_restores_them_from_the_log(tmp_path: Path, kept: list[str]) -> None:
     async with recording(tmp_path) as found:
         found.held.bounds = Bounds(snapshot_every_events=1)
         await begin(found)
@@ -72,8 +72,8 @@ async def test_images_are_left_to_the_log_and_a_load_puts_them_back(tmp_path: Pa
         assert sum(len(each.images) for each in context(again.state) if hasattr(each, "images")) == 2
 
 
-async def test_a_session_whose_snapshot_can_not_be_read_is_folded_from_its_log(tmp_path: Path) -> None:
-    """It is only a cache, written by whatever release was here before."""
+async def test_a_session_with_an_unreadable_snapshot_is_folded_from_its_log(tmp_path: Path) -> None:
+    """A snapshot is only a cache, and an earlier release may have written it."""
     async with recording(tmp_path) as found:
         await begin(found)
         lease, head = found.held.lease, found.held.state.head
@@ -87,14 +87,14 @@ async def test_a_session_whose_snapshot_can_not_be_read_is_folded_from_its_log(t
         assert (await found.operations.state(KEY)).head == head
 
 
-async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event_is_bounded(
+async def test_a_large_state_gets_fewer_snapshots_so_that_their_cost_for_each_event_is_bounded(
     tmp_path: Path, kept: list[str]
 ) -> None:
     async with recording(tmp_path) as found:
         found.held.bounds = Bounds(snapshot_every_events=2)
         for number in range(6):
             await note(found, str(number))
-        assert len(kept) == 3, "a small one as often as it may be"
+        assert len(kept) == 3, "a small state gets a snapshot as often as the bound allows"
         call = ToolCallBlock(tool_call_id=ToolCallId("c"), name="n", arguments="x" * 40_960)
         begun = [TurnStarted(turn_id=TURN), StepStarted(turn_id=TURN, step=1, message_id=MessageId("a"))]
         assert await found.held.commit(Append(events=[*begun]))
@@ -103,4 +103,4 @@ async def test_a_large_state_is_kept_more_rarely_so_that_its_cost_for_each_event
         before = len(kept)
         for number in range(30):
             await note(found, str(number))
-        assert len(kept) - before in (1, 2, 3), "40 KB are worth about ten events"
+        assert len(kept) - before in (1, 2, 3), "40 KB pay for about ten events"

@@ -1,4 +1,4 @@
-"""What becomes of a title that a model is asked for: in the log, on the books, and in a race."""
+"""Titles from models: in the log, in the ledger, and in races."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ USAGE = TokenUsage(input_tokens=9, output_tokens=4, cache_read_tokens=2, cost_mi
 
 
 class World:
-    """A runtime whose model can be asked for titles, and held while it answers."""
+    """A runtime whose model makes titles, and can be paused while it answers."""
 
     def __init__(self, folder: Path, title: Reply | None) -> None:
         self.open = asyncio.Event()
@@ -43,7 +43,7 @@ class World:
         return [event.body for event in events if isinstance(event.body, TitleChanged)]
 
     async def booked(self, session: Session) -> list[LedgerEntry]:
-        """The calls for a title, once there is one."""
+        """The ledger entries of calls for a title; waits for the first one."""
         async with asyncio.timeout(60):
             while True:
                 entries = await self.runtime.store.ledger(session.key.owner, session.key.session)
@@ -58,7 +58,7 @@ async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield made
 
 
-async def test_a_title_and_what_it_cost_are_one_unit(world: World) -> None:
+async def test_a_title_and_its_ledger_entry_are_one_unit(world: World) -> None:
     session = await world.session()
     await session.send("count, please")
     (entry,) = await world.booked(session)
@@ -70,7 +70,7 @@ async def test_a_title_and_what_it_cost_are_one_unit(world: World) -> None:
     assert (await world.runtime.operations.session(session.key)).title == "Counting to three"
 
 
-async def test_only_a_session_that_was_made_so_asks_for_a_title(world: World) -> None:
+async def test_only_a_session_created_with_wants_title_asks_for_a_title(world: World) -> None:
     world.open.set()
     named, child = await world.session(title="Mine"), await world.session(parent="another")
     plain, renamed = await world.runtime.session(), await world.session()
@@ -85,7 +85,7 @@ async def test_only_a_session_that_was_made_so_asks_for_a_title(world: World) ->
 
 
 @pytest.mark.parametrize("world", [Reply(fail=Failure(kind="hang"))], indirect=True)
-async def test_a_runtime_that_ends_gives_up_its_titles_at_once(world: World) -> None:
+async def test_closing_the_runtime_cancels_pending_titles_at_once(world: World) -> None:
     world.open.set()
     session = await world.session()
     await session.run("count, please")
@@ -105,7 +105,7 @@ async def test_a_runtime_that_ends_gives_up_its_titles_at_once(world: World) -> 
     ],
     indirect=True,
 )
-async def test_a_call_that_gives_no_title_is_on_the_books_and_leaves_the_words(world: World) -> None:
+async def test_a_call_that_yields_no_title_is_in_the_ledger_and_keeps_the_first_words(world: World) -> None:
     session = await world.session()
     await session.send("count, please")
     (entry,) = await world.booked(session)
@@ -115,12 +115,12 @@ async def test_a_call_that_gives_no_title_is_on_the_books_and_leaves_the_words(w
     assert (await session.run("again")).error is None
 
 
-async def test_a_name_that_was_chosen_meanwhile_stays_and_the_call_is_booked(world: World) -> None:
+async def test_a_title_that_was_chosen_meanwhile_stays_and_the_call_is_in_the_ledger(world: World) -> None:
     session = await world.session()
     commit = world.runtime.store.commit
 
     async def rename_first(unit: Unit) -> object:
-        """Somebody is quicker, by as little as can be."""
+        """A person renames the session right before the title is written."""
         if any(isinstance(event.body, TitleChanged) and event.body.by_model for event in unit.events):
             await world.runtime.operations.rename(session.key, "count, please")
         return await commit(unit)
@@ -135,7 +135,7 @@ async def test_a_name_that_was_chosen_meanwhile_stays_and_the_call_is_booked(wor
     ]
 
 
-async def test_a_turn_has_as_many_commits_with_a_title_as_without(world: World) -> None:
+async def test_a_title_adds_no_commit_to_its_turn(world: World) -> None:
     world.open.set()
     commit = world.runtime.store.commit
     units: list[Unit] = []
@@ -173,5 +173,5 @@ async def test_a_turn_has_as_many_commits_with_a_title_as_without(world: World) 
         (' "" \n ... \n', ""),
     ],
 )
-def test_a_title_is_one_bare_short_line(answer: str, title: str) -> None:
+def test_a_title_is_one_short_line_without_markup(answer: str, title: str) -> None:
     assert title_in(answer) == title

@@ -1,4 +1,4 @@
-"""Every claim that the store gives out is run, or given back, however early its task is ended."""
+"""Every claim that the store grants is run or released, however early its task ends."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Leaping(SystemClock):
-    """A clock that can be put ahead."""
+    """A clock that a test can set ahead."""
 
     leapt = 0.0
 
@@ -69,8 +69,8 @@ def before_the_first_step_of_a_session(happens: Callable[[], object]) -> asyncio
     return happened
 
 
-async def test_a_session_runs_though_its_lease_is_lost_in_the_moment_in_which_it_is_claimed(database: Path) -> None:
-    """Its task is cancelled before its first step, so that nothing in it can give the claim back."""
+async def test_a_session_runs_even_if_its_lease_is_lost_right_after_the_claim(database: Path) -> None:
+    """The task is cancelled before its first step, so that its own code can't release the claim."""
     model_waits = Gate()
     async with patience(), runtime_on(database, scripted(Reply(text="Hi."), gate=model_waits)) as runtime:
         first, second = await runtime.session("first"), await runtime.session("second")
@@ -88,7 +88,7 @@ async def test_a_session_runs_though_its_lease_is_lost_in_the_moment_in_which_it
         assert (await first.result_of("m1")).reason == "completed"
 
 
-async def test_a_process_that_stops_in_the_moment_in_which_it_claims_gives_the_claim_back(database: Path) -> None:
+async def test_a_process_that_stops_right_after_a_claim_releases_it(database: Path) -> None:
     async with patience(), runtime_on(database, work=False) as sender, runtime_on(database) as stopping:
         session = await sender.session("s")
         stopped: list[asyncio.Task[None]] = []
@@ -104,11 +104,11 @@ async def test_a_process_that_stops_in_the_moment_in_which_it_claims_gives_the_c
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_worker_stops_though_a_wait_of_its_own_runs_out_in_the_same_moment(
+async def test_a_worker_stops_even_if_its_own_timeout_expires_at_the_same_moment(
     database: Path, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
-    """A timeout ends by a cancellation, too. Of so many turns of the event loop after the start, some are the one in
-    which it has been sent and not yet taken in."""
+    """A timeout ends by a cancellation, too. Stopping after each of several iterations of the event loop hits the one
+    in which that cancellation has been sent and not yet delivered."""
     begun = asyncio.Event()
 
     async def changes(self: TroubledStore, *, wanted: Callable[[], bool]) -> AsyncIterator[None]:
@@ -133,7 +133,7 @@ async def test_a_worker_stops_though_a_wait_of_its_own_runs_out_in_the_same_mome
 async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that fails in a way that is not the store's own, such as for want of memory."""
+    """Also one that fails with an error that is not a store error, such as a lack of memory."""
     model_waits = Gate()
     released = TroubledStore.release
     failures: list[Exception] = [StoreUnavailable("store_busy", "The database is busy."), MemoryError()]
@@ -154,8 +154,8 @@ async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(
         assert not failures
 
 
-async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool_has_ended(database: Path) -> None:
-    """The same process may hold it again while the tool that it cancelled is still cleaning up."""
+async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has_ended(database: Path) -> None:
+    """The same process may hold the session again while the tool that it cancelled is still cleaning up."""
     running: list[str] = []
     most: list[int] = []
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
@@ -202,10 +202,11 @@ async def test_a_session_that_was_lost_and_is_claimed_again_waits_until_its_tool
         assert len(await bodies_of(session, TurnEnded)) == 1
 
 
-async def test_a_session_that_is_still_being_loaded_when_leases_are_lost_is_let_go_of(
+async def test_a_session_that_is_still_loading_when_leases_are_lost_is_dropped(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else is held: the load alone must be broken off, or its turn would begin when another process may."""
+    """No other session is held: the load itself must be cancelled, or its turn would start when another process may
+    hold the session."""
     loading, loads = asyncio.Event(), []
     loaded = TroubledStore.load
 
@@ -230,10 +231,10 @@ async def test_a_session_that_is_still_being_loaded_when_leases_are_lost_is_let_
         assert runtime.worker.lost_leases == 1
 
 
-async def test_a_claim_that_nobody_heard_of_is_given_back_however_long_the_earlier_one_takes_to_end(
+async def test_a_claim_with_an_unknown_outcome_is_released_however_long_the_earlier_claim_takes_to_end(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier claim of the session still ends its tool when the time is over in which claims come to light."""
+    """The earlier claim of the session is still ending its tool when the window for unknown claims closes."""
     clock = Leaping()
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A process of this release at a database where a newer one puts items that it does not know."""
+"""A process of this release on a database in which a newer release puts items of unknown types."""
 
 import sqlite3
 from contextlib import closing
@@ -18,7 +18,7 @@ PAYLOAD = b'{"kind":"from_the_future","words":"kept"}'
 
 
 def put_future_item(database: Path) -> None:
-    """As a process of the next release would."""
+    """Put an item as a process of the next release would."""
     with closing(sqlite3.connect(database)) as db, db:
         db.execute(
             "INSERT INTO inbox (owner, session, item_key, sequence, place, kind, state, outcome, accepted_at,"
@@ -29,7 +29,7 @@ def put_future_item(database: Path) -> None:
         db.execute("UPDATE session SET inbox_tail = inbox_tail + 1, runnable = 1, runnable_since = 1")
 
 
-async def test_a_session_with_an_item_of_the_next_release_goes_on(tmp_path: Path) -> None:
+async def test_a_session_with_an_item_of_the_next_release_continues(tmp_path: Path) -> None:
     database = tmp_path / "holdfast.db"
     model = ScriptedModel(Script((Rule((Reply(text="as ever"),)),)))
     async with Runtime(database=database, model=model) as runtime:
@@ -46,7 +46,7 @@ async def test_a_session_with_an_item_of_the_next_release_goes_on(tmp_path: Path
     assert runnable == [(0, None, 0)]
 
 
-async def test_a_session_with_an_item_of_the_next_release_is_taken_up_by_the_first_process_of_that_release(
+async def test_the_first_process_of_the_next_release_promotes_its_items(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "holdfast.db"

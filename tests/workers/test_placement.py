@@ -1,4 +1,4 @@
-"""A session is run by a process that has what it needs, and left alone by others."""
+"""A session runs in a process that can use its model; other processes leave it alone."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def model(name: str) -> ScriptedModel:
 
 
 async def test_a_session_is_left_to_a_process_that_can_use_its_model(tmp_path: Path) -> None:
-    """A chat on one model that happens to share the database must not end what another was asked."""
+    """A process with one model must not end the turns of sessions with another model in the same database."""
     database = tmp_path / "holdfast.db"
     async with Runtime(database=database, model=model("theirs"), work=False) as sender:
         session = await sender.session("of-theirs")
@@ -32,7 +32,7 @@ async def test_a_session_is_left_to_a_process_that_can_use_its_model(tmp_path: P
         assert (await theirs.open("of-theirs").result_of("m")).text == "theirs says so"
 
 
-async def test_a_session_remembers_the_model_that_it_was_made_with(tmp_path: Path) -> None:
+async def test_a_session_keeps_the_model_that_it_was_created_with(tmp_path: Path) -> None:
     async with Runtime(database=tmp_path / "holdfast.db", model=model("first")) as runtime:
         session = await runtime.session("s")
         (started,) = [reading async for reading in session.events(follow=False)]

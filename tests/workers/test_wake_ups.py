@@ -1,4 +1,4 @@
-"""Work is taken up because somebody said so, at once: the regular look for work is an hour away in all of these."""
+"""A wake-up makes a worker claim at once: the periodic claim is an hour away in all of these tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +30,7 @@ ALICE = Owner("alice")
 
 
 class ReleaseWatched(SqliteStore):
-    """The real store; a test may do something right after a session was given back, before its holder hears of it."""
+    """The real store; a test may act right after a session is released, before its holder gets the outcome."""
 
     after_release: Callable[[], Awaitable[object]] | None = None
 
@@ -75,14 +75,14 @@ async def new_session(operations: Operations) -> Key:
 
 
 async def turns_end(operations: Operations, key: Key, *, count: int) -> None:
-    """Waits until so many turns of the session have ended."""
+    """Wait until `count` turns of the session have ended."""
     async for reading in operations.read(key).follow():
         count -= isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
         if count == 0:
             return
 
 
-async def test_a_message_that_comes_just_after_the_release_is_run_at_once(tmp_path: Path) -> None:
+async def test_a_message_that_arrives_right_after_the_release_runs_at_once(tmp_path: Path) -> None:
     async with working(tmp_path / "h.db") as (store, operations):
         key = await new_session(operations)
         store.after_release = lambda: operations.send(key, "second")
@@ -90,14 +90,14 @@ async def test_a_message_that_comes_just_after_the_release_is_run_at_once(tmp_pa
         await turns_end(operations, key, count=2)
 
 
-async def test_sessions_that_there_was_no_room_for_are_run_as_soon_as_there_is(tmp_path: Path) -> None:
+async def test_sessions_that_had_no_free_place_run_as_soon_as_one_is_free(tmp_path: Path) -> None:
     async with working(tmp_path / "h.db", max_sessions=1) as (_, operations):
         keys = [await new_session(operations) for _ in range(5)]
         await asyncio.gather(*(operations.send(key, "hello") for key in keys))
         await asyncio.gather(*(turns_end(operations, key, count=1) for key in keys))
 
 
-async def test_a_promotion_is_told_to_readers_and_wakes_nobody(tmp_path: Path) -> None:
+async def test_readers_see_a_promotion_and_it_wakes_no_worker(tmp_path: Path) -> None:
     async with working(tmp_path / "h.db") as (_, operations):
         key = await new_session(operations)
         woken: list[Key | None] = []
@@ -108,4 +108,4 @@ async def test_a_promotion_is_told_to_readers_and_wakes_nobody(tmp_path: Path) -
         while await subscription.next() != Changed(promoted=True):
             pass
         subscription.close()
-        assert woken == [None, key], "announced, then put; and nothing for the promotion"
+        assert woken == [None, key], "created, then put; no wake-up for the promotion"

@@ -1,4 +1,4 @@
-"""The real store, and places where a test may stand: before or after single calls, to hold them up or fail them."""
+"""The real store with hooks: a test may delay or fail single calls, before or after they run."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Trouble = Callable[[Any], Awaitable[object]]
 
 
 class TroubledStore(SqliteStore):
-    """Whoever stands `before` a call is given what was asked, whoever stands `after` it mostly what was found."""
+    """A `before` hook gets the argument of its call; an `after` hook gets the result, or else the argument."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -1,4 +1,4 @@
-"""Permissions that clients declined: denied once every present client that could decide has declined, not before."""
+"""A permission is denied once every present client that could decide it has declined, and not before."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ def with_deciders(*deciders: frozenset[RequestId], state: State | None = None, *
     return decided(state or waiting(), deciding(deciders=deciders, facts={"c1": ASKS}, **more))
 
 
-def test_what_every_client_declined_is_denied() -> None:
+def test_a_permission_that_every_client_declined_is_denied() -> None:
     assert with_deciders(DECLINED) == Deny((R1,))
     assert with_deciders(DECLINED, frozenset({R1, RequestId("r2")})) == Deny((R1,))
 
 
 @pytest.mark.parametrize("deciders", [(), (UNDECIDED,), (DECLINED, UNDECIDED), (frozenset({RequestId("r2")}),)])
-def test_what_a_present_client_may_still_decide_waits_and_so_does_what_nobody_is_here_for(
+def test_a_permission_waits_while_a_client_may_still_decide_it_or_no_client_is_present(
     deciders: tuple[frozenset[RequestId], ...],
 ) -> None:
     assert with_deciders(*deciders) == Release()
@@ -48,19 +48,19 @@ def test_a_denial_is_put_once() -> None:
     assert with_deciders(DECLINED, denying=frozenset({R1})) == Release()
 
 
-def test_an_answer_that_was_accepted_comes_before_a_denial() -> None:
+def test_an_accepted_answer_takes_precedence_over_a_denial() -> None:
     inbox = put(answers(PermissionAnswer(decision="approved")))
     written = with_deciders(DECLINED, inbox=inbox)
     assert isinstance(written, Append)
     assert kinds(written) == ["PermissionCompleted"]
 
 
-def test_a_stop_comes_before_a_denial() -> None:
+def test_a_stop_takes_precedence_over_a_denial() -> None:
     action = with_deciders(DECLINED, inbox=put(stops()))
     assert isinstance(action, (Append, Interrupt))
 
 
-def test_a_new_holder_says_first_that_it_has_the_session() -> None:
+def test_a_new_holder_records_its_takeover_before_a_denial() -> None:
     action = with_deciders(DECLINED, takeover=(Fence(2), "node"))
     assert isinstance(action, Append)
     assert kinds(action) == ["Claimed"]

@@ -1,4 +1,4 @@
-"""A store's answer may come late, after the holder has learnt from the log what was written and went on."""
+"""The outcome of a commit may arrive late, after the holder has read the events from the log and continued."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -26,7 +26,7 @@ def ends(turn: str) -> Append:
     return Append(events=[StepEnded(turn_id=TurnId(turn), step=1), ended])
 
 
-async def test_the_row_is_told_of_a_turns_end_though_the_answer_to_the_last_turns_end_came_late(
+async def test_the_row_shows_the_end_of_a_turn_even_if_the_outcome_of_the_previous_end_arrived_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrives = asyncio.Event()

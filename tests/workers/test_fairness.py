@@ -1,4 +1,4 @@
-"""A session that is sent message after message keeps nobody else from a place, or from a slot of its owner."""
+"""A session that gets message after message does not keep others from a free place or a slot of their owner."""
 
 import asyncio
 from itertools import groupby
@@ -30,7 +30,7 @@ TURNS = {BUSY: 3, OTHER: 1}
 
 
 async def turns_end(operations: Operations, key: Key, *, count: int) -> None:
-    """Waits until so many turns of the session have ended."""
+    """Wait until `count` turns of the session have ended."""
     async for reading in operations.read(key).follow():
         count -= isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
         if count == 0:
@@ -42,7 +42,7 @@ async def turns_end(operations: Operations, key: Key, *, count: int) -> None:
     [(1, NO_LIMITS), (10, TurnLimits(running=1))],
     ids=["one place in the process", "one slot of the owner"],
 )
-async def test_a_busy_session_lets_others_have_their_turn(
+async def test_a_busy_session_yields_to_other_sessions_between_turns(
     tmp_path: Path, max_sessions: int, limits: TurnLimits
 ) -> None:
     clock, bounds, live = SystemClock(), Bounds(), LocalLive()

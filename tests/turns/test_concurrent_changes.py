@@ -1,5 +1,5 @@
-"""Records that follow from the session's state, written through two processes at once: the second one is decided
-anew, so that neither change is lost. On both databases, and both processes have read before either writes."""
+"""Concurrent changes through two processes, made from the session's state: the second one is decided again, so that
+neither is lost. On both databases, and both processes have read the state before either writes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -34,7 +34,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 class Gated:
-    """A store whose next commit waits until those of the others are handed in as well: all have read by then."""
+    """A store whose next commit waits until the other stores commit too, so that all have read the state by then."""
 
     def __init__(self, store: Store, barrier: asyncio.Barrier) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Gated:
 
 
 class Door:
-    """The way to the session through one process."""
+    """Access to the session through one process."""
 
     def __init__(self, runtime: Runtime, barrier: asyncio.Barrier) -> None:
         self.store = runtime.store
@@ -89,13 +89,13 @@ async def both(*work: Awaitable[object]) -> None:
         await asyncio.gather(*work)
 
 
-async def test_two_clients_that_resume_through_two_processes_at_once_both_keep_their_tools(database: Path) -> None:
+async def test_two_clients_that_resume_concurrently_through_two_processes_both_keep_their_tools(database: Path) -> None:
     async with two_doors(database) as (one, two):
         await both(one.resume("one", "ta"), two.resume("two", "tb"))
         assert {found.name for found in (await one.state()).client_tools} == {"ta", "tb"}
 
 
-async def test_a_client_that_leaves_takes_no_tool_of_one_that_comes_at_that_moment(database: Path) -> None:
+async def test_a_leaving_client_does_not_remove_the_tools_of_a_concurrently_arriving_one(database: Path) -> None:
     async with two_doors(database) as (one, two):
         await both(one.resume("stays", "ta"), two.resume("leaves", "tb"))
         barrier = asyncio.Barrier(2)
@@ -105,7 +105,7 @@ async def test_a_client_that_leaves_takes_no_tool_of_one_that_comes_at_that_mome
         assert {found.name for found in (await one.state()).client_tools} == {"ta", "tc"}
 
 
-async def test_rules_granted_through_two_processes_at_once_both_hold(database: Path) -> None:
+async def test_rules_granted_concurrently_through_two_processes_both_apply(database: Path) -> None:
     async with two_doors(database) as (one, two):
         await both(
             one.operations.grant(one.key, "", ("read(a)",)),
@@ -114,10 +114,10 @@ async def test_rules_granted_through_two_processes_at_once_both_hold(database: P
         assert set((await one.state()).place_rules) == {"read(a)", "read(b)"}
 
 
-async def test_a_grant_for_the_place_that_the_session_moves_to_meanwhile_holds_there(
+async def test_a_grant_for_the_folder_that_the_session_concurrently_moves_to_applies_there(
     database: Path, tmp_path: Path
 ) -> None:
-    """The move has read what is granted there, and not yet written; the grant finds the session where it was."""
+    """The move has read the grants of the new folder and not yet written; the grant still sees the old folder."""
     async with two_doors(database) as (one, two):
         barrier = asyncio.Barrier(2)
         one.operations.store = cast(Store, Gated(one.store, barrier))
@@ -134,7 +134,7 @@ async def test_a_grant_for_the_place_that_the_session_moves_to_meanwhile_holds_t
         assert (await one.state()).place_rules == ("read(c)",)
 
 
-async def test_allowing_all_keeps_a_rule_that_was_allowed_meanwhile(database: Path) -> None:
+async def test_allow_all_keeps_a_rule_that_was_allowed_concurrently(database: Path) -> None:
     async with two_doors(database) as (one, two):
 
         async def allowed(state: State) -> list[Body]:
@@ -144,7 +144,7 @@ async def test_allowing_all_keeps_a_rule_that_was_allowed_meanwhile(database: Pa
         assert set((await one.state()).allow) == {"*", "shell(git *)"}
 
 
-async def test_of_two_that_change_an_expected_mode_at_once_one_finds_another(database: Path) -> None:
+async def test_of_two_concurrent_changes_of_an_expected_mode_only_one_is_applied(database: Path) -> None:
     async with two_doors(database) as (one, two):
         applied = await asyncio.gather(
             one.operations.change_mode(one.key, "plan", expected="interactive"),
@@ -153,7 +153,7 @@ async def test_of_two_that_change_an_expected_mode_at_once_one_finds_another(dat
         assert sorted(applied) == [False, True]
 
 
-async def test_a_suggested_title_gives_way_to_one_that_is_chosen_meanwhile(database: Path) -> None:
+async def test_a_suggested_title_does_not_replace_one_that_is_chosen_concurrently(database: Path) -> None:
     async with two_doors(database) as (one, two):
         barrier = asyncio.Barrier(2)
         one.operations.store = cast(Store, Gated(one.store, barrier))
@@ -166,7 +166,7 @@ async def test_a_suggested_title_gives_way_to_one_that_is_chosen_meanwhile(datab
         assert (await one.state()).title == "Mine"
 
 
-async def test_a_change_that_others_overtake_every_time_is_refused_and_writes_nothing(database: Path) -> None:
+async def test_a_change_that_loses_every_race_is_refused_and_writes_nothing(database: Path) -> None:
     async with two_doors(database) as (one, two):
         two.operations.store = two.store
         one.operations.store = one.store

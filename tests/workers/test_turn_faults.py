@@ -1,4 +1,4 @@
-"""Turns that are stopped, that wait, or whose tools misbehave: nothing shown or spent is lost, and nobody hangs."""
+"""Turns that are stopped, that wait, or whose tools misbehave: no shown text or cost is lost, and no caller hangs."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -45,7 +45,7 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "holdfast.db"
 
 
-async def test_what_was_shown_stays_though_the_stop_came_while_it_was_being_committed(
+async def test_shown_text_stays_even_if_the_stop_came_during_its_commit(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.app.SqliteStore", TroubledStore)
@@ -57,7 +57,7 @@ async def test_what_was_shown_stays_though_the_stop_came_while_it_was_being_comm
 
     async def note_stop(items: tuple[InboxItem, ...]) -> None:
         if any(isinstance(item.item, Stop) for item in items):
-            stop_heard.set()  # The model call is cancelled before anybody else runs.
+            stop_heard.set()  # The model call is cancelled before any other task runs.
 
     async with (
         patience(),
@@ -79,7 +79,7 @@ async def test_what_was_shown_stays_though_the_stop_came_while_it_was_being_comm
         assert await endings_of(session) == ["stopped"]
 
 
-async def test_a_message_that_was_removed_before_anybody_asked_is_said_to_be_removed(database: Path) -> None:
+async def test_a_message_that_was_removed_earlier_is_reported_as_removed(database: Path) -> None:
     async with patience(), runtime_on(database, work=False) as runtime:
         session = await runtime.session("s")
         await session.send("one", message_id="m")
@@ -88,7 +88,7 @@ async def test_a_message_that_was_removed_before_anybody_asked_is_said_to_be_rem
         assert (await session.run("one", message_id="m")).reason == "removed"
 
 
-async def test_a_stop_that_is_sent_again_gives_the_same_texts_back(database: Path) -> None:
+async def test_a_repeated_stop_returns_the_same_removed_texts(database: Path) -> None:
     async with patience(), runtime_on(database, work=False) as runtime:
         session = await runtime.session("s")
         await session.send("gone before", message_id="m0")
@@ -103,7 +103,7 @@ async def test_a_stop_that_is_sent_again_gives_the_same_texts_back(database: Pat
 
 
 @pytest.mark.parametrize("name", ["openai/a\0b", "two\nlines", "", "x" * 201])
-async def test_a_model_name_that_can_not_be_one_is_refused(database: Path, name: str) -> None:
+async def test_an_invalid_model_name_is_refused(database: Path, name: str) -> None:
     async with patience(), runtime_on(database, work=False) as runtime:
         with pytest.raises(Invalid) as refused:
             await runtime.session("made", model=name)
@@ -115,7 +115,7 @@ async def test_a_model_name_that_can_not_be_one_is_refused(database: Path, name:
         assert [row.key.session for row in await runtime.sessions()] == ["s"]
 
 
-async def test_a_call_that_was_stopped_before_its_first_words_is_on_the_books(database: Path) -> None:
+async def test_a_model_call_that_was_stopped_before_its_first_words_is_in_the_ledger(database: Path) -> None:
     model_waits = Gate()
     async with patience(), runtime_on(database, scripted(Reply(text="Hello."), gate=model_waits)) as runtime:
         session = await runtime.session("s")
@@ -128,7 +128,7 @@ async def test_a_call_that_was_stopped_before_its_first_words_is_on_the_books(da
         assert (entry.input_tokens, entry.output_tokens) == (None, None), "unknown, not nothing"
 
 
-async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_later_is_not_recorded(
+async def test_a_stop_does_not_wait_for_a_tool_that_ignores_it_and_its_late_result_is_not_recorded(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
@@ -145,7 +145,7 @@ async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_
             try:
                 await may_end.wait()
             except asyncio.CancelledError:
-                pass  # Heeding it is what this tool does not do.
+                pass  # This tool ignores its cancellation.
         return "late"
 
     async with patience(), runtime_on(database, scripted(call("stubborn")), tools=[stubborn]) as runtime:
@@ -166,7 +166,7 @@ async def test_a_stop_does_not_wait_for_a_tool_that_goes_on_and_what_that_gives_
 
 
 class StubbornModel:
-    """Swallows its cancellation, and goes on answering when it may."""
+    """A model that swallows its cancellation, and continues to answer when the test lets it."""
 
     name = "stubborn"
 
@@ -183,7 +183,7 @@ class StubbornModel:
             try:
                 await self.may_go_on.wait()
             except asyncio.CancelledError:
-                pass  # Heeding it is what this model does not do.
+                pass  # This model ignores its cancellation.
         if self._error is not None:
             raise self._error
         yield [TextDelta(" again.")]
@@ -191,7 +191,7 @@ class StubbornModel:
 
 
 @pytest.mark.parametrize("error", [None, ModelError("model_cut", "The answer was cut.", retryable=True)])
-async def test_a_model_that_goes_on_after_a_stop_writes_nothing_into_the_turn_that_ended(
+async def test_a_model_that_ignores_a_stop_writes_nothing_into_the_ended_turn(
     database: Path, monkeypatch: pytest.MonkeyPatch, error: ModelError | None
 ) -> None:
     monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
@@ -215,7 +215,7 @@ async def test_a_model_that_goes_on_after_a_stop_writes_nothing_into_the_turn_th
         assert await log_of(session) == before
 
 
-async def test_a_tool_that_gives_a_result_when_it_is_cancelled_is_stopped_all_the_same(database: Path) -> None:
+async def test_a_tool_that_returns_a_result_when_cancelled_is_still_stopped(database: Path) -> None:
     started = asyncio.Event()
 
     @tool(permission="allow")
@@ -239,7 +239,7 @@ async def test_a_tool_that_gives_a_result_when_it_is_cancelled_is_stopped_all_th
         assert await endings_of(session) == ["stopped"]
 
 
-async def test_run_into_a_session_that_waits_for_an_approval_returns_what_it_waits_for(database: Path) -> None:
+async def test_run_on_a_session_that_waits_for_an_approval_returns_the_open_request(database: Path) -> None:
     @tool
     async def risky() -> str:
         return "done"
@@ -253,7 +253,7 @@ async def test_run_into_a_session_that_waits_for_an_approval_returns_what_it_wai
         assert (second.reason, second.requests) == ("waiting", first.requests)
 
 
-async def test_a_tool_that_raises_what_would_end_the_program_has_only_failed(database: Path) -> None:
+async def test_a_tool_that_raises_keyboard_interrupt_has_only_failed(database: Path) -> None:
     @tool(permission="allow")
     def bad() -> str:
         raise KeyboardInterrupt
@@ -269,10 +269,10 @@ async def test_a_tool_that_raises_what_would_end_the_program_has_only_failed(dat
 
 
 @pytest.mark.parametrize("decision", ["cancelled", "approved"])
-async def test_a_turn_that_can_not_be_loaded_leaves_no_request_open_and_no_call_without_a_result(
+async def test_a_turn_that_can_not_be_loaded_leaves_no_request_and_no_call_open(
     database: Path, monkeypatch: pytest.MonkeyPatch, decision: str
 ) -> None:
-    """It is ended by what is stored beside its log, where its requests are. An answer that was accepted counts."""
+    """The turn is ended from the rows beside its log, which include its requests. An accepted answer counts."""
 
     @tool(permission="ask")
     async def effect() -> str:
@@ -304,10 +304,10 @@ async def test_a_turn_that_can_not_be_loaded_leaves_no_request_open_and_no_call_
         assert result.error == "interrupted"
 
 
-async def test_the_turn_after_one_that_could_not_be_loaded_is_run_with_the_whole_history(
+async def test_the_turn_after_one_that_could_not_be_loaded_runs_with_the_whole_history(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state that was good for ending the turn lacks it."""
+    """The state that ended the earlier turn lacks the history."""
     heard: list[str] = []
 
     class Listening:

@@ -1,4 +1,4 @@
-"""Writes that take long, or whose outcome is never heard: nothing is decided on a state that may be behind the log."""
+"""Slow writes and writes with an unknown outcome: nothing is decided on a state that may be behind the log."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def unheard() -> StoreUnavailable:
     return StoreUnavailable("store_failed", "The connection was lost.")
 
 
-async def test_a_stop_waits_for_a_piece_that_is_being_written_however_long_that_takes(
+async def test_a_stop_waits_for_a_segment_that_is_being_committed_however_long_that_takes(
     database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cancelled_tools, "GIVE_UP_SECONDS", 0.05)
@@ -78,7 +78,7 @@ async def test_a_stop_waits_for_a_piece_that_is_being_written_however_long_that_
         assert len(await model_said(session)) == 2, "nothing of the first answer is taken for the second"
 
 
-async def test_a_turn_is_not_ended_twice_when_its_end_was_written_and_not_heard_of_and_a_stop_came(
+async def test_a_turn_does_not_end_twice_if_the_outcome_of_its_end_is_unknown_and_a_stop_came(
     database: Path,
 ) -> None:
     last, stop_heard, failed = Gate(), asyncio.Event(), asyncio.Event()
@@ -114,8 +114,8 @@ async def test_a_turn_is_not_ended_twice_when_its_end_was_written_and_not_heard_
         assert not said.interrupted
 
 
-async def test_a_session_is_run_though_the_claim_of_it_was_never_heard_of(database: Path) -> None:
-    """This process holds it, and lives: nobody else would ever run it."""
+async def test_a_session_runs_even_if_the_outcome_of_its_claim_is_unknown(database: Path) -> None:
+    """This process holds the session and lives, so no other process would ever run it."""
     failed = asyncio.Event()
 
     async def fail_once(claims: list[Claim]) -> None:
@@ -130,7 +130,7 @@ async def test_a_session_is_run_though_the_claim_of_it_was_never_heard_of(databa
         assert failed.is_set()
 
 
-async def test_a_session_that_was_dropped_is_given_back_also_by_who_is_ended_before_its_time(
+async def test_a_dropped_session_is_released_even_if_its_task_is_cancelled_during_the_backoff(
     database: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(unit: Unit) -> None:
@@ -149,17 +149,15 @@ async def test_a_session_that_was_dropped_is_given_back_also_by_who_is_ended_bef
         session = await runtime.session("s")
         await session.send("hello")
         await comes_true(lambda: "was dropped" in caplog.text)
-        await claimed.wait()  # It was begun before its claim was committed.
+        await claimed.wait()  # The session was started before its claim was committed.
         assert len(await runtime.store.held()) == 1, "it is kept for a while"
         await runtime.worker.stop(grace_seconds=0)
         assert await runtime.store.held() == ()
 
 
 @pytest.mark.parametrize("how", ["lost", "stopped"])
-async def test_what_runs_in_a_session_is_ended_with_its_lease_though_a_write_of_it_is_not_heard_of_yet(
-    database: Path, how: str
-) -> None:
-    """Another process may hold the session long before the outcome comes."""
+async def test_activities_end_with_their_lease_even_while_a_write_is_in_flight(database: Path, how: str) -> None:
+    """Another process may hold the session long before the outcome of the write arrives."""
     running, written = Gate(), Gate()
 
     @tool(permission="allow")

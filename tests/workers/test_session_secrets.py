@@ -1,4 +1,4 @@
-"""Sessions that run with what their clients gave them: here, elsewhere with the same key, and not at all without."""
+"""Sessions with secrets of their clients run in the process that has them, or in one with the sealing key."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ def runtime(folder: Path, *, secret_key: str = "", **options: Any) -> Runtime:
     return Runtime(config=load({}, environ), environ=environ, **options)
 
 
-async def test_a_session_is_answered_by_the_provider_that_it_brought(tmp_path: Path) -> None:
+async def test_a_session_is_answered_by_its_own_provider(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT, api_key="their-key") as server, runtime(tmp_path) as here:
         settings = brought(server.url, reasoning_effort="high", stream=False)
         session = await here.session("s", model="gpt-x", settings=settings)
@@ -72,7 +72,7 @@ async def test_a_session_is_answered_by_the_provider_that_it_brought(tmp_path: P
         assert (body["model"], body["reasoning_effort"], "stream" in body) == ("gpt-x", "high", False)
 
 
-async def test_what_a_provider_said_in_a_failure_is_known_by_its_status_and_without_the_key(tmp_path: Path) -> None:
+async def test_a_provider_error_keeps_its_status_and_never_shows_the_key(tmp_path: Path) -> None:
     refusal = http(b'{"error":{"message":"their-key is no good"}}', status="402 Pay", content_type="application/json")
     async with RawServer([refusal]) as server, runtime(tmp_path) as here:
         session = await here.session("s", model="gpt-x", settings=brought(server.url))
@@ -89,7 +89,7 @@ async def test_what_a_provider_said_in_a_failure_is_known_by_its_status_and_with
     assert "their-key" not in events
 
 
-async def test_a_provider_that_is_not_spoken_ends_the_turn_with_the_reason(tmp_path: Path) -> None:
+async def test_an_unsupported_provider_type_ends_the_turn_with_the_reason(tmp_path: Path) -> None:
     async with runtime(tmp_path) as here:
         unspoken = Provider(base_url="http://127.0.0.1:9/v1", type="anthropic")
         session = await here.session("s", model="claude-x")
@@ -102,7 +102,7 @@ async def test_a_provider_that_is_not_spoken_ends_the_turn_with_the_reason(tmp_p
 # Headers of single messages
 
 
-async def test_headers_go_along_with_every_call_of_their_turn_and_with_no_other(tmp_path: Path) -> None:
+async def test_headers_are_sent_with_every_model_call_of_their_turn_and_no_other(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT) as server, runtime(tmp_path) as here:
         session = await here.session(
             "s", model="gpt-x", settings=SettingsChanged(provider=Provider(base_url=server.url))
@@ -115,11 +115,11 @@ async def test_headers_go_along_with_every_call_of_their_turn_and_with_no_other(
     assert here.credentials.headers(session.key, [MessageId("m1"), MessageId("m3")]) == {}, "nothing is left of them"
 
 
-# Who may run it
+# Processes that may run it
 
 
 class Released(SqliteStore):
-    """The real store, which says when a session was given back."""
+    """The real store, which signals when a session is released."""
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         released = await super().release(lease, seen_tail=seen_tail, how=how)
@@ -131,7 +131,7 @@ class Released(SqliteStore):
 
 @asynccontextmanager
 async def working(path: Path) -> AsyncIterator[tuple[Released, Operations, Credentials]]:
-    """A worker that looks for work only when it is told of some."""
+    """A worker that claims only on a wake-up."""
     clock, live = SystemClock(), LocalLive()
     store = await Released.open(path, node="here")
     store.given_back = asyncio.Queue()
@@ -169,7 +169,7 @@ async def turn_ends(operations: Operations, key: Key) -> None:
             return
 
 
-async def test_a_session_is_tried_once_without_its_secrets_and_taken_up_as_soon_as_they_are_given(
+async def test_a_session_without_its_secrets_is_tried_once_and_runs_as_soon_as_they_are_given(
     tmp_path: Path,
 ) -> None:
     owner = Owner("ann")
@@ -180,7 +180,7 @@ async def test_a_session_is_tried_once_without_its_secrets_and_taken_up_as_soon_
         await operations.send(key, "hello")
         assert await store.given_back.get() == key
         first = await store.tails([key])
-        for _ in range(5):  # Each of these has the worker look for work again.
+        for _ in range(5):  # Each of these makes the worker claim again.
             other = Key(
                 owner,
                 await operations.create(
@@ -198,7 +198,7 @@ async def test_a_session_is_tried_once_without_its_secrets_and_taken_up_as_soon_
         assert len(server.requests) == 1
 
 
-async def test_a_session_whose_secrets_are_in_another_process_is_not_even_tried(tmp_path: Path) -> None:
+async def test_a_session_whose_secrets_are_in_another_process_is_not_claimed(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT) as server, runtime(tmp_path, work=False) as giver:
         session = await giver.session("s", model="gpt-x", settings=brought(server.url))
         await giver.credentials.put(session.key, given(server.url))
@@ -212,7 +212,7 @@ async def test_a_session_whose_secrets_are_in_another_process_is_not_even_tried(
         assert [sent["authorization"] for sent in server.headers] == ["Bearer newer-key"]
 
 
-async def test_what_is_sealed_lets_another_process_with_the_key_go_on(tmp_path: Path) -> None:
+async def test_another_process_with_the_key_runs_a_session_whose_secrets_are_sealed(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT, api_key="their-key") as server:
         async with runtime(tmp_path, secret_key=SECRET_KEY, work=False) as giver:
             session = await giver.session("s", model="gpt-x", settings=brought(server.url))
@@ -227,7 +227,7 @@ async def test_what_is_sealed_lets_another_process_with_the_key_go_on(tmp_path: 
             assert await other.store.secret(session.key) is None
 
 
-async def test_a_key_to_seal_with_needs_the_package_that_seals(tmp_path: Path) -> None:
+async def test_a_sealing_key_needs_the_cryptography_package(tmp_path: Path) -> None:
     program = (
         "import sys, asyncio; sys.modules['cryptography'] = None\n"
         "from holdfast import Runtime\n"

@@ -1,4 +1,4 @@
-"""A store that fails once, answers late or holds what can't be read harms no more than it must, and work goes on."""
+"""A store that fails once, answers late or holds unreadable data affects as little as possible, and work continues."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "holdfast.db"
 
 
-async def test_a_session_that_is_claimed_while_the_keeper_listens_is_not_taken_for_lost(database: Path) -> None:
+async def test_a_session_that_is_claimed_during_a_poll_of_the_keeper_is_not_reported_lost(database: Path) -> None:
     runs: list[asyncio.Event] = []
     started, finish, late = asyncio.Event(), asyncio.Event(), Gate()
 
@@ -58,7 +58,7 @@ async def test_a_session_that_is_claimed_while_the_keeper_listens_is_not_taken_f
         return "did it"
 
     async def answer_late(keys: list[Key]) -> None:
-        if not keys:  # Only the keeper asks for none: it held nothing when it asked.
+        if not keys:  # Only the keeper polls without keys: it held no session when the poll began.
             await late()
 
     async with (
@@ -79,7 +79,7 @@ async def test_a_session_that_is_claimed_while_the_keeper_listens_is_not_taken_f
         assert [done.content for done in await bodies_of(session, ToolCompleted)] == ["did it"]
 
 
-async def test_a_message_that_can_not_be_read_harms_only_its_own_session(database: Path) -> None:
+async def test_an_unreadable_message_affects_only_its_own_session(database: Path) -> None:
     async with runtime_on(database, work=False) as sender:
         await (await sender.session("bad")).send("hello")
     with closing(sqlite3.connect(database)) as db:
@@ -92,7 +92,7 @@ async def test_a_message_that_can_not_be_read_harms_only_its_own_session(databas
         assert (bad.head, bad.waiting_messages) == (1, 1), "it waits for somebody who can read it"
 
 
-async def test_claiming_goes_on_after_an_error_that_is_not_the_stores_own(database: Path) -> None:
+async def test_claiming_continues_after_an_unexpected_error(database: Path) -> None:
     failed = asyncio.Event()
 
     async def fail_once(_: int) -> None:
@@ -106,7 +106,7 @@ async def test_claiming_goes_on_after_an_error_that_is_not_the_stores_own(databa
         assert (await (await runtime.session("s")).run("hello")).reason == "completed"
 
 
-async def test_a_reader_hears_the_end_though_one_look_for_changes_failed(database: Path) -> None:
+async def test_a_reader_sees_the_end_even_if_one_poll_for_changes_failed(database: Path) -> None:
     failed, model_waits = asyncio.Event(), Gate()
 
     async def fail_once(_: None) -> None:
@@ -128,7 +128,7 @@ async def test_a_reader_hears_the_end_though_one_look_for_changes_failed(databas
         assert (await result).text == "Hello."
 
 
-async def test_the_end_of_a_turn_is_heard_though_the_answer_to_its_commit_was_lost(database: Path) -> None:
+async def test_a_caller_sees_the_end_of_a_turn_even_if_the_outcome_of_its_commit_was_lost(database: Path) -> None:
     lost: list[Unit] = []
 
     async def lose_the_answer(unit: Unit) -> None:
@@ -144,7 +144,8 @@ async def test_the_end_of_a_turn_is_heard_though_the_answer_to_its_commit_was_lo
 
 
 async def test_an_acknowledged_rename_is_not_undone_by_the_automatic_title(database: Path) -> None:
-    """Each session is renamed at the worst moment: after its title was decided on, right before it is written."""
+    """Each session is renamed at the worst moment: after its automatic title was decided, right before it is
+    written."""
     renamed: set[Key] = set()
 
     async with patience(), runtime_on(database) as runtime:
@@ -163,10 +164,10 @@ async def test_an_acknowledged_rename_is_not_undone_by_the_automatic_title(datab
         assert titles == ["Mine"] * len(sessions)
 
 
-async def test_a_session_that_comes_back_with_a_model_that_nobody_can_use_is_not_claimed_over_and_over(
+async def test_a_session_with_a_model_that_no_process_can_use_is_not_claimed_in_a_busy_loop(
     database: Path,
 ) -> None:
-    """SQLite's JSON ends at a NUL: the name of this model must be left out all the same. It is refused nowadays."""
+    """SQLite's JSON ends at a NUL; the claim must still exclude this model. New sessions can't have such a name."""
     looks: list[int] = []
 
     async def count(found: list[Claim]) -> None:
@@ -182,7 +183,7 @@ async def test_a_session_that_comes_back_with_a_model_that_nobody_can_use_is_not
 
 
 async def add_session(operations: Operations, key: Key, model: str) -> Key:
-    """A session as another release may have made it."""
+    """Insert a session as an earlier release may have created it."""
     body = SessionStarted(session_id=key.session, producer="a test", start_time=0, model=model)
     started = Event(Position(0), EventId("e"), 0, body)
     new = NewSession(model=model, created_at=0)
@@ -191,7 +192,7 @@ async def add_session(operations: Operations, key: Key, model: str) -> Key:
 
 
 class AdvancedClock(SystemClock):
-    """Real, and ahead of the time."""
+    """The real time plus an offset."""
 
     ahead_ms = 0
 
@@ -199,7 +200,7 @@ class AdvancedClock(SystemClock):
         return super().now_ms() + self.ahead_ms
 
 
-async def test_whoever_waits_is_told_once_that_nobody_can_run_the_session(database: Path) -> None:
+async def test_readers_learn_once_that_no_process_can_run_the_session(database: Path) -> None:
     clock = AdvancedClock()
     looks: list[int] = []
 
@@ -221,7 +222,7 @@ async def test_whoever_waits_is_told_once_that_nobody_can_run_the_session(databa
         assert (row.status, row.waiting_messages, row.held_by) == ("queued", 1, None)
 
 
-async def test_a_drain_that_begins_during_a_claim_hands_over_at_once_what_was_claimed(database: Path) -> None:
+async def test_a_drain_that_begins_during_a_claim_hands_the_claimed_sessions_over_at_once(database: Path) -> None:
     claimed = Gate()
 
     async def hold(claims: list[Claim]) -> None:
@@ -234,7 +235,7 @@ async def test_a_drain_that_begins_during_a_claim_hands_over_at_once_what_was_cl
         await session.send("hello", message_id="m")
         await claimed.reached.wait()
         stopping = asyncio.create_task(draining.worker.stop(grace_seconds=0))
-        await asyncio.sleep(0)  # It has begun: what claims is told to end.
+        await asyncio.sleep(0)  # The drain has begun: the claim loop is cancelled.
         claimed.open()
         await stopping
         assert (await session.row()).held_by is None, "while the process that drained is still there"
@@ -242,8 +243,8 @@ async def test_a_drain_that_begins_during_a_claim_hands_over_at_once_what_was_cl
             assert (await other.open("s").result_of("m")).reason == "completed"
 
 
-async def test_a_release_that_is_refused_though_nothing_was_put_is_not_asked_again(database: Path) -> None:
-    """Its lease is over, whatever the fence says: the session is claimed anew."""
+async def test_a_release_that_is_refused_without_a_new_item_is_not_tried_again(database: Path) -> None:
+    """The lease is over although the fence is unchanged: the session is claimed again."""
     asked: list[Lease] = []
 
     async def free(lease: Lease) -> None:
@@ -261,8 +262,8 @@ async def test_a_release_that_is_refused_though_nothing_was_put_is_not_asked_aga
     assert len(asked) == 2, "once for each claim"
 
 
-async def test_a_session_that_was_lost_for_want_of_renewal_counts_as_a_failed_claim(database: Path) -> None:
-    """A session that keeps its holder from renewing must be known for it, however often it is claimed."""
+async def test_a_session_that_is_lost_because_renewal_failed_counts_as_a_failed_claim(database: Path) -> None:
+    """A session that keeps its holder from renewing must be counted, however often it is claimed."""
     claims: list[Claim] = []
     model_waits = Gate()
 

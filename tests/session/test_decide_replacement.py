@@ -1,4 +1,4 @@
-"""A message that is sent in place of an earlier one takes that back in the unit that starts its own turn."""
+"""A message that replaces an earlier one truncates the history in the unit that starts its own turn."""
 
 import msgspec
 
@@ -30,7 +30,7 @@ def instead(words: str, kept: int) -> Message:
     return msgspec.structs.replace(sends(words, enqueue=True), rewinds_to=Position(kept))
 
 
-def test_it_takes_back_what_was_said_and_starts_its_turn_in_one_unit() -> None:
+def test_a_replacement_truncates_the_history_and_starts_its_turn_in_one_unit() -> None:
     state = state_of(STARTED, *DONE)
     written = appended(state, deciding(inbox=put(instead("Other words", 1))))
     assert written.events[0] == session.Truncated(kept=Position(1))
@@ -42,27 +42,27 @@ def test_it_takes_back_what_was_said_and_starts_its_turn_in_one_unit() -> None:
     assert person.text == "Other words"
 
 
-def test_it_keeps_what_was_said_before() -> None:
+def test_a_replacement_keeps_the_history_before_the_replaced_message() -> None:
     state = state_of(STARTED, *DONE, *begun("And then"), said(text("Then.")), step_ended(1), turn_ended())
     kept = state.head - len([*begun(), said(), step_ended(1), turn_ended()])
     state = after(state, appended(state, deciding(inbox=put(instead("Instead", kept)))))
     assert [type(item) for item in state.history] == [Person, ModelReply, Person]
 
 
-def test_it_never_joins_the_turn_that_it_takes_back() -> None:
+def test_a_replacement_never_joins_the_turn_that_it_replaces() -> None:
     state = state_of(STARTED, *begun())
     written = appended(state, deciding(inbox=put(stops(), instead("Other words", 1), while_running=True)))
     assert "UserMessage" not in kinds(written)
     assert kinds(written)[-1] == "TurnEnded"
 
 
-def test_it_can_not_keep_more_than_there_is() -> None:
+def test_a_replacement_can_not_keep_more_events_than_exist() -> None:
     state = state_of(STARTED, *DONE)
     written = appended(state, deciding(inbox=put(instead("Other words", 1_000))))
     assert written.events[0] == session.Truncated(kept=state.head)
 
 
-def test_a_plain_message_takes_nothing_back() -> None:
+def test_a_plain_message_truncates_nothing() -> None:
     written = appended(state_of(STARTED, *DONE), deciding(inbox=put(sends("More"))))
     assert not any(isinstance(body, session.Truncated) for body in written.events)
     assert any(isinstance(body, message.UserMessage) for body in written.events)

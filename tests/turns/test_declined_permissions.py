@@ -1,5 +1,5 @@
-"""A permission that every present client has declined is denied by whoever holds the session, on both databases, and
-however the last client that could have decided comes to be gone. No surface looks again in any of these."""
+"""The holder of the session denies a permission that every present client has declined, on both databases, and however
+the last client that could decide disappears. No surface polls in any of these tests."""
 
 import asyncio
 import sqlite3
@@ -84,7 +84,7 @@ async def place(database: Path, clock: Clock | None = None) -> AsyncIterator[Pla
 
 @asynccontextmanager
 async def asking(database: Path) -> AsyncIterator[tuple[Session, RequestId]]:
-    """A worker, and a session of it that waits for a permission."""
+    """A worker and its session, which waits for a permission."""
     model = scripted(call("create", path=str(database.parent / "x"), file_text="x"), Reply(text="Over."))
     async with runtime_on(database, model) as worker:
         session = await worker.session(SESSION, working_directory=str(database.parent), conventions="copilot")
@@ -95,26 +95,26 @@ async def asking(database: Path) -> AsyncIterator[tuple[Session, RequestId]]:
 
 
 async def is_denied(session: Session) -> None:
-    """Until the turn went on without the permission."""
+    """Wait until the turn has continued without the permission."""
     await until(session, lambda body: isinstance(body, TurnEnded))
     (completed,) = await bodies_of(session, PermissionCompleted)
     assert completed.decision == NOBODY_COULD
 
 
 async def give_up(database: Path, given_up: Place, by: Place) -> None:
-    """Have one process declare another dead, though it lives: it was silent for too long, or its file was removed."""
+    """Have one process declare another dead although it lives: it was silent too long, or its file was removed."""
     token = given_up.store.process
     if isinstance(given_up.store, SqliteStore):
         (database.parent / "test.db.live" / token).unlink()
     else:
         await expire(database, token)
     for claim in await by.store.claim(limit=1):
-        await by.store.release(claim.lease, seen_tail=0, how="handed_over")  # It is for the worker.
+        await by.store.release(claim.lease, seen_tail=0, how="handed_over")  # Only the worker may run it.
     assert not await by.store.is_alive(token)
 
 
 async def expire(database: Path, token: str) -> None:
-    """As if the process had been silent for so long."""
+    """Make the process look as if it had missed its deadline."""
     db = await asyncpg.connect(note_beside(database).read_text())
     try:
         await db.execute(
@@ -137,21 +137,21 @@ async def lose_attachments(database: Path) -> None:
 
 
 async def show_life(given_up: Place) -> None:
-    """What the process does again and again."""
+    """Send the heartbeat that the process sends regularly."""
     await given_up.store.renew(ttl_seconds=30)
 
 
-# Who could decide
+# Clients that could decide
 
 
-async def test_what_the_only_client_declines_is_denied(database: Path) -> None:
+async def test_a_permission_that_the_only_client_declines_is_denied(database: Path) -> None:
     async with asking(database) as (session, request_id), place(database) as here:
         await here.arrive("one")
         await here.decline("one", request_id)
         await is_denied(session)
 
 
-async def test_what_all_but_one_client_declined_is_denied_when_that_one_leaves(database: Path) -> None:
+async def test_a_permission_that_all_other_clients_declined_is_denied_when_the_last_one_leaves(database: Path) -> None:
     async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
         await here.arrive("one")
         await there.arrive("two")
@@ -160,7 +160,9 @@ async def test_what_all_but_one_client_declined_is_denied_when_that_one_leaves(d
         await is_denied(session)
 
 
-async def test_what_all_but_one_client_declined_is_denied_when_the_process_of_that_one_ends(database: Path) -> None:
+async def test_a_permission_that_all_other_clients_declined_is_denied_when_the_process_of_the_last_one_ends(
+    database: Path,
+) -> None:
     async with asking(database) as (session, request_id), place(database) as here:
         await here.arrive("one")
         async with place(database) as there:
@@ -169,7 +171,9 @@ async def test_what_all_but_one_client_declined_is_denied_when_the_process_of_th
         await is_denied(session)
 
 
-async def test_what_all_but_one_client_declined_is_denied_when_that_one_can_decide_no_longer(database: Path) -> None:
+async def test_a_permission_that_all_other_clients_declined_is_denied_when_the_last_one_can_no_longer_decide(
+    database: Path,
+) -> None:
     async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
         await here.arrive("one")
         await there.arrive("two")
@@ -178,8 +182,8 @@ async def test_what_all_but_one_client_declined_is_denied_when_that_one_can_deci
         await is_denied(session)
 
 
-async def test_a_client_of_the_same_id_at_a_process_that_ends_takes_no_other_client_with_it(database: Path) -> None:
-    """Both came under one id, the second one's process is gone before the first one declines."""
+async def test_the_end_of_a_process_detaches_only_its_own_client_of_a_shared_id(database: Path) -> None:
+    """Two clients arrive under one id, and the process of the second ends before the first declines."""
     async with asking(database) as (session, request_id), place(database) as here:
         await here.arrive("one")
         async with place(database) as there:
@@ -188,8 +192,8 @@ async def test_a_client_of_the_same_id_at_a_process_that_ends_takes_no_other_cli
         await is_denied(session)
 
 
-async def test_what_a_client_declines_whose_process_was_given_up_is_denied(database: Path) -> None:
-    """The process lives and the client is connected, but the database has no attachment to note the decline with."""
+async def test_a_decline_counts_from_a_client_whose_process_was_declared_dead(database: Path) -> None:
+    """The process lives and the client is connected, but the database has no attachment to record the decline in."""
     async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
         await here.arrive("one")
         await give_up(database, here, by=there)
@@ -198,7 +202,7 @@ async def test_what_a_client_declines_whose_process_was_given_up_is_denied(datab
         await is_denied(session)
 
 
-async def test_a_permission_waits_while_a_client_that_could_decide_is_there(database: Path) -> None:
+async def test_a_permission_waits_while_a_present_client_can_decide_it(database: Path) -> None:
     async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
         await here.arrive("one")
         await there.arrive("two")
@@ -209,10 +213,10 @@ async def test_a_permission_waits_while_a_client_that_could_decide_is_there(data
         assert completed.decision == "denied-interactively-by-user"
 
 
-# Clients of a process that was given up though it lives
+# Clients of a process that was declared dead although it lives
 
 
-async def test_the_clients_of_a_process_that_was_given_up_are_attached_again(database: Path) -> None:
+async def test_clients_of_a_process_that_was_declared_dead_are_attached_again(database: Path) -> None:
     clock = ManualClock()
     async with place(database, clock) as here, place(database) as there:
         await here.runtime.session(SESSION, conventions="copilot")
@@ -221,7 +225,7 @@ async def test_the_clients_of_a_process_that_was_given_up_are_attached_again(dat
         await give_up(database, here, by=there)
         assert await there.present() == {"two"}
         await there.resume("three")
-        assert await there.tools() == {"tb"}, "what nobody runs is not offered"
+        assert await there.tools() == {"tb"}, "a tool that no client runs is not offered"
         await show_life(here)
         await until_restored(clock, here)
         assert await there.present() == {"one", "two", "three"}
@@ -229,7 +233,7 @@ async def test_the_clients_of_a_process_that_was_given_up_are_attached_again(dat
 
 
 async def test_clients_whose_rows_the_database_lost_are_attached_again(database: Path) -> None:
-    """As a failover does that loses transactions: the process is known still, its clients are not."""
+    """A failover may lose transactions: the database still knows the process, but not its clients."""
     async with place(database) as here, place(database) as there:
         await here.runtime.session(SESSION, conventions="copilot")
         await here.resume("one", "ta")
@@ -239,7 +243,7 @@ async def test_clients_whose_rows_the_database_lost_are_attached_again(database:
         assert await there.present() == {"one"}
 
 
-async def test_a_client_that_is_attached_again_has_declined_what_it_had(database: Path) -> None:
+async def test_a_client_that_is_attached_again_keeps_its_declines(database: Path) -> None:
     async with asking(database) as (session, request_id), place(database) as here, place(database) as there:
         await here.arrive("one")
         await there.arrive("two")
@@ -253,7 +257,9 @@ async def test_a_client_that_is_attached_again_has_declined_what_it_had(database
         await is_denied(session)
 
 
-async def test_a_tool_that_another_client_brought_meanwhile_stays_that_ones(database: Path) -> None:
+async def test_a_client_that_is_attached_again_does_not_take_back_a_tool_that_another_client_now_runs(
+    database: Path,
+) -> None:
     async with place(database) as here, place(database) as there:
         await here.runtime.session(SESSION, conventions="copilot")
         await here.resume("one", "ta", "tb")
@@ -279,7 +285,7 @@ async def test_a_client_that_has_left_is_not_attached_again(database: Path) -> N
 
 
 async def until_restored(clock: ManualClock, here: Place) -> None:
-    """Let the time pass after which a process looks for its clients."""
+    """Advance the clock until the process has checked and restored its clients."""
     async with asyncio.timeout(30):
         while "ta" not in await here.tools():
             await clock.advance(RESTORE_EVERY_SECONDS)
