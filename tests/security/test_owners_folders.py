@@ -10,11 +10,12 @@ from holdfast.commands.bubblewrap import Bubblewrap
 from holdfast.commands.command import Spec
 from holdfast.commands.commands import Commands
 from holdfast.events.ids import Owner
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
 from holdfast.tools.user_directories import UserDirectories
 from tests.commands.sandboxes import Sandbox
 from tests.commands.world import everything, ran
 from tests.http.test_identity import People, made_key
-from tests.http.world import Place, code_of
+from tests.http.world import Model, Place, code_of, patience
 
 
 @pytest.mark.parametrize(
@@ -99,3 +100,35 @@ async def test_a_command_of_one_owner_sees_nothing_of_the_others(
     assert told.startswith("of adaada\n"), told
     assert "of bob" not in told
     assert not (folder / "bob" / "planted").exists()
+
+
+LOOKS_AROUND = "cat secret.txt; ls -A ..; cat ../bob/secret.txt; touch ../bob/planted; true"
+
+
+@pytest.mark.parametrize("how", ["{folder}/people", "{folder}/people/{{owner}}"])
+async def test_a_command_that_a_user_approves_on_a_real_server_sees_nothing_of_other_owners(
+    sandbox: Sandbox, outside: Path, how: str
+) -> None:
+    for name in ("ada", "bob"):
+        (outside / "people" / name).mkdir(parents=True)
+        (outside / "people" / name / "secret.txt").write_text(f"of {name}\n")
+    looks = (Reply(tool_calls=(ScriptedCall("exec", {"command": LOOKS_AROUND}),)), Reply(text="Seen."))
+    environ = {"HOLDFAST_USER_DIRECTORIES": how.format(folder=outside), "HOLDFAST_USER_TOOLS": "exec"}
+    async with Model(Script(rules=(Rule(replies=looks),))) as model:
+        place = Place(outside / "server", model, **environ)
+        keys = {"ada": await made_key(place, "ada", "ada")}
+        async with place.serve("--auth", "keys", "--sandbox") as server, People(server, keys).client("ada") as ada:
+            session = await ada.make(working_directory=str(outside / "people" / "ada"))
+            await ada.say(session, "look around")
+            one = f"/v1/sessions/{session}"
+            (request,) = (await ada.get(f"{one}/requests")).json()["requests"]
+            assert (await ada.post(f"{one}/requests/{request['id']}", json={"decision": "approve"})).status_code == 200
+            told = ""
+            async with patience(), ada.follow(session) as frames:
+                async for frame in frames:
+                    if frame.data.get("type") == "tool.execution_complete":
+                        told = frame.data["data"]["content"]
+                        break
+    assert "of ada\\nada\\n" in told, told
+    assert "of bob" not in told
+    assert not (outside / "people" / "bob" / "planted").exists()
