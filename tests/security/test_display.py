@@ -24,6 +24,7 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
 from holdfast.tools.diffs import is_whole, unified
 from tests.cli.processes import COLUMNS, Place
 from tests.cli.scripts import model
+from tests.cli.slow_commands import Gate, started
 
 CASES = json.loads((Path(__file__).parents[2] / "web" / "test" / "escapes.json").read_text(encoding="utf-8"))
 
@@ -329,6 +330,29 @@ async def test_nothing_hostile_reaches_a_terminal_from_a_title_a_file_or_a_diff(
     for text in (listed.out, shown.out):
         assert is_plain(text)
         assert "\\u202e\\u2066\\u200ftitle" in text
+
+
+async def test_the_command_of_a_task_is_plain_wherever_tasks_are_shown(place: Place) -> None:
+    Gate(place)
+    calls = (ScriptedCall("exec", {"command": f"read line < gate # {SPOOFED}", "run_in_background": True}),)
+    script = Script(rules=(Rule(replies=(Reply(tool_calls=calls), Reply(text="It runs."))),))
+    escaped = "cat notes.txt \\u202e\\u2066\\u200f# \\u001b[8mrm -rf x\\u001b[0m"
+    async with model(place, script):
+        task = await started(place)
+        shown, listed = await place.run("tasks", "show", task), await place.run("tasks", "list")
+        narrow = await place.run("tasks", "list", COLUMNS="80")
+        async with place.terminal(
+            "chat", "--session", (await place.run("sessions", "list")).out.split()[0]
+        ) as terminal:
+            await terminal.until("> ")
+            terminal.type("/tasks\r")
+            await terminal.until(task, after="/tasks")
+        await place.run("tasks", "kill", task)
+    for text in (shown.out, listed.out, narrow.out):
+        assert "read line < gate" in text
+        assert is_plain(text)
+    assert escaped in shown.out, "all of it"
+    assert not any(sign in terminal.raw for sign in BIDI)
 
 
 def test_a_title_is_one_plain_line() -> None:
