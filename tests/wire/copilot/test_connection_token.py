@@ -69,6 +69,19 @@ async def test_right_token_is_accepted_after_a_wrong_one(server: Server) -> None
         assert second["result"]["protocolVersion"] == 3
 
 
+async def test_guesses_that_come_in_one_write_are_counted_like_any_other(server: Server) -> None:
+    """They are all read before the first of them is answered."""
+    async with RawClient.to(server.port, token=None) as raw:
+        guesses = [raw.begin("connect", token=f"guess {number}") for number in range(20)]
+        right, listed = raw.begin("connect", token=TOKEN), raw.begin("session.list")
+        answers = {}
+        while (answer := await raw.read()) is not None:
+            answers[answer["id"]] = answer
+    assert all("error" in answers[guess] for guess in guesses if guess in answers)
+    for last in (right, listed):
+        assert last not in answers or "error" in answers[last], answers[last]
+
+
 async def test_token_is_not_passed_to_commands(own_home: Home) -> None:
     model = own_home.model
     model.on("Print your environment", calls("bash", command="env"), says("Printed."))

@@ -81,6 +81,9 @@ class ConnectionGate:
         return {"ok": True, "protocolVersion": PROTOCOL_VERSION, "version": self._terms.version}
 
     def _check_token(self, candidate: object, token: bytes) -> None:
+        # One write may bring many guesses; all of them are read before the first one is checked.
+        if self._attempts >= UNPROVEN_ATTEMPTS:
+            raise RpcError(AUTHENTICATION_FAILED, "AUTHENTICATION_FAILED")
         if not isinstance(candidate, str) or not hmac.compare_digest(candidate.encode(), token):
             self._attempts += 1
             if self._attempts == UNPROVEN_ATTEMPTS:
