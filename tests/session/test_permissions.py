@@ -63,6 +63,14 @@ def test_what_a_rule_grants(kind: PermissionKind, subject: str, rule: str, expec
     assert verdict(kind, subject, "no such rule)", rule) == expected
 
 
+@pytest.mark.parametrize("rule", ["read", "write", "shell", "shell(*)", "write(*)", "read(*)"])
+def test_a_tool_that_is_called_like_a_kind_is_not_covered_by_rules_for_that_kind(rule: str) -> None:
+    name = rule.partition("(")[0]
+    assert verdict("custom-tool", name, rule, tool=name) == "ask"
+    assert verdict("custom-tool", name, f"custom-tool({name})", tool=name) == "allow"
+    assert verdict("shell", "rm -rf x", "write(*)", "read(*)", tool="write") == "ask"
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -11,9 +11,9 @@ simple command of a command that can be taken apart with certainty. A rule witho
 import re
 from fnmatch import fnmatchcase
 from glob import escape
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-from holdfast.events.request import PermissionAsk
+from holdfast.events.request import PermissionAsk, PermissionKind
 from holdfast.shell_grammar import NotCertain, ShellScript, parse
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -28,6 +28,10 @@ EVERY_CALL: Final = "*"
 """The rule that allows every request."""
 
 _RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
+
+KINDS: Final[frozenset[str]] = frozenset(get_args(PermissionKind))
+"""Names that always mean a kind in a rule, even if a tool has the same name: approving writes does not approve a tool
+called `write`."""
 
 MAX_CHAINED: Final = 50
 """The most simple commands in one chain that are matched with patterns; a longer chain asks. Matching blocks the event
@@ -103,7 +107,7 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
     if parsed is None:
         return False
     name, pattern = parsed["name"], parsed["pattern"]
-    if name not in ("*", ask.kind, tool_name):
+    if name not in _names(ask.kind, tool_name):
         return False
     if name == ask.kind and pattern is None and not ask.inside:
         return False
@@ -114,12 +118,17 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
     return fnmatchcase(tool_name if name == "custom-tool" else ask.subject, pattern)
 
 
+def _names(kind: str, tool_name: str) -> tuple[str, ...]:
+    """By which a rule may name what is asked."""
+    return ("*", kind) if tool_name in KINDS else ("*", kind, tool_name)
+
+
 # Commands
 
 
 def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> bool:
     """Whether patterns cover every simple command of the request. No pattern covers a redirection."""
-    patterns = _shell_patterns(allow, tool_name) if ask.kind == "shell" else []
+    patterns = _shell_patterns(allow, _names(ask.kind, tool_name)) if ask.kind == "shell" else []
     if not patterns:
         return False
     placed = _IN_DIRECTORY.fullmatch(ask.subject)
@@ -139,9 +148,9 @@ def _patterns_grant(allow: list[str], ask: PermissionAsk, tool_name: str) -> boo
     )
 
 
-def _shell_patterns(allow: list[str], tool_name: str) -> list[str]:
+def _shell_patterns(allow: list[str], names: tuple[str, ...]) -> list[str]:
     rules = (parsed for rule in allow if (parsed := _RULE.fullmatch(rule)))
-    return [rule["pattern"] for rule in rules if rule["pattern"] and rule["name"] in ("*", "shell", tool_name)]
+    return [rule["pattern"] for rule in rules if rule["pattern"] and rule["name"] in names]
 
 
 def _within(pattern: str, directory: str | None) -> str | None:
