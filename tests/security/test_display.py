@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import request_lines
-from holdfast.cli.escapes import HIDDEN, LINES, visible
+from holdfast.cli.escapes import EMOJI, HIDDEN, LINES, visible
 from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.request_lines import BAR
 from holdfast.cli.terminal import Piece, Transcript, one_line
@@ -59,13 +59,29 @@ def test_no_control_bidi_or_zero_width_character_is_missing_from_the_table() -> 
             assert visible(character, keep="") != character, hex(code)
 
 
+NOT_DRAWN = (
+    *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+    *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
+    *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+    (0x2800, 0x2800),
+)
+"""Unicode's Default_Ignorable_Code_Point, which Python has no table of, and a sign that is drawn as nothing."""
+
+
+def test_nothing_that_is_not_drawn_is_missing_from_the_table() -> None:
+    for first, last in NOT_DRAWN:
+        for code in range(first, last + 1):
+            assert visible(chr(code)) != chr(code), hex(code)
+
+
 @given(st.text())
 def test_nothing_hidden_is_left_and_everything_else_is(text: str) -> None:
     shown = visible(text)
     assert is_plain(shown)
     shown.encode()  # a lone surrogate would be refused
     assert visible(shown) == shown
-    assert shown == "".join(visible(sign) if is_hidden(sign) else sign for sign in text)
+    if not any("\ufe00" <= sign <= "\ufe0f" for sign in text):
+        assert shown == "".join(visible(sign) if is_hidden(sign) else sign for sign in text)
 
 
 def is_hidden(character: str) -> bool:
@@ -73,7 +89,7 @@ def is_hidden(character: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    return not any(is_hidden(character) and character not in LINES for character in text)
+    return not any(is_hidden(character) and character not in LINES for character in re.sub(EMOJI, "", text))
 
 
 # What is asked, in lines

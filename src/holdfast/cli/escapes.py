@@ -16,15 +16,17 @@ HIDDEN: Final = (
     (0x061C, 0x061C),  # Arabic letter mark
     (0x115F, 0x1160),  # Hangul fillers
     (0x17B4, 0x17B5),  # Khmer inherent vowels
-    (0x180E, 0x180E),  # Mongolian vowel separator
+    (0x180B, 0x180F),  # Mongolian variation selectors, vowel separator
     (0x200B, 0x200F),  # zero width, left-to-right and right-to-left marks
     (0x2028, 0x202E),  # line and paragraph separators, bidi embeddings and overrides
     (0x2060, 0x206F),  # word joiner, invisible operators, bidi isolates
+    (0x2800, 0x2800),  # Braille pattern without dots
     (0x3164, 0x3164),  # Hangul filler
     (0xD800, 0xDFFF),  # half a character
+    (0xFE00, 0xFE0F),  # variation selectors
     (0xFEFF, 0xFEFF),  # byte order mark
     (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
-    (0xFFF9, 0xFFFB),  # interlinear annotation
+    (0xFFF0, 0xFFFB),  # unassigned and not drawn, interlinear annotation
     (0x1BCA0, 0x1BCA3),  # shorthand format controls
     (0x1D173, 0x1D17A),  # musical controls
     (0xE0000, 0xE0FFF),  # tag characters, variation selectors of the supplement
@@ -33,15 +35,27 @@ HIDDEN: Final = (
 LINES: Final = "\n\t"
 """What stays as it is in a text of several lines."""
 
-PROSE: Final = "\n\t\u200c\u200d"
-"""What stays as it is in running text that nobody approves: joiners belong to the spelling of many languages."""
+PROSE: Final = "\n\t\u200c\u200d\ufe0e\ufe0f"
+"""What stays as it is in running text that nobody approves: joiners belong to the spelling of many languages, and two
+variation selectors say whether a sign is drawn as a picture."""
 
-_HIDDEN = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in HIDDEN) + "]")
+EMOJI: Final = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23fa\u24c2\u25aa-\u27bf\u2934-\u2b55\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001faff]\ufe0f"
+)
+"""A sign with the one selector that draws it as a picture. It stays; a second one behind it is escaped, like any that
+stands elsewhere: many of them can hold any bytes, and none is seen."""
+
+_HIDDEN = re.compile(EMOJI + "|[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in HIDDEN) + "]")
 
 
 def visible(text: str, *, keep: str = LINES) -> str:
     """The text with an escape, such as \\u202e, in place of each character that a screen would obey or hide."""
-    return _HIDDEN.sub(lambda found: found[0] if found[0] in keep else _escape(ord(found[0])), text)
+
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if len(found[0]) > 1 or found[0] in keep else _escape(ord(found[0]))
+
+    return _HIDDEN.sub(shown, text)
 
 
 def _escape(code: int) -> str:
