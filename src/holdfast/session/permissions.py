@@ -119,7 +119,7 @@ def _grants(rule: str, ask: PermissionAsk, tool_name: str) -> bool:
 
 
 def _names(kind: str, tool_name: str) -> tuple[str, ...]:
-    """By which a rule may name what is asked."""
+    """The names under which a rule covers a request."""
     return ("*", kind) if tool_name in KINDS else ("*", kind, tool_name)
 
 
