@@ -47,7 +47,7 @@ _NOTED: Final = "SELECT number, at, writer, session, position, type, fence, is_h
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """An event (it has a position), or a session that was claimed or let go of (it has a fence)."""
+    """An event (it has a position), or a claim or release of a session (it has a fence)."""
 
     number: int
     at: datetime
@@ -86,7 +86,7 @@ async def noted(url: str) -> list[Noted]:
 
 
 async def now(url: str) -> datetime:
-    """By the database's clock."""
+    """The time of the database's clock."""
     ((found,),) = await ask(url, "SELECT clock_timestamp()")
     assert isinstance(found, datetime)
     return found

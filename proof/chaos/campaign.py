@@ -68,7 +68,7 @@ SETTINGS: Final = {
 }
 
 PAUSE_SECONDS: Final = (0.5, 4.0)
-"""Between two blows."""
+"""The pause between two faults."""
 
 SAY_EVERY_SECONDS: Final = 15.0
 
@@ -131,7 +131,7 @@ class Chaos:
         return Fleet(self._folder, database=database, model_url=model_url, redis=redis, settings=settings)
 
     def _directory(self, name: str) -> Path:
-        """Where sessions work: a place that all workers share, or one that only the host has."""
+        """The folder of sessions: one that all workers share, or one that only the host has."""
         (self._folder / name).mkdir(exist_ok=True)
         return self._folder / name
 
@@ -231,7 +231,7 @@ async def keys_for(url: str, owners: Sequence[str]) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def doors_of(nodes: Sequence[Node], keys: Mapping[str, str]) -> AsyncIterator[dict[str, list[Server]]]:
-    """For each owner, the way into each of the nodes."""
+    """For each owner, a client of each node."""
     async with contextlib.AsyncExitStack() as opened:
         found: dict[str, list[Server]] = {owner: [] for owner in keys}
         for owner, key in keys.items():

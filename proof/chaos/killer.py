@@ -65,7 +65,7 @@ class Killer:
         self._on_loss = on_loss
         self._kinds = list(kinds)
         self._first = self._chance.sample(self._kinds, len(self._kinds))
-        """Each of them once, before chance decides: a short run, too, has seen them all."""
+        """Each kind once, before chance decides, so that a short run also covers all kinds."""
         self._generations: Counter[str] = Counter()
         self._relays: dict[str, Relay] = {}
         self._opened = contextlib.AsyncExitStack()
@@ -74,7 +74,7 @@ class Killer:
         """The worker that is on the host now."""
 
     async def begin(self, *, workers: int, servers: int) -> None:
-        """All nodes, and the standby."""
+        """Start all nodes, and the standby."""
         await self._replicas.add_standby()
         for _ in range(servers):
             self.servers.append(await self._server())
@@ -83,7 +83,7 @@ class Killer:
             await self._worker()
 
     async def strike(self) -> str:
-        """Do one thing, and say which."""
+        """Inject one fault, and return its kind."""
         kind = self._first.pop() if self._first else self._any_kind()
         deeds: dict[str, Callable[[], Awaitable[None]]] = {
             "workers killed": self._kill_worker,
@@ -105,7 +105,7 @@ class Killer:
 
     @property
     def has_done_each(self) -> bool:
-        """Whether every kind of blow was struck at least once."""
+        """Whether every kind of fault was injected at least once."""
         return not self._first
 
     def _any_kind(self) -> str:
@@ -113,7 +113,7 @@ class Killer:
         return kind
 
     async def end(self) -> None:
-        """Everything is whole again."""
+        """Undo all faults."""
         while self._resting:
             await asyncio.gather(*self._resting.values())
 
@@ -182,7 +182,7 @@ class Killer:
     # The database and the bus
 
     async def _fail_over(self, *, loses: bool) -> None:
-        """Nothing else is broken meanwhile: a server that stood still could answer for a database that is gone."""
+        """No other fault is active meanwhile: a stalled server could answer for a database that is gone."""
         await self.end()
         window = await self._replicas.fail_over(loses=loses)
         for relay in self._relays.values():
@@ -227,12 +227,12 @@ class Killer:
         return await self._fleet.server(name, port=port, HOLDFAST_DATABASE=database, HOLDFAST_NODE=HOST)
 
     def _name(self, what: str) -> str:
-        """A name is never used again: it must be plain which process wrote what."""
+        """A name is never used again, so that the writer of each event stays unambiguous."""
         self._generations[what] += 1
         return f"{what}-{self._generations[what]}"
 
     async def _database(self, name: str) -> str:
-        """By a way of its own."""
+        """The database's URL for this node, through a relay of its own."""
         relay = Relay(self._replicas.primary.socket)
         self._relays[name] = await self._opened.enter_async_context(relay)
         return f"postgresql://postgres@127.0.0.1:{relay.port}/postgres"

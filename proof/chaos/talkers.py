@@ -69,7 +69,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A line of a client's journal, and where it would read on from after it."""
+    """A line of a client's journal, and the cursor after it."""
 
     at: float
     entry: AnyEntry
@@ -212,7 +212,7 @@ class Talker:
         self._tally["stops"] += 1
 
     async def _decide(self, request_id: RequestId) -> None:
-        """Two answers at once, which say different things: one of them counts."""
+        """Send two different answers at once: one of them counts."""
 
         async def approve(door: Server, number: int) -> None:
             session, answer_id = self._at(door), f"{request_id}-{number}"[-64:]

@@ -102,7 +102,7 @@ def _evidence(kept: Kept, talker: Talker, effects: Sequence[Effect]) -> Evidence
 
 
 def _known_effects(kept: Kept, effects: Sequence[Effect], windows: Sequence[Window]) -> Iterator[Effect]:
-    """Without those of attempts that were lost: the log knows nothing of them, or the call was made again."""
+    """Effects without those of lost attempts: the log does not contain these, or the call was repeated."""
     attempts = {
         (body.tool_call_id, body.attempt) for event in kept.events if isinstance(body := event.body, ToolAttempted)
     }

@@ -243,7 +243,7 @@ class Client:
         await self._look_until(is_there)
 
     async def offered(self, *names: str) -> None:
-        """Until the model would be offered these client tools, or was."""
+        """Wait until the model is offered these client tools, or was."""
 
         async def are_offered() -> bool:
             tools = (await self.operations.state(self.key)).client_tools
@@ -360,7 +360,7 @@ class Client:
             await self._news.wait()
 
     async def turn_shows(self, number: int) -> None:
-        """Until readers were shown something of that turn, or it is over."""
+        """Wait until readers were shown text of that turn, or it is over."""
         await self.until(lambda: self.gone or self._shows(number) or self.ended() >= number)
 
     async def request(self, kind: type[PermissionRequested | ExternalToolRequested | UserInputRequested]) -> RequestId:
@@ -382,7 +382,7 @@ class Client:
         await self._look_until(self._is_waiting)
 
     async def asked(self) -> None:
-        """Until the session waits for a permission and no process holds it, or the permission was decided."""
+        """Wait until the session waits for a permission and no process holds it, or the permission was decided."""
         await self.request(PermissionRequested)
 
         async def is_asked() -> bool:
@@ -394,11 +394,11 @@ class Client:
         await self._look_until(self._is_at_rest)
 
     async def told(self, count: int) -> None:
-        """Until the log has so much news of tasks."""
+        """Wait until the log has so much news of tasks."""
         await self.until(lambda: sum(isinstance(event.body, TaskNotified) for event in self.events) >= count)
 
     async def has_run(self, name: str) -> None:
-        """Until the command of that name has left its line."""
+        """Wait until the command of that name has written its line."""
 
         async def has_run() -> bool:
             file = self._work / name
@@ -407,7 +407,7 @@ class Client:
         await self._look_until(has_run)
 
     async def tasks_end(self) -> None:
-        """Until every command of the session has ended, and its row says so."""
+        """Wait until every command of the session has ended, and its row says so."""
 
         async def have_ended() -> bool:
             rows = await self.operations.store.tasks(self.key)
@@ -436,7 +436,7 @@ class Client:
         return self.tasks
 
     async def _row_of_command(self) -> TaskRow:
-        """The only one that there is."""
+        """The row of the session's only command."""
         (found,) = await self.operations.store.tasks(self.key)
         return found
 
@@ -445,7 +445,8 @@ class Client:
         return self.journal.process
 
     async def _once(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
-        """Ask, unless it was acknowledged before. The journal has the acknowledgement before anything else happens."""
+        """Send a request, unless it was acknowledged before. The journal records the acknowledgement before anything
+        else happens."""
         if step not in self._done:
             await self._ask(step, ask, about)
 
@@ -498,7 +499,7 @@ class Client:
         return row.status == "idle" and row.turn_id is None and row.held_by is None and not waiting
 
     def _shows(self, number: int) -> bool:
-        """Something of the turn's messages was shown; a message in flight belongs to the last turn that started."""
+        """Text of the turn's messages was shown; a message in flight belongs to the last turn that started."""
         started = [event.position for event in self.events if isinstance(event.body, turn.TurnStarted)]
         if len(started) < number:
             return False
@@ -523,7 +524,7 @@ class Client:
             self._news.set()
 
     async def _keep_reading(self) -> None:
-        """From where the process before left off, into the journal."""
+        """Follow from the last cursor of the previous process, into the journal."""
         try:
             async for reading in self.operations.read(self.key, cursor_after(self._before)).follow():
                 if isinstance(reading, Event):
@@ -554,12 +555,12 @@ def _is_said(body: Body, message_id: str) -> bool:
 
 
 def is_silent(item: InboxItem) -> bool:
-    """News that waits for something else to be said."""
+    """News that waits for the next message."""
     return isinstance(item.item, TaskNews) and item.item.notice.silent
 
 
 def cursor_after(entries: tuple[AnyEntry, ...]) -> Cursor:
-    """Where a reader stands that was given all this."""
+    """The cursor of a reader that received all this."""
     cursor = Cursor()
     for entry in entries:
         if isinstance(entry, Shown):

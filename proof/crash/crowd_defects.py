@@ -137,7 +137,7 @@ Changed = Callable[[Any], Any]
 
 
 def _elsewhere(changed: Changed) -> None:
-    """A process takes sessions as if it had what another has."""
+    """A process claims sessions as if it had the tools of another."""
     on_sqlite, on_postgres = sqlite_order.Order.next, postgres_order.Order.next
 
     def next_on_sqlite(self: Any, db: Any, claimant: Any, limit: int) -> list[tuple[str, str]]:
@@ -151,7 +151,7 @@ def _elsewhere(changed: Changed) -> None:
 
 
 def run_without_files() -> None:
-    """Every other look is for what belongs to the other node."""
+    """Every other claim is for sessions of the other node."""
     looks = itertools.count()
 
     def other(claimant: Any) -> Any:

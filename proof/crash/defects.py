@@ -59,11 +59,11 @@ class Defect(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: tuple[str, ...]
     kinds: tuple[Kind, ...] = ("kill",)
     near: str = ""
-    """A part of the names of the points around which it shows."""
+    """A part of the names of the crash points around which it shows."""
 
 
 def plant(name: str, database: Database = "sqlite") -> None:
-    """Make this process suffer from the defect of that name, in the way of its database."""
+    """Plant the defect of that name in this process, in the variant for its database."""
     if name:
         own = postgres_defects.PLANTS if database == "postgresql" else {}
         own.get(name, BY_NAME[name].plant)()

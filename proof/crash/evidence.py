@@ -39,7 +39,7 @@ class Evidence(Kept, frozen=True, kw_only=True):
     frozen: frozenset[int] = frozenset()
     """The frozen processes among them."""
     records: int = 0
-    """Commands of which anything is known. A key that nothing can be started under any more says nothing."""
+    """Commands with any record. A key that was taken only to prevent a start has none."""
 
 
 def collect_all(scenario: Scenario, trial: Trial, folder: Path) -> tuple[Evidence, ...]:

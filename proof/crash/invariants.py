@@ -30,12 +30,12 @@ _Body = TypeVar("_Body", bound=Body)
 
 
 def check(evidence: Evidence) -> tuple[Violation, ...]:
-    """All that is wrong."""
+    """All violations."""
     return tuple(Violation(named.__name__, text) for named in INVARIANTS for text in named(evidence))
 
 
 def check_all(found: Sequence[Evidence]) -> tuple[Violation, ...]:
-    """All that is wrong in any session of a trial."""
+    """All violations in any session of a trial."""
     if len(found) == 1:
         return check(found[0])
     return tuple(
@@ -405,8 +405,8 @@ def keys_are_kept(evidence: Evidence) -> Iterator[str]:
 
 
 def what_is_replaced_is_taken_back(evidence: Evidence) -> Iterator[str]:
-    """Words in the place of others are in the log once for each time that they were accepted, right behind what takes
-    the others back."""
+    """A replacement message is in the log once for each time that it was accepted, right after the event that takes the
+    old one back."""
     bodies = [event.body for event in evidence.events]
     said: set[MessageId] = set()
     replaced = 0

@@ -23,7 +23,7 @@ class Begun(Entry, frozen=True, tag="begun"):
 
 
 class Ended(Entry, frozen=True, tag="ended"):
-    """A process of the trial is no more."""
+    """A process of the trial has ended."""
 
 
 class Occupied(Entry, frozen=True, tag="occupied"):
@@ -151,7 +151,7 @@ def path_of(folder: Path, kind: str, key: Key, *, first: Key) -> Path:
 
 
 def read(path: Path) -> tuple[AnyEntry, ...]:
-    """All that was said so far."""
+    """All entries so far."""
     if not path.exists():
         return ()
     return tuple(_decoder.decode(line) for line in path.read_bytes().splitlines())

@@ -1,4 +1,4 @@
-"""How a defect is planted: something that must be there is replaced by something that is wrong."""
+"""The planting of defects: a part of the code that must exist is replaced by a wrong one."""
 
 from typing import Any
 

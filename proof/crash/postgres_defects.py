@@ -249,4 +249,4 @@ PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "owners who can't be served here shut out the others": crowd_defects.shut_out_on_postgres,
     "a session is run by a process without its tools": crowd_defects.run_without_tools_on_postgres,
 }
-"""By the name of the defect."""
+"""Keyed by the name of the defect."""

@@ -18,7 +18,7 @@ async def kept(url: str, key: Key) -> Kept:
 
 
 async def kept_of(url: str, keys: Sequence[Key]) -> list[Kept]:
-    """Of each of these sessions, at one moment."""
+    """The evidence of each of these sessions, at one moment."""
     address = DatabaseAddress(url)
     link = Link(await address.connect(), address)
     try:

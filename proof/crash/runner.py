@@ -34,7 +34,7 @@ COMPANION = "+"
 """The prefix of an aim that is meant for the companion."""
 
 MAX_PROCESSES = 16
-"""More than any trial can need: what still has not come to its end then never will."""
+"""More than any trial can need: a trial that has not ended by then never will."""
 
 
 class Playing:
@@ -165,7 +165,7 @@ class Playing:
         return pid
 
     def _wait(self, pid: int, aim: str = "", *, until_frozen: bool = False) -> int:
-        """Until that process has ended; a companion that is killed meanwhile begins anew."""
+        """Wait until that process has ended; a companion that is killed meanwhile is restarted."""
         started = time.monotonic()
         if aim.startswith("~"):
             self._kill_at(pid, float(aim[1:]))

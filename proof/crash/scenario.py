@@ -22,7 +22,7 @@ KEY = Key(Owner("somebody"), SessionId("story"))
 NODE = "campaign"
 
 ONE_AT_A_TIME = TurnLimits(running=1, in_flight=1)
-"""A crash must leave no slot taken, and no place: the only session there is would never run again."""
+"""A crash must leave no slot and no place taken: otherwise the only session would never run again."""
 
 
 class Companion(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that were accepted and must not reach the log."""
     options: SessionOptions = SessionOptions()
     lags: str = ""
-    """The writing thread pauses after points with this in their name, so that what happens elsewhere meanwhile does."""
+    """The writing thread pauses after points with this in their name, so that concurrent work can proceed meanwhile."""
     tasks: tuple[str, ...] = ()
     """The news of its tasks, in order: kind and exit code, such as `failed 3`, with `silent` if the end is not
     reported."""
@@ -71,7 +71,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = (NODE,)
     """The node that the processes of each stage are on; the last for all further stages."""
     is_placed: bool = False
-    """Sessions with a working directory run only on the node that they were made on."""
+    """Sessions with a working directory run only on the node on which they were created."""
     unplaced_ms: int = 60_000
     """After how long any process may say that no process can run a session."""
     knows_of_deaths: bool = False

@@ -78,7 +78,7 @@ async def _follow_ups(client: Client) -> None:
 
 
 async def _late_follow_up(client: Client) -> None:
-    """The message comes just when the holder, seeing nothing, is about to let go of the session."""
+    """The message arrives just when the holder, having seen an empty inbox, is about to release the session."""
     await client.send("m1", "first")
     await client.until(lambda: client.passed("turn_ended:after") or client.ended() > 0)
     await client.send("m2", "second")
@@ -121,7 +121,7 @@ async def _stop_while_waiting(client: Client) -> None:
 
 
 async def _stop_late(client: Client) -> None:
-    """The stop is accepted while the turn's last words are being written; the next turn must not feel it."""
+    """The stop is accepted while the turn's last text is being written; it must not affect the next turn."""
     await client.send("m1", "first")
     await client.turn_shows(1)
     await client.send("m2", "second", "enqueue")
@@ -285,7 +285,7 @@ _LOOKUP = ClientTool(name="lookup", description="Look something up.", parameters
 
 
 def _deadly_step(number: int) -> Reply:
-    """It ends its process once, after the progress of the step before."""
+    """The session kills its process once, after the progress of the step before."""
     call = ScriptedCall("put_line", {"text": f"line {number}"})
     return Reply(text=f"Well then die{number} and now", tool_calls=(call,), usage=USAGE)
 

@@ -52,7 +52,7 @@ OF_THE_CAMPAIGN: tuple[Invariant, ...] = (
 NO_SCENARIO = Scenario(name="simulation", stages=(), rules=(), says=(), ends={})
 NO_TRIAL = Trial(scenario="simulation", kind="pair", aims=("-",))
 CUTS = 4
-"""Places at which a reading is cut in two."""
+"""Positions at which a reading is cut in two."""
 
 
 def check(
@@ -62,7 +62,7 @@ def check(
     guests: list[Guest],
     commands: dict[CommandKey, Running],
 ) -> tuple[Violation, ...]:
-    """All that is wrong, session by session."""
+    """All violations, session by session."""
     found = list(world.violations)
     for key, session, evidence in _sessions(world):
         found += [Violation(named.__name__, text) for named in OF_THE_CAMPAIGN for text in named(evidence)]
@@ -182,7 +182,7 @@ async def _now(call: Call) -> Any:
 
 
 def _accepted(session: SessionRecord, sent: dict[MessageId, Sending], ledger: Ledger) -> Iterator[str]:
-    """Each message that was acknowledged is in the log once, in its order, with its last words; or was given back."""
+    """Each acknowledged message is in the log once, in its order, with its last text; or was given back."""
     said = [event.body for event in session.events if isinstance(event.body, message.UserMessage)]
     counted = Counter(body.message_id for body in said)
     contents = {body.message_id: body.content for body in said}

@@ -172,7 +172,7 @@ class SqlitePlace:
                 replace(task_rows, "boottime_ms", boottime_ms)
 
     def at_this_time(self) -> None:
-        """It is asked for the time whenever it wants to know."""
+        """The store reads the time whenever it needs it, so nothing is to be set."""
 
     def open(self, **given: Any) -> Store:
         return self.elsewhere.run(SqliteStore.open(self._path, **given))

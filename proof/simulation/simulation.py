@@ -1,4 +1,4 @@
-"""One run: a world is made from a seed, everything goes wrong in it for a while, it clears up, and all must be well."""
+"""One run: a world drawn from a seed has faults for a while; then the faults end, and every promise must hold."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ from proof.simulation.world import World
 
 OWNERS = (Owner("ann"), Owner("ben"), Owner("cleo"))
 REST_SECONDS = 240.0
-"""How long it may take, once nothing goes wrong any more, until nothing is left to do."""
+"""How long a world may take to come to rest after the last fault."""
 TOLD_WITHIN_SECONDS = 15.0
 """The tolerance for the report that no process can run a session: clocks are wrong, and claims fail."""
 DENIED_WITHIN_SECONDS = 40.0
@@ -243,7 +243,7 @@ class Play:
         ]
 
     async def _come_to_rest(self, caretaker: Client, living: list[asyncio.Task[None]]) -> None:
-        """Answer everything that is asked, until nothing is left to do."""
+        """Answer every open request, until no work is left."""
         while not (all(client.done() for client in living) and self._is_at_rest()):
             for key in self._keys:
                 if key in self.world.entrusted and not _rests(self.world.db.sessions[key]):
@@ -263,7 +263,7 @@ class Play:
         return settled and not self.world.under_way and all(map(_rests, self.world.db.sessions.values()))
 
     def _is_left_to_guests(self, key: Key, asked: RequestRow) -> bool:
-        """Where all guests that are attached have declined to decide, the runtime has to; and soon."""
+        """Where all attached guests have declined to decide, the runtime must deny soon."""
         guests = [guest for guest in self.guests if guest.key == key]
         if asked.kind != "permission" or not guests:
             return False
@@ -277,7 +277,7 @@ class Play:
         return waits <= DENIED_WITHIN_SECONDS
 
     async def _read_to_the_end(self) -> None:
-        """And a moment longer, to see that nothing comes twice."""
+        """Then wait a moment longer, to see that nothing arrives twice."""
         heads = {session.key: len(session.events) for session in self.sessions()}
         until = self.world.loop.time() + READERS_SECONDS
         while any(follower.cursor.position < heads[follower.key] for follower in self.followers):
@@ -307,7 +307,7 @@ def _state(session: SessionRecord) -> str:
 
 @contextmanager
 def _alone(chance: random.Random) -> Iterator[None]:
-    """Nothing of this process decides what happens: neither its own chance, nor when it collects its garbage."""
+    """Nothing in this process influences the run: neither its own randomness, nor its garbage collection."""
     state, collects = random.getstate(), gc.isenabled()
     random.seed(chance.random())
     gc.disable()
@@ -354,7 +354,7 @@ def _listening(world: World) -> Iterator[None]:
 
 
 def _end(world: World) -> None:
-    """Let everything unwind, the dead included, in a world in which nothing counts any more."""
+    """Let every task unwind, those of dead processes included, in a world that is no longer judged."""
     world.is_over = True
     loop = world.loop
     loop.revive()

@@ -19,15 +19,15 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     readers: int
     seconds: float
-    """How long it lasts. Then it clears up, and everything must come to rest."""
+    """How long the faults last. Then everything must come to rest."""
     latency: float
     """The longest that a call to the store takes when nothing is wrong."""
     failing: float
     """How many calls to the store fail. Whether they took place is unknown."""
     stalling: float
-    """How many take very long to get there."""
+    """The share of calls that take very long to arrive."""
     lateness: float
-    """How many take place in time, and their answers take very long to come back."""
+    """The share of calls that take effect in time, and whose responses take very long to come back."""
     deafness: float
     """How many model calls and tool calls do not heed their cancellation, for a while or for ever."""
     losing: float
@@ -37,7 +37,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     doubling: float
     """How many hints, and requests of clients, come twice."""
     death_is_seen: bool
-    """Others see at once that a process has died, as on one machine; or only that it no longer renews."""
+    """Other processes see a death at once, as on one machine; or they see only that the process no longer renews."""
     skew: float
     """How much faster or slower than true time a process's clock may go."""
     mishaps: tuple[tuple[float, Mishap], ...]
@@ -56,7 +56,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     renaming: float
     """How many processes come up under the name of another machine than the one before them."""
     node_is_lost: bool
-    """When it clears up, one machine stays away for longer than a session may wait without a word."""
+    """When the faults end, one machine stays away for longer than a session may wait without a report."""
     gaps: float
     """How many processes lack a tool, or a model, that some sessions need."""
     old: float
@@ -64,7 +64,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     entrusts: bool
     """Some sessions need a token that only the process has to which a client gave it."""
     commands: bool
-    """Models run commands, in front of their turn and in the background."""
+    """Models run commands, in the foreground of their turn and in the background."""
     guests: int
     """Clients that bring tools of their own, and can decide permissions or decline to."""
 
@@ -110,7 +110,7 @@ def drawn(chance: random.Random) -> Weather:
 
 
 def calm(weather: Weather) -> Weather:
-    """The same, once it has cleared up."""
+    """The same weather without its faults."""
     return msgspec.structs.replace(
         weather,
         failing=0.0,

@@ -41,12 +41,12 @@ class Machine(Place):
         self.node = node
         self.number = world.next_number()
         self.context = Context()
-        """Of everything that this process does."""
+        """The context in which all callbacks of this process run."""
         self.cut_off_until = 0.0
         self.shakes_until = 0.0
         self.lags_until = 0.0
         self.lag_seconds = 0.0
-        """How late it hears the answers to its calls, while it lags."""
+        """How late it receives the responses to its calls, while it lags."""
         self.stood_still_at = -1e9
         """When it last stalled: until its next renewal it may not know that it lost a lease."""
         self.last_words = world.chance.random() < 0.5
@@ -91,7 +91,7 @@ class World:
         self.db: Database = Database(loop.time) if place is None else RealDatabase(loop.time, place)
         self.trace = Trace(is_kept=keeps_trace, now=loop.time)
         self.context = Context()
-        """Of callbacks that belong to no process."""
+        """The context of callbacks that belong to no process."""
         self.journal: dict[Key, list[AnyEntry]] = {}
         self.effects: dict[Key, list[Affected]] = {}
         self.entrusted: set[Key] = set()
@@ -100,7 +100,7 @@ class World:
         """Violations observed while it ran."""
         self.is_over = False
         self.under_way = 0
-        """Calls to the store that were sent and have not landed, but for what processes do all the time."""
+        """Calls in flight to the store, without those that processes repeat all the time."""
         self._at_work: dict[Key, list[Work]] = {}
         self._held: dict[Key, tuple[Machine, Lease]] = {}
         """The last claim of each session."""
@@ -188,7 +188,7 @@ class World:
 
     @contextmanager
     def working(self, key: Key, grace_seconds: float = GIVE_UP_SECONDS) -> Iterator[Work]:
-        """While a model answers, or a tool runs, for a session."""
+        """Record a model's answer or a tool's run for a session as work in progress."""
         work = Work(here(), grace_seconds)
         self._at_work.setdefault(key, []).append(work)
         try:
@@ -251,7 +251,7 @@ class World:
                 self.fail("one_at_a_time", f"{claimer.name} claimed {key.session} while {machine.name} worked on it")
 
     def _judge_count(self, claim: Claim) -> None:
-        """A claim counts against a session only until something is finished in it."""
+        """A claim counts against a session only until the session makes progress."""
         key = claim.lease.key
         counted = self._claims_without_progress[key] = self._claims_without_progress.get(key, 0) + 1
         if claim.claims_without_progress > counted:
@@ -300,7 +300,7 @@ PERIODIC = frozenset({"renew", "tails", "claim", "catch_up"})
 """Calls that processes and readers repeat all the time, even when no work is left."""
 
 QUIET = frozenset({"renew", "tails", "row", "waiting_items", "requests", "receipt", "catch_up", "events_after"})
-"""Reads and renewals, of which a trace says nothing."""
+"""Reads and renewals, which a trace leaves out."""
 
 
 def lost_connection() -> StoreUnavailable:

@@ -133,7 +133,7 @@ class Leases:
         return bool(self._order.next(1, lambda found: self._may_run(found, without_models)))
 
     def oldest_unclaimed(self) -> int | None:
-        """Since when a session waits for a process to run it, and not just for a slot."""
+        """Since when a session waits for a process, and not just for a slot."""
         return min((found.runnable_since or 0 for found in self._order.with_slots()), default=None)
 
     def _take(self, session: SessionRecord, *, eligible: bool, now: int) -> Claim:

@@ -12,7 +12,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def is_counted(db: Database, session: SessionRecord) -> bool:
-    """Whether it takes up a slot of its owner when it runs. A sub-session is in that of its parent's turn."""
+    """Whether its turn takes a slot of its owner. A sub-session uses the slot of its parent's turn."""
     if session.parent is None:
         return True
     above = db.sessions.get(type(session.key)(session.key.owner, session.parent))
@@ -37,7 +37,7 @@ class Order:
         self._limits = limits
 
     def next(self, limit: int, may_run: Callable[[SessionRecord], bool]) -> list[SessionRecord]:
-        """Of all owners, those with the fewest turns before them are first."""
+        """Sessions of owners with the fewest turns before them come first."""
         found: list[tuple[tuple[int, bool, int], SessionRecord]] = []
         for owner, free, slots in self._owners():
             waiting = [each for each in self._unheld(owner) if may_run(each)]

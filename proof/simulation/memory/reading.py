@@ -122,7 +122,7 @@ def events_after(
 
 
 def is_small(session: SessionRecord, loaded: Loaded) -> bool:
-    """Whether it is read along with a claim."""
+    """Whether the session is small enough to be read along with a claim."""
     if loaded.read_up_to < loaded.row.head or len(loaded.events) > SMALL_EVENTS:
         return False
     events = sum(each.size for each in session.written[loaded.row.head - len(loaded.events) :])

@@ -63,20 +63,20 @@ class Call(NamedTuple):
 
     verb: str
     run: Callable[[], Any]
-    """Does it, at one moment."""
+    """Executes the call atomically."""
     unit: Unit | None = None
-    """Of a commit."""
+    """The unit of a commit."""
     lease: Lease | None = None
-    """Of a release."""
+    """The lease of a release."""
     how: ReleaseKind | None = None
 
 
 Carrier = Callable[[Call], Awaitable[Any]]
-"""How a call gets to the database, and its answer back."""
+"""Carries a call to the database, and its result back."""
 
 
 async def at_once(call: Call) -> Any:
-    """A database that answers, and never fails."""
+    """A connection without delays or failures."""
     await asyncio.sleep(0)
     return call.run()
 
@@ -99,7 +99,7 @@ class MemoryStore:
         inbox_version: int = INBOX_VERSION,
         unknown_kinds: frozenset[str] = frozenset(),
     ) -> None:
-        """`unknown_kinds` of inbox items are read as the release before reads those of this one."""
+        """This store reads inbox items of `unknown_kinds` as the previous release would."""
         self._db = db
         self._unknown_kinds = unknown_kinds
         self._me = process or random_id()

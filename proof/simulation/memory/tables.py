@@ -13,7 +13,7 @@ from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import Stored
 
 SILENT_SECONDS = 26.0
-"""How long after its leases have ended a process that is not heard of counts as alive."""
+"""How long a silent process counts as alive after its leases have expired."""
 
 
 class InboxRecord:
@@ -131,7 +131,7 @@ class ProcessRecord:
     def __init__(self, expires_at: float) -> None:
         self.expires_at = expires_at
         self.is_dead = False
-        """It has ended, and everybody can see that at once. One on another machine only stops renewing."""
+        """The process has ended, and all others see that at once. A process on another machine only stops renewing."""
 
 
 class Database:
@@ -144,7 +144,7 @@ class Database:
         self.processes: dict[str, ProcessRecord] = {}
         self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
-        """By owner, place, rule and session."""
+        """Keyed by owner, place, rule and session."""
         self.api_keys: dict[str, KeyRow] = {}
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
         self.hosts: dict[str, float] = {}
@@ -163,7 +163,7 @@ class Database:
         return [found for key, found in self.sessions.items() if key.owner == owner and not found.is_deleted]
 
     def is_dead(self, process: str) -> bool:
-        """One that ended unseen counts as dead a while after its leases do, as on PostgreSQL."""
+        """A process that ended unseen counts as dead some time after its leases expire, as on PostgreSQL."""
         found = self.processes.get(process)
         return found is None or found.is_dead or found.expires_at + SILENT_SECONDS <= self.now()
 

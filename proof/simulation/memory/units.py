@@ -33,7 +33,7 @@ def stored(unit: Unit) -> Unit:
 def commit(
     db: Database, unit: Unit, *, process: str, now: int, limits: TurnLimits = NO_LIMITS
 ) -> tuple[Outcome, str | None]:
-    """The outcome and, if something was written, what."""
+    """The outcome and, if a write took place, its description."""
     found = db.sessions.get(unit.key)
     refusal = _record_refusal(unit, found) if unit.fence is None else _refusal(unit, found, process)
     if refusal is not None:
