@@ -19,6 +19,9 @@ from schemathesis.checks import (
 from schemathesis.core.result import Ok
 
 from holdfast.events.ids import CHOSEN_ID
+from holdfast.server.http import openapi
+from holdfast.server.http.app import ROUTE_MODULES
+from holdfast.server.http.endpoint import endpoints_of
 from holdfast.server.http.gate import PUBLIC
 from tests.http.world import Client, Server
 
@@ -49,6 +52,13 @@ async def test_the_schema_is_public_and_names_what_is_there(client: Client, serv
     assert created["additionalProperties"] is False
     chosen = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": f"^{CHOSEN_ID}$"}
     assert created["properties"]["id"]["anyOf"][0] == chosen
+
+
+def test_components_keep_their_published_names_when_their_types_are_renamed() -> None:
+    components = set(openapi.document(endpoints_of(ROUTE_MODULES))["components"]["schemas"])
+    published = set(openapi.PUBLISHED_NAMES.values())
+    assert published <= components
+    assert (set(openapi.PUBLISHED_NAMES) - published) & components == set()
 
 
 async def test_what_the_schema_calls_public_is_open_and_nothing_else(client: Client, server: Server) -> None:
