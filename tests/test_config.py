@@ -1,4 +1,4 @@
-"""Settings: who wins, what is refused and in which words, and that a key is never shown."""
+"""Settings: precedence, refused values with their messages, and keys that are never shown."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ def value_of(config: Config, setting: Setting) -> object:
     return getattr(config.bounds if setting.is_bound else config, setting.name)
 
 
-# Who wins
+# Precedence
 
 
 def test_nothing_needs_to_be_set() -> None:
@@ -48,11 +48,11 @@ def test_a_variable_beats_the_default_and_an_option_beats_both() -> None:
     assert load({"model": "from-option"}, environ).model == "from-option"
 
 
-def test_an_option_that_is_none_and_a_variable_that_is_empty_are_not_given() -> None:
+def test_a_none_option_and_an_empty_variable_count_as_unset() -> None:
     assert load({"model": None}, HOME | {"HOLDFAST_MODEL": " "}).model == "demo"
 
 
-def test_a_wrong_variable_does_not_matter_when_an_option_replaces_it() -> None:
+def test_a_wrong_variable_is_ignored_when_an_option_overrides_it() -> None:
     assert load({"max_rounds": 3}, HOME | {"HOLDFAST_MAX_ROUNDS": "many"}).bounds.max_rounds == 3
 
 
@@ -83,10 +83,10 @@ def test_the_defaults_on_the_page_are_the_defaults_in_force() -> None:
     }
 
 
-# Where files are
+# Paths
 
 
-def test_data_is_kept_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_directory_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     assert load({}, HOME).data_dir == Path("/home/ada/.local/share/holdfast")
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -99,11 +99,11 @@ def test_a_relative_xdg_data_home_is_ignored_as_its_specification_says() -> None
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
-def test_without_a_usable_home_the_one_of_the_user_is_taken(environ: dict[str, str]) -> None:
+def test_without_a_usable_home_variable_the_user_database_gives_the_home(environ: dict[str, str]) -> None:
     assert load({}, environ).data_dir.is_relative_to(pwd.getpwuid(os.getuid()).pw_dir)
 
 
-def test_a_user_without_any_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_user_without_a_home_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(uid: int) -> None:
         raise KeyError(uid)
 
@@ -139,14 +139,14 @@ def test_a_tilde_in_the_data_directory_is_the_home() -> None:
     assert load({}, HOME | {"HOLDFAST_DATA_DIR": "~/hold"}).data_dir == Path("/home/ada/hold")
 
 
-# What is refused
+# Refused values
 
 
 @pytest.mark.parametrize(
     "url",
     ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///dir/", "here.db", "mysql://h/d", "sqlite:///a\0b", 7],
 )
-def test_what_names_no_file_is_refused_as_a_database(url: object) -> None:
+def test_a_database_url_without_a_file_is_refused(url: object) -> None:
     error = refusal({"database": url})
     assert error.setting == "--database"
     assert "sqlite:///relative.db, sqlite:////absolute.db or postgresql://" in str(error)
@@ -193,19 +193,19 @@ def test_a_wrong_url_of_postgresql_is_refused_and_not_repeated(url: str) -> None
     assert KEY not in str(error)
 
 
-def test_a_way_past_a_pooler_is_for_postgresql_only() -> None:
+def test_a_direct_database_url_is_for_postgresql_only() -> None:
     assert refusal({"database_direct": "postgresql://db/x"}).setting == "database_direct"
 
 
 @pytest.mark.parametrize(
     "value", ["many", "1.5", "0", "-1", str(10**12 + 1), "9" * 5000, "nan", 1.0, True, [], 10**400]
 )
-def test_what_is_not_a_whole_number_in_range_is_refused_as_a_bound(value: object) -> None:
+def test_a_bound_must_be_a_whole_number_in_range(value: object) -> None:
     assert "a whole number, 1 to 1000000000000" in str(refusal({"max_rounds": value}))
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e400", True, 10**400])
-def test_what_is_not_a_time_is_refused_as_seconds(value: object) -> None:
+def test_seconds_must_be_a_number_in_range(value: object) -> None:
     assert "a number of seconds, more than 0 to 1000000000000" in str(refusal({"tool_timeout_seconds": value}))
 
 
@@ -216,7 +216,7 @@ def test_an_error_names_the_variable_the_problem_and_what_is_allowed() -> None:
     assert str(error) == f"HOLDFAST_MAX_ROUNDS is 'many', not a whole number. {allowed}"
 
 
-def test_not_to_linger_is_allowed() -> None:
+def test_a_linger_of_zero_is_allowed() -> None:
     assert load({"linger_seconds": 0}, HOME).bounds.linger_seconds == 0
 
 
@@ -226,7 +226,7 @@ def test_a_lease_that_could_not_be_renewed_in_time_is_refused() -> None:
     assert "lease_ttl_seconds - lease_margin_seconds, which is 12" in str(error)
 
 
-def test_waits_that_shrink_are_refused() -> None:
+def test_a_longest_backoff_below_the_first_is_refused() -> None:
     assert refusal({"backoff_seconds": 31}).setting == "max_backoff_seconds"
 
 
@@ -237,7 +237,7 @@ def test_no_more_turns_run_than_may_be_in_flight() -> None:
     assert load({"max_running_turns_per_owner": 16, "max_turns_in_flight_per_owner": 0}, HOME).auth == "none"
 
 
-def test_turns_are_limited_where_others_are_served_and_not_for_the_one_at_the_terminal() -> None:
+def test_only_the_local_owner_of_a_process_without_keys_has_no_turn_limits() -> None:
     alone, served = turn_limits(load({"owner": "ada"}, HOME)), turn_limits(load({"owner": "ada", "auth": "keys"}, HOME))
     assert (alone.running_of(Owner("ada")), alone.in_flight_of(Owner("ada"))) == (None, None)
     assert (alone.running_of(Owner("bob")), alone.in_flight_of(Owner("bob"))) == (5, 15)
@@ -250,7 +250,7 @@ def test_an_owner_is_a_short_line_of_text(owner: object) -> None:
     assert refusal({"owner": owner}).setting == "owner"
 
 
-def test_a_server_listens_where_it_is_told_to() -> None:
+def test_host_port_and_authentication_of_a_server_are_settings() -> None:
     config = load({"port": "0"}, HOME | {"HOLDFAST_HOST": "::1", "HOLDFAST_PORT": "99", "HOLDFAST_AUTH": "keys"})
     assert (config.host, config.port, config.auth) == ("::1", 0, "keys")
     for port in ("-1", "65536", "x", True):
@@ -258,7 +258,7 @@ def test_a_server_listens_where_it_is_told_to() -> None:
     assert refusal({"auth": "jwt"}).allowed == "none or keys"
 
 
-def test_lists_have_commas_between_their_words() -> None:
+def test_lists_are_separated_by_commas() -> None:
     environ = HOME | {
         "HOLDFAST_USER_DIRECTORIES": "~/a, /b/{owner}, shared:~/c",
         "HOLDFAST_ALLOWED_ORIGINS": "https://a.example,http://b:1",
@@ -272,7 +272,7 @@ def test_lists_have_commas_between_their_words() -> None:
         assert refusal({}, {"HOLDFAST_ALLOWED_ORIGINS": origin}).setting == "HOLDFAST_ALLOWED_ORIGINS"
 
 
-def test_a_sandbox_is_one_of_those_that_there_are() -> None:
+def test_sandbox_settings_are_read_and_unknown_values_refused() -> None:
     assert (load({}, HOME).sandbox, load({}, HOME).sandbox_network) == ("none", "on")
     environ = HOME | {"HOLDFAST_SANDBOX": "bubblewrap", "HOLDFAST_SANDBOX_NETWORK": "off"}
     assert (load({}, environ).sandbox, load({}, environ).sandbox_network) == ("bubblewrap", "off")
@@ -283,7 +283,7 @@ def test_a_sandbox_is_one_of_those_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("url", ["api.example", "ftp://a", "https://", "https://a:x", "https://[", "http://a b", 7])
-def test_what_is_not_a_web_address_is_refused_as_a_base_url(url: object) -> None:
+def test_a_base_url_must_be_a_web_address(url: object) -> None:
     assert refusal({"model_base_url": url}).setting == "--model-base-url"
 
 
@@ -337,7 +337,7 @@ def test_a_key_to_seal_with_is_long_enough_and_not_shown() -> None:
     assert "0123456789abcde" not in str(error)
 
 
-def test_a_secret_is_not_written_down() -> None:
+def test_a_secret_cannot_be_serialised() -> None:
     for write in (msgspec.json.encode, pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError):
             write(Secret(KEY))

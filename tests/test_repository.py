@@ -32,7 +32,7 @@ def test_make_alone_prints_every_target() -> None:
     assert {"run", "test", "check", "bench", "crash", "crash-control", "docs", "clean", "help"} <= set(printed)
 
 
-def test_the_configuration_page_is_the_one_that_the_code_prints() -> None:
+def test_the_configuration_page_matches_the_code() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert output_of(sys.executable, "-m", "holdfast.config") == page, "run `make docs`"
 
@@ -41,7 +41,7 @@ PIN = re.compile(r'(?P<name>[A-Za-z0-9._-]+)==[0-9][0-9a-z.]*(?: ; python_full_v
 
 
 def pins() -> dict[str, dict[str, int]]:
-    """The groups of pins, each with how many hashes every pin has."""
+    """The groups of pins, with the number of hashes of each pin."""
     groups: dict[str, dict[str, int]] = {}
     for block in (ROOT / "constraints.txt").read_text(encoding="utf-8").split("\n# == ")[1:]:
         title, _, rest = block.partition("\n")
@@ -60,7 +60,7 @@ def required(*words: str) -> set[str]:
 
 
 def test_every_requirement_is_pinned_with_hashes() -> None:
-    """The pins are exact, name no place to get them from, and each has the hashes of its files."""
+    """The pins are exact, name no package index, and each has the hashes of its files."""
     groups = pins()
     assert list(groups) == ["run", "extras", "build", "test"]
     everything = [name for found in groups.values() for name in found]
@@ -76,8 +76,8 @@ def test_every_requirement_is_pinned_with_hashes() -> None:
     assert required(*extras["test"]) <= set(everything)
 
 
-def test_whatever_is_installed_here_has_one_of_the_hashes(tmp_path: Path) -> None:
-    """As pip sees it: the pins are complete, so that nothing is fetched that has none."""
+def test_every_installed_package_has_a_pinned_hash(tmp_path: Path) -> None:
+    """pip agrees that the pins are complete, so that it fetches no package without a hash."""
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     run = tmp_path / "pins.txt"
     run.write_text(text.partition("# == run")[2].partition("# == extras")[0].partition("\n")[2])
@@ -85,7 +85,7 @@ def test_whatever_is_installed_here_has_one_of_the_hashes(tmp_path: Path) -> Non
     output_of(sys.executable, "-m", "pip", *install, "-r", run)
 
 
-def test_importing_the_package_does_not_load_what_only_some_commands_use() -> None:
+def test_importing_the_package_loads_no_library_that_only_some_commands_use() -> None:
     loaded = output_of(sys.executable, "-c", "import sys, holdfast; print(*sys.modules)").split()
     assert {"aiohttp", "typer", "rich", "prompt_toolkit", "sqlite3"} & set(loaded) == set()
 

@@ -80,7 +80,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret cannot be pickled")
+        raise TypeError("a Secret cannot be serialised")
 
 
 Sandbox = Literal["none", "bubblewrap"]

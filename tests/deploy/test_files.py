@@ -1,5 +1,5 @@
-"""What deploy/ and the operator's pages name is there: every setting, option, figure, file and extra. They are examples
-that nobody runs here, and this is what keeps them from going stale."""
+"""Every setting, option, metric, file and extra that deploy/ and the operator's pages name exists. The examples are not
+run here; these checks keep them up to date."""
 
 import os
 import re
@@ -31,25 +31,25 @@ ALERTS: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus-alerts.yaml").read
 OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "holdfast"}
 
 AFTER_DRAINING_SECONDS = 15.0
-"""Streams that are broken off, hints and spans that are still to be sent: what a process may take after its drain."""
+"""The time that a process may take after its drain, to reset streams and to send the last hints and spans."""
 
 
 def each(paths: tuple[Path, ...] | list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=[str(path.relative_to(ROOT)) for path in paths])
 
 
-# What they name
+# Names
 
 
 @each(EVERYTHING)
-def test_every_setting_that_is_named_is_one(path: Path) -> None:
+def test_every_named_setting_exists(path: Path) -> None:
     known = {setting.env for setting in SETTINGS} | RESERVED | {"HOLDFAST_DEBUG"}
     named = set(re.findall(rf"\b{PREFIX}[A-Z][A-Z_]*[A-Z]\b", path.read_text("utf-8")))
     assert named - known == set()
 
 
 def unknown_options(words: list[str]) -> list[str]:
-    """Those that the command does not have; or the command itself, if there is none."""
+    """Options that the command does not have; or the command itself, if it does not exist."""
     command: Any = typer.main.get_command(app)
     rest = words
     while rest and rest[0] in getattr(command, "commands", {}):
@@ -72,13 +72,13 @@ def said_in(page: Path) -> Iterator[list[str]]:
 
 
 @each(PAGES)
-def test_every_command_of_a_page_can_be_typed(path: Path) -> None:
+def test_every_command_on_a_page_exists_with_its_options(path: Path) -> None:
     commands = list(said_in(path))
     assert commands, "none was found: the test looks wrong"
     assert [wrong for words in commands for wrong in unknown_options(words)] == []
 
 
-def test_an_option_or_a_command_that_is_not_there_would_be_found() -> None:
+def test_unknown_commands_and_options_are_detected() -> None:
     assert unknown_options(["worker", "--concurency", "5"]) == ["--concurency"]
     assert unknown_options(["cluster", "stats"]) == ["no command: cluster stats"]
     assert unknown_options(["serve", "--no-work", "--metrics-port=1"]) == []
@@ -86,13 +86,13 @@ def test_an_option_or_a_command_that_is_not_there_would_be_found() -> None:
 
 @cache
 def figures() -> frozenset[str]:
-    """The names of all figures that the code tells."""
+    """The names of all metrics in the code."""
     files = (ROOT / "src" / "holdfast").rglob("*.py")
     return frozenset(name for file in files for name in re.findall(r'"(holdfast_[a-z_]+)"', file.read_text("utf-8")))
 
 
 @each(EVERYTHING)
-def test_every_figure_that_is_named_is_told(path: Path) -> None:
+def test_every_named_metric_exists(path: Path) -> None:
     known = figures()
     assert {"holdfast_queue_age_seconds", "holdfast_commit_seconds", "holdfast_redis_up"} <= known
     named = set(re.findall(r"\bholdfast_[a-z_]+", path.read_text("utf-8")))
@@ -100,12 +100,12 @@ def test_every_figure_that_is_named_is_told(path: Path) -> None:
 
 
 @each(PAGES)
-def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
+def test_every_linked_file_exists(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-# What people copy
+# Examples to copy
 
 
 def variables(text: str) -> dict[str, str]:
@@ -121,7 +121,7 @@ HOLDFAST_ENV = variables((DEPLOY / "holdfast.env.example").read_text())
 
 
 @each(ENV_FILES)
-def test_what_is_to_be_changed_says_so(path: Path) -> None:
+def test_every_secret_of_an_example_says_change_me(path: Path) -> None:
     secrets = [value for name, value in variables(path.read_text()).items() if re.search("PASSWORD|SECRET|_KEY", name)]
     assert all(value.startswith("change-me") for value in secrets)
 
@@ -177,7 +177,7 @@ def test_every_process_of_the_example_can_be_started_and_ended(name: str) -> Non
         assert other in COMPOSE["services"]
 
 
-def test_the_servers_of_the_example_are_asked_whether_they_are_well() -> None:
+def test_the_servers_of_the_example_have_health_checks() -> None:
     for name in ("postgres", "valkey"):
         service = COMPOSE["services"][name]
         assert service["healthcheck"]["test"]
@@ -198,7 +198,7 @@ def docker_environment() -> dict[str, str]:
     return dict(word.split("=", 1) for line in lines for word in line.split())
 
 
-def test_the_image_is_built_of_what_is_there_with_extras_that_exist() -> None:
+def test_the_image_is_built_from_existing_files_and_extras() -> None:
     copied = [line.split()[1:-1] for line in docker_lines() if line.startswith("COPY ") and "--from" not in line]
     for source in (name for names in copied for name in names):
         assert (ROOT / source).exists(), source
@@ -207,7 +207,7 @@ def test_the_image_is_built_of_what_is_there_with_extras_that_exist() -> None:
     assert project["readme"] in copied[0]
 
 
-def test_all_that_the_image_fetches_has_a_hash_that_is_known() -> None:
+def test_everything_that_the_image_fetches_has_a_pinned_hash() -> None:
     (run,) = [line for line in docker_lines() if "pip install" in line]
     groups = set(re.findall(r"^# == (\w+) :", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     named = [set(found.split("|")) for found in re.findall(r"\$3 ~ /\^\(?([a-z|]+)\)?\$/", run)]
@@ -218,7 +218,7 @@ def test_all_that_the_image_fetches_has_a_hash_that_is_known() -> None:
 
 
 def test_every_image_can_be_named_with_its_digest() -> None:
-    """Tags may be moved. The digests themselves are for whoever runs it to look up, where they trust it."""
+    """Tags may be moved. Operators look up the digests themselves, in a registry that they trust."""
     given = variables((DEPLOY / "images.env.example").read_text())
     assert all(re.fullmatch(r"[a-z/]+:[\w.-]+(@sha256:[0-9a-f]{64})?", image) for image in given.values())
     defaults = {name: image.partition("@")[0] for name, image in given.items()}
@@ -229,7 +229,7 @@ def test_every_image_can_be_named_with_its_digest() -> None:
     assert {line.split()[1] for line in docker_lines() if line.startswith("FROM ")} == {"${PYTHON}"}
 
 
-def test_the_image_runs_as_nobody_special_and_says_whether_it_is_well() -> None:
+def test_the_image_runs_unprivileged_and_has_a_health_check() -> None:
     lines = docker_lines()
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert users == ["holdfast"]
@@ -251,7 +251,7 @@ def test_no_registry_and_no_index_is_named(path: Path) -> None:
 
 
 def unit(path: Path) -> dict[str, list[str]]:
-    """Every line of a unit by its name; names come more than once."""
+    """The lines of a unit by name; a name may occur more than once."""
     found: dict[str, list[str]] = {}
     for line in path.read_text().splitlines():
         if line and not line.startswith(("#", "[")):
@@ -261,7 +261,7 @@ def unit(path: Path) -> dict[str, list[str]]:
 
 
 @each(UNITS)
-def test_a_unit_starts_ends_and_starts_again_as_it_should(path: Path) -> None:
+def test_a_unit_has_the_right_start_stop_and_restart_settings(path: Path) -> None:
     found = unit(path)
     (start,) = found["ExecStart"]
     program, *words = start.split()
@@ -278,8 +278,8 @@ def test_a_unit_starts_ends_and_starts_again_as_it_should(path: Path) -> None:
 
 
 @each(UNITS)
-def test_commands_outlive_the_unit_that_they_were_started_by(path: Path) -> None:
-    """Their supervisor is in the unit's control group, and so are they."""
+def test_commands_outlive_the_unit_that_started_them(path: Path) -> None:
+    """Commands and their supervisor are in the unit's control group."""
     found = unit(path)
     assert (found["KillMode"], found["OOMPolicy"]) == (["process"], ["continue"])
     assert not {"PrivateTmp", "RuntimeDirectory", "DynamicUser"} & set(found), "these go with the unit"
@@ -291,8 +291,8 @@ def test_the_sandbox_of_commands_works_within_a_unit(path: Path) -> None:
     assert not in_its_way & set(unit(path))
 
 
-def test_all_units_confine_alike() -> None:
-    """A supervisor that one of them started runs the commands of both."""
+def test_all_units_have_the_same_confinement() -> None:
+    """A supervisor that one unit started runs the commands of both."""
     differs = {"Description", "ExecStart"}
     serve, worker = ({name: lines for name, lines in unit(path).items() if name not in differs} for path in UNITS)
     assert serve == worker
@@ -317,7 +317,7 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
 
-def test_every_alert_has_what_people_need() -> None:
+def test_every_alert_has_a_severity_and_a_summary() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names) >= 8
     for rule in rules():
@@ -332,7 +332,7 @@ def test_every_alert_is_explained_on_the_page_for_operators() -> None:
     assert [rule["alert"] for rule in rules() if f"`{rule['alert']}`" not in page] == []
 
 
-def test_labels_of_alerts_have_values_that_there_are() -> None:
+def test_labels_of_alerts_have_existing_values() -> None:
     text = "\n".join(rule["expr"] for rule in rules())
     assert set(re.findall(r'reason="([a-z]+)"', text)) <= set(END_REASONS)
     assert set(re.findall(r'status="([0-9x]+)"', text)) <= {f"{kind}xx" for kind in range(1, 6)}
