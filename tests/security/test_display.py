@@ -24,7 +24,7 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
 from holdfast.tools.diffs import is_whole, unified
 from tests.cli.processes import COLUMNS, Place
 from tests.cli.scripts import model
-from tests.cli.slow_commands import Gate, started
+from tests.cli.slow_commands import SLOW, Gate, started
 
 CASES = json.loads((Path(__file__).parents[2] / "web" / "test" / "escapes.json").read_text(encoding="utf-8"))
 
@@ -369,6 +369,20 @@ async def test_the_command_of_a_task_is_plain_wherever_tasks_are_shown(place: Pl
         assert is_plain(text)
     assert escaped in shown.out, "all of it"
     assert not any(sign in terminal.raw for sign in BIDI)
+
+
+async def test_a_tail_on_a_terminal_shows_what_the_terminal_would_obey(place: Place) -> None:
+    """In a file or a pipe it is as it was written."""
+    gate = Gate(place)
+    async with model(place, SLOW):
+        task = await started(place, "hostile")
+        async with place.terminal("tasks", "tail", task) as terminal:
+            await terminal.until("\\u001b[2Jxone")
+            await gate.let_go()
+            await terminal.until("two")
+            assert await terminal.ended() == 0
+        assert "\x1b[2J" not in terminal.raw
+        assert (await place.run("tasks", "tail", task)).out == "\x1b[2Jxone\ntwo\n"
 
 
 def test_a_title_is_one_plain_line() -> None:

@@ -1,5 +1,6 @@
 """`holdfast tasks`: the commands of all sessions: listed, looked at, followed and killed, whoever runs them."""
 
+import codecs
 import shutil
 import sys
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.cli.errors import WORLD, Refusal
-from holdfast.cli.escapes import visible
+from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.finding import find_session, find_task
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home, Written
@@ -92,7 +93,8 @@ def _facts(task: Task) -> list[tuple[str, str]]:
 
 
 async def tail_task(where: Where, wanted: str, *, count: int, follow: bool) -> int:
-    """The last bytes that it wrote, as they are; then what comes, until it ends. How it ended is told on stderr."""
+    """The last bytes that it wrote, then what comes, until it ends: as they are, or fit for a terminal. How it ended is
+    told on stderr."""
     async with at_home(where) as home:
         task = await find_task(home, wanted)
         out = RawOutput(max(0, await home.output_size(task) - count))
@@ -113,11 +115,14 @@ async def _ending_now(home: Home, task: Task) -> str:
 
 
 class RawOutput:
-    """Puts bytes out as they are, and notices where some are missing."""
+    """Puts bytes out as they are, and notices where some are missing. A terminal is shown what it would obey: a command
+    writes whatever it likes, the next question and its answer among it."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self._ends_a_line = True
+        self._is_terminal = sys.stdout.isatty()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(self, piece: Written) -> bool:
         """Whether there was anything."""
@@ -125,16 +130,25 @@ class RawOutput:
             return False
         if piece.offset > self.offset:
             print(f"holdfast: {piece.offset - self.offset:,} bytes are not kept any more.", file=sys.stderr)
-        sys.stdout.buffer.write(piece.data)
-        sys.stdout.buffer.flush()
+        if self._is_terminal:
+            self._show(self._decoder.decode(piece.data))
+        else:
+            sys.stdout.buffer.write(piece.data)
+            sys.stdout.buffer.flush()
         self.offset = piece.end
         self._ends_a_line = piece.data.endswith(b"\n")
         return True
 
     def end(self) -> None:
         """On a terminal the last words begin a line of their own; a file gets only what the task wrote."""
-        if not self._ends_a_line and sys.stdout.isatty():
+        if self._is_terminal:
+            self._show(self._decoder.decode(b"", final=True))
+        if not self._ends_a_line and self._is_terminal:
             print(flush=True)
+
+    def _show(self, text: str) -> None:
+        sys.stdout.write(visible(text.replace("\r\n", "\n"), keep=PROSE))
+        sys.stdout.flush()
 
 
 async def kill_task(where: Where, wanted: str) -> int:

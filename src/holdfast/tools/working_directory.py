@@ -27,7 +27,7 @@ CHOOSE_AGAIN: Final = (
 )
 
 Identify = Callable[..., DirectoryIdentity | None]
-"""The signature of `identity_of`. Tests and remote folders use another implementation."""
+"""The signature of `identity_of`, so that a worker can be given another one."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 
