@@ -20,7 +20,7 @@ class Function(msgspec.Struct, gc=False):
     arguments: str | None = None
 
 
-class ToolCall(msgspec.Struct, gc=False):
+class ChatToolCall(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
@@ -32,7 +32,7 @@ class ChatDelta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: Any = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -137,14 +137,14 @@ def _mend_delta(delta: dict[str, Any]) -> ChatDelta:
     )
 
 
-def _mend_tool_call(call: dict[str, Any]) -> ToolCall:
+def _mend_tool_call(call: dict[str, Any]) -> ChatToolCall:
     function = call.get("function")
     if not isinstance(function, dict):
-        return ToolCall(_integer(call.get("index")), _text(call.get("id")))
+        return ChatToolCall(_integer(call.get("index")), _text(call.get("id")))
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(
+    return ChatToolCall(
         _integer(call.get("index")),
         _text(call.get("id")),
         Function(_text(function.get("name")), _text(arguments)),

@@ -14,9 +14,9 @@ import msgspec
 from holdfast.models.chat_failure import ModelEndpoint
 from holdfast.models.chat_shapes import (
     ChatDelta,
+    ChatToolCall,
     ChatUsage,
     Completion,
-    ToolCall,
     decode,
     decode_leniently,
     detail_text,
@@ -268,7 +268,7 @@ class _ToolCalls:
     def any(self) -> bool:
         return bool(self._ids)
 
-    def take(self, call: ToolCall, batch: _Batch) -> None:
+    def take(self, call: ChatToolCall, batch: _Batch) -> None:
         name = (call.function.name if call.function else None) or ""
         arguments = (call.function.arguments if call.function else None) or ""
         place = self._place(call, name)
@@ -280,7 +280,7 @@ class _ToolCalls:
         elif arguments:
             batch.add(place, arguments)
 
-    def _place(self, call: ToolCall, name: str) -> int | None:
+    def _place(self, call: ChatToolCall, name: str) -> int | None:
         if call.index is None and call.id:
             return self._ids.index(call.id) if call.id in self._ids else None
         place = self._by_provider_index.get(call.index)
@@ -288,7 +288,7 @@ class _ToolCalls:
             return None
         return place
 
-    def _open(self, call: ToolCall, name: str, arguments: str, batch: _Batch) -> None:
+    def _open(self, call: ChatToolCall, name: str, arguments: str, batch: _Batch) -> None:
         place = len(self._ids)
         tool_call_id = call.id or self._new_id()
         self._ids.append(tool_call_id)
