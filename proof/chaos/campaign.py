@@ -62,7 +62,7 @@ SETTINGS: Final = {
     "HOLDFAST_MAX_RUNNING_TURNS_PER_OWNER": "0",
     "HOLDFAST_MAX_TURNS_IN_FLIGHT_PER_OWNER": "0",
     # Fewer places than there are turns to run: so owners have to take turns.
-    "HOLDFAST_MAX_SESSIONS": "8",
+    "HOLDFAST_MAX_SESSIONS_PER_PROCESS": "8",
     # A session whose holder is killed repeatedly is not poison here.
     "HOLDFAST_MAX_CLAIMS_WITHOUT_PROGRESS": "1000",
 }
