@@ -220,3 +220,38 @@ async def test_a_session_that_a_user_makes_or_moves_never_has_rules_of_the_place
         assert (await user.get(f"/v1/sessions/{session}/permissions")).json() == {"permissions": []}
         settings = [found["data"] for found in await user.events(session) if "settings" in found["type"]]
         assert not [data for data in settings if data.get("placeRules") or data.get("allow")]
+
+
+async def test_rules_of_the_place_are_taken_from_an_admin_s_session_before_it_works_for_a_user(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    (folder / "people" / "ada" / "trusted").mkdir()
+    place = {"working_directory": str(folder / "people" / "ada" / "trusted"), "tools": ["view", "create"]}
+    first = await admin.make(**place)
+    await admin.say(first, "write a note")
+    (request,) = (await admin.get(f"/v1/sessions/{first}/requests")).json()["requests"]
+    always = {"decision": "approve_always"}
+    assert (await admin.post(f"/v1/sessions/{first}/requests/{request['id']}", json=always)).status_code == 200
+    session = await admin.make(**place)
+    assert len((await admin.get(f"/v1/sessions/{session}/permissions")).json()["permissions"]) == 1
+    copy = (await user.post(f"/v1/sessions/{session}/fork", json={})).json()["id"]
+    assert (await user.get(f"/v1/sessions/{copy}/permissions")).json() == {"permissions": []}
+    await user.say(session, "write a note")
+    assert len((await user.get(f"/v1/sessions/{session}/requests")).json()["requests"]) == 1
+
+
+async def test_a_copy_that_leaves_its_folder_leaves_the_rules_of_that_place(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    """Also those that users may grant themselves: they were granted for another place."""
+    place = {"working_directory": str(folder / "private"), "tools": ["view", "create"]}
+    first = await admin.make(**place)
+    await admin.say(first, "write a note")
+    (request,) = (await admin.get(f"/v1/sessions/{first}/requests")).json()["requests"]
+    always = {"decision": "approve_always", "rules": ["read"]}
+    assert (await admin.post(f"/v1/sessions/{first}/requests/{request['id']}", json=always)).status_code == 200
+    session = await admin.make(**place)
+    copy = (await user.post(f"/v1/sessions/{session}/fork", json={})).json()["id"]
+    settings = [found["data"] for found in await user.events(copy) if found["type"] == "holdfast.settings_changed"]
+    assert settings[-1]["workingDirectory"] is None
+    assert settings[-1]["placeRules"] == []
