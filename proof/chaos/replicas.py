@@ -5,6 +5,7 @@ import asyncio
 import os
 import pwd
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Final
@@ -55,8 +56,12 @@ class Replicas:
         return "\n".join(server.log() for server in (*self._gone, self.primary, self.standby) if server is not None)
 
     async def add_standby(self) -> None:
-        """Returns once commits wait for it."""
-        self.standby = await asyncio.to_thread(_standby_of, self.primary)
+        """Returns once commits wait for it. A copy that a crash of the primary cuts short is made again."""
+        while self.standby is None:
+            try:
+                self.standby = await asyncio.to_thread(_standby_of, self.primary)
+            except subprocess.CalledProcessError:
+                await asyncio.sleep(LOOK_SECONDS)
         await self._until("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
         await self._set(self.primary, "synchronous_standby_names", "*")
         await self._until("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
@@ -96,7 +101,11 @@ class Replicas:
 def _standby_of(primary: PostgresServer) -> PostgresServer:
     standby = PostgresServer(settings=SETTINGS)
     shutil.rmtree(standby.data)
-    primary.run("pg_basebackup", "--write-recovery-conf", "--checkpoint=fast", "--pgdata", str(standby.data))
+    try:
+        primary.run("pg_basebackup", "--write-recovery-conf", "--checkpoint=fast", "--pgdata", str(standby.data))
+    except subprocess.CalledProcessError:
+        standby.remove()
+        raise
     _give_to_nobody(standby.data)
     standby.start()
     return standby
