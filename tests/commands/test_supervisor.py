@@ -30,6 +30,9 @@ from tests.commands.world import (
     until,
 )
 
+SOON_IDLE = SupervisorSettings(idle_seconds=2.0)
+"""Long enough to connect to a supervisor that has just started, however busy the machine is."""
+
 
 def supervisors(root: Path) -> list[int]:
     found = []
@@ -55,13 +58,13 @@ async def test_a_race_to_start_one_ends_with_one(root: Path) -> None:
 
 async def test_it_ends_by_itself_when_nothing_runs_and_nobody_is_connected(tmp_path: Path) -> None:
     root = tmp_path / "commands"
-    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SOON_IDLE) as commands:
         key = new_key()
         await started(commands, key, spec("sleep 0.5; exit 3"))
     pid = supervisor_pid(root)
     await until(lambda: not is_running(pid))
     assert not (root / "socket").exists()
-    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SOON_IDLE) as commands:
         assert (await outcome(commands, key)).exit_code == 3, "it stayed as long as the command ran"
         second = supervisor_pid(root)
         assert second != pid
@@ -94,7 +97,7 @@ async def test_one_that_is_told_to_end_and_has_nothing_to_do_ends_whoever_is_con
 async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
     root = tmp_path / ("long" * 30) / ("longer" * 20)
     assert len(address(root)) <= 103
-    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SOON_IDLE) as commands:
         key, end = await ran(commands, spec("echo far away"))
         assert (end.exit_code, await everything(commands, key)) == (0, b"far away\n")
         # Somebody cleans up /tmp.
@@ -157,7 +160,7 @@ def test_it_works_on_uvloop_and_inherits_no_descriptor(tmp_path: Path) -> None:
     os.set_inheritable(held, True)
 
     async def work() -> tuple[int | None, bytes]:
-        async with Commands(tmp_path / "commands", settings=SupervisorSettings(idle_seconds=0.1)) as commands:
+        async with Commands(tmp_path / "commands", settings=SOON_IDLE) as commands:
             key = new_key()
             await commands.listed()
             os.close(held)
