@@ -18,7 +18,7 @@ from holdfast.server import presence
 from holdfast.server.operations.session_access import SessionAccess
 from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.server.reader import Reader, Reading
-from holdfast.session import interventions
+from holdfast.session import intake, interventions, model_step
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
@@ -438,10 +438,12 @@ _CLASSES: Final[tuple[Any, ...]] = (
 _MODULES: Final[tuple[Any, ...]] = (
     held_session,
     inbox,
+    intake,
     interventions,
     leases,
     loop,
     model_call,
+    model_step,
     presence,
     tasks,
     tool_call,

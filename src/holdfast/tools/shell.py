@@ -55,7 +55,7 @@ NOT_HERE: Final = "commands can't be run here"
 
 NOT_KEPT: Final = "What it wrote is not kept any more."
 
-UNKNOWN_OUTCOME: Final = "It is unknown how this command ended and whether it took effect: check before doing it again."
+UNKNOWN_OUTCOME: Final = "How this command ended, and whether it took effect, is unknown: check before doing it again."
 
 ELSEWHERE: Final = (
     "This command was started on another machine, which can't be reached from here, and will be ended there. Whether "

@@ -507,7 +507,7 @@ async def test_unknown_decision_or_result_kind_is_refused_and_changes_nothing(
     assert await one.decide(session, asked, ONCE) is True
     call = await one.until(session, "external_tool.requested")
     if kind is not None:
-        with pytest.raises(Refused, match="no type of result"):
+        with pytest.raises(Refused, match="is no resultType"):
             await one.give(session, call, {"textResultForLlm": "x", "resultType": kind})
     assert await one.give(session, call, {"textResultForLlm": "it", "resultType": "success"}) is True
     await one.until(session, "session.idle")

@@ -139,7 +139,7 @@ class _Waiting:
         except asyncio.CancelledError:
             if not self._ended.cancelled():
                 raise
-            raise self._call.failed("This client left the session before the turn ended.") from None
+            raise self._call.failed("The session was closed here before the turn ended.") from None
         finally:
             self._attached.waits.discard(self._ended)
         if self._error is not None:
