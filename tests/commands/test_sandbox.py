@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.app import Runtime
@@ -424,6 +425,22 @@ async def test_one_that_is_killed_as_it_starts_leaves_nothing(commands: Commands
         assert all_dead(report)
         assert ended(report).reason == "killed"
     assert _sleeps(f"{OURS}6") == []
+
+
+async def test_a_kill_that_comes_before_the_shell_has_become_the_sandbox_ends_what_is_started_in_it(
+    commands: Commands, sandbox: Sandbox
+) -> None:
+    """A shell opens the folder and becomes bubblewrap. Here it survives the signal, as it does if it becomes bubblewrap
+    between the census and the signal."""
+    key = new_key()
+    spec = sandbox.spec(f"sleep {OURS}8")
+    shell, option, hold, *bubblewrap = spec.inside
+    late = f"trap signalled=yes TERM; echo up; until [ $signalled ]; do :; done; {hold}"
+    await started(commands, key, msgspec.structs.replace(spec, inside=(shell, option, late, *bubblewrap)))
+    await told(commands, key, b"up")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert all_dead(await commands.kill(key, 60))
+    assert _sleeps(f"{OURS}8") == []
 
 
 async def test_one_whose_supervisor_died_runs_on_and_can_be_killed(

@@ -65,7 +65,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     inside: tuple[str, ...] = ()
     """A program and its arguments that run the shell, such as a sandbox."""
     wrapper: str = ""
-    """The program that `inside` becomes before it runs the shell, if it becomes another one."""
+    """The program that stays around the shell, which `inside` is or becomes; empty if none stays."""
     shell: str = ""
     """The shell to use instead of bash, or of sh where there is no bash."""
 
@@ -85,7 +85,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     boot: str
     wrapper: str = ""
-    """Name of the wrapper program as the system shows it. Only a sandbox keeps running beside the command."""
+    """Name of the program that stays around the shell, as the system shows it; empty if none stays."""
     token: str = ""
     """Random, because another folder may use the same key. Empty in records of earlier versions."""
     home: str = ""

@@ -250,7 +250,7 @@ class SupervisorService:
             merged=spec.merged,
             at=time.time(),
             boot=boot_id(),
-            wrapper=shown_name(spec.wrapper or spec.inside[0]) if spec.inside else "",
+            wrapper=shown_name(spec.wrapper),
             token=os.urandom(20).hex(),
             home=self._home,
         )

@@ -103,10 +103,13 @@ class Termination:
         """Sends SIGTERM, to the processes inside a sandbox only: the wrapper ends by itself after them, and if it went
         first, their exit code would be lost. If nothing is inside yet the wrapper gets the signal, and so does any
         process that it still starts."""
-        inside = {which: one for which, one in living.items() if not self._wrapper or one.name != self._wrapper}
+        runner = (self._runner.pid, self._runner.started)
+        # The runner is outside whatever its name: it is a shell until it has become the wrapper.
+        outside = {which for which, one in living.items() if which == runner or one.name == self._wrapper}
+        inside = {which: one for which, one in living.items() if not self._wrapper or which not in outside}
         self._terminated = bool(inside)
         if not inside and self._terminated_wrapper:
-            if (self._runner.pid, self._runner.started) not in living:
+            if runner not in living:
                 self._signal(living, signal.SIGKILL)  # Half a sandbox: it handles no signal, and nothing will use it.
             return
         self._terminated_wrapper = not inside
