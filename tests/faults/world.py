@@ -54,6 +54,9 @@ SHORT_LEASE: dict[str, Any] = {
 }
 """For faults that need a lease to run out."""
 
+LONG_LEASE: dict[str, Any] = {"lease_ttl_seconds": 600, "renew_every_seconds": 0.2}
+"""A lease that only the test ends, however slow the machine is."""
+
 LEASE_OF_A_CLUSTER: dict[str, Any] = {
     "lease_ttl_seconds": 3,
     "renew_every_seconds": 0.5,

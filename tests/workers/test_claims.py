@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import tool
+from holdfast import Runtime, tool
 from holdfast.events.tool import ToolAttempted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, ScriptedCall, ScriptedModel
-from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.log_pages import SMALL_BYTES
 from holdfast.store.store import Claim, Lease
 from tests.faults.world import (
-    SHORT_LEASE,
+    LONG_LEASE,
+    PATIENCE_SECONDS,
     Gate,
     bodies_of,
     call,
@@ -28,18 +28,13 @@ from tests.faults.world import (
     told,
     until,
 )
+from tests.workers.leaping_clock import LeapingClock
 from tests.workers.troubled_store import TroubledStore, store_of
 
 pytestmark = pytest.mark.anyio
 
-
-class Leaping(SystemClock):
-    """A clock that a test can set ahead."""
-
-    leapt = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.leapt
+NO_GRACE_ENDS: dict[str, Any] = {"cancelled_tool_seconds": 2 * PATIENCE_SECONDS}
+"""A cancelled tool is waited for as long as the test lasts."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +45,13 @@ def _troubled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return tmp_path / "holdfast.db"
+
+
+async def declare_dead(runtime: Runtime) -> None:
+    """End all leases of the runtime, as another process does after their expiry. The next renewal reports it, whether
+    it is this one or one of the keeper's own that comes first."""
+    await store_of(runtime).renew(ttl_seconds=0)
+    await runtime.worker.keeper.renew()
 
 
 def before_the_first_step_of_a_session(happens: Callable[[], object]) -> asyncio.Event:
@@ -155,7 +157,8 @@ async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(
 
 
 async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has_ended(database: Path) -> None:
-    """The same process may hold the session again while the tool that it cancelled is still cleaning up."""
+    """The same process may hold the session again while the tool that it cancelled is still cleaning up. The keeper
+    does not poll meanwhile: it would find that the first lease is over."""
     running: list[str] = []
     most: list[int] = []
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
@@ -183,15 +186,20 @@ async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has
     script = told(quick=(Reply(text="Good."),), otherwise=(call("effect"), Reply(text="Good.")))
     async with (
         patience(),
-        runtime_on(database, ScriptedModel(script), tools=[effect]) as runtime,
+        runtime_on(
+            database,
+            ScriptedModel(script),
+            tools=[effect],
+            tails_every_seconds=3600,
+            **LONG_LEASE,
+            **NO_GRACE_ENDS,
+        ) as runtime,
     ):
         store_of(runtime).after["claim"] = note
         session = await runtime.session("s")
         await session.send("go", message_id="m")
         await comes_true(lambda: bool(running))
-        await store_of(runtime).renew(ttl_seconds=0)
-        assert not await store_of(runtime).renew(ttl_seconds=15), "another process could have had it meanwhile"
-        runtime.worker.keeper._lose_all("another process declared this one dead")
+        await declare_dead(runtime)
         await cleaning.wait()
         await comes_true(lambda: len(claims) == 2)
         other = await runtime.session("other")
@@ -235,7 +243,7 @@ async def test_a_claim_with_an_unknown_outcome_is_released_however_long_the_earl
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The earlier claim of the session is still ending its tool when the window for unknown claims closes."""
-    clock = Leaping()
+    clock = LeapingClock()
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
 
     @tool(permission="allow", after_crash="repeat")
@@ -265,20 +273,17 @@ async def test_a_claim_with_an_unknown_outcome_is_released_however_long_the_earl
     model = scripted(too_large_to_be_begun_early, Reply(text="Good."))
     async with (
         patience(),
-        runtime_on(database, model, tools=[effect], cancelled_tool_seconds=20, **SHORT_LEASE) as runtime,
+        runtime_on(database, model, tools=[effect], clock=clock, **LONG_LEASE, **NO_GRACE_ENDS) as runtime,
     ):
         monkeypatch.setattr(TroubledStore, "held", look)
-        monkeypatch.setattr(runtime.worker, "_clock", clock)
         session = await runtime.session("s")
         await session.send("go", message_id="m")
         await until(session, lambda body: isinstance(body, ToolAttempted))
         store_of(runtime).after["claim"] = unheard
-        await store_of(runtime).renew(ttl_seconds=0)
-        assert not await store_of(runtime).renew(ttl_seconds=15), "another process could have had it meanwhile"
-        runtime.worker.keeper._lose_all("another process declared this one dead")
+        await declare_dead(runtime)
         await cleaning.wait()
         await comes_true(lambda: bool(looks))
-        clock.leapt = 10.0
+        clock.leapt = 2 * LONG_LEASE["lease_ttl_seconds"]
         await comes_true(lambda: looks[-1] == clock.leapt)
         cleaned.set()
         assert (await session.result_of("m")).reason == "completed"

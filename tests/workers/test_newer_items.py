@@ -39,6 +39,7 @@ async def test_a_session_with_an_item_of_the_next_release_continues(tmp_path: Pa
         assert (await session.run("and again")).text == "as ever"
         row = await session.row()
         assert (row.status, row.waiting_messages) == ("idle", 0)
+        await comes_true(lambda: runtime.worker.sessions_held == 0)
     with closing(sqlite3.connect(database)) as db:
         kept = db.execute("SELECT state, payload FROM inbox WHERE item_key = 'future'").fetchall()
         runnable = db.execute("SELECT runnable, lease_holder, claims FROM session").fetchall()

@@ -20,7 +20,8 @@ from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Claim, Lease, NewSession, Unit
 from tests.faults.world import (
-    SHORT_LEASE,
+    LONG_LEASE,
+    PATIENCE_SECONDS,
     Gate,
     bodies_of,
     call,
@@ -31,6 +32,7 @@ from tests.faults.world import (
     until,
     until_idle,
 )
+from tests.workers.leaping_clock import LeapingClock
 from tests.workers.troubled_store import TroubledStore, store_of
 
 pytestmark = pytest.mark.anyio
@@ -244,21 +246,34 @@ async def test_a_drain_that_begins_during_a_claim_hands_the_claimed_sessions_ove
 
 
 async def test_a_release_that_is_refused_without_a_new_item_is_not_tried_again(database: Path) -> None:
-    """The lease is over although the fence is unchanged: the session is claimed again."""
+    """The lease is over although the fence is unchanged: the session is claimed again.
+
+    No claim is in flight from then on until the refusal was taken in, and no release when the runtime stops: a claim
+    or a stop that cancels the session's task during a release makes it release once more."""
     asked: list[Lease] = []
+    claiming = asyncio.Lock()
+
+    async def begin(_: int) -> None:
+        await claiming.acquire()
+
+    async def end(_: list[Claim]) -> None:
+        claiming.release()
 
     async def free(lease: Lease) -> None:
         if not asked:
-            with closing(sqlite3.connect(database)) as db, db:
+            await claiming.acquire()
+            with closing(sqlite3.connect(database, timeout=PATIENCE_SECONDS)) as db, db:
                 db.execute("UPDATE session SET lease_holder = NULL")
         asked.append(lease)
 
-    async with patience(), runtime_on(database) as runtime:
-        store_of(runtime).before["release"] = free
+    async with patience(), runtime_on(database, **LONG_LEASE) as runtime:
+        store_of(runtime).before.update(claim=begin, release=free)
+        store_of(runtime).after["claim"] = end
         session = await runtime.session("s")
         assert (await session.run("hello")).reason == "completed"
-        await comes_true(lambda: len(set(asked)) == 2)
-        await until_idle(session)
+        await comes_true(lambda: bool(asked) and runtime.worker.sessions_held == 0)
+        claiming.release()
+        await comes_true(lambda: len(set(asked)) == 2 and runtime.worker.sessions_held == 0)
     assert len(asked) == 2, "once for each claim"
 
 
@@ -266,6 +281,7 @@ async def test_a_session_that_is_lost_because_renewal_failed_counts_as_a_failed_
     """A session that keeps its holder from renewing must be counted, however often it is claimed."""
     claims: list[Claim] = []
     model_waits = Gate()
+    clock = LeapingClock()
 
     async def count(found: list[Claim]) -> None:
         claims.extend(found)
@@ -275,7 +291,7 @@ async def test_a_session_that_is_lost_because_renewal_failed_counts_as_a_failed_
 
     async with (
         patience(),
-        runtime_on(database, scripted(Reply(text="Hi."), gate=model_waits), **SHORT_LEASE) as runtime,
+        runtime_on(database, scripted(Reply(text="Hi."), gate=model_waits), clock=clock, **LONG_LEASE) as runtime,
     ):
         store = store_of(runtime)
         store.after["claim"] = count
@@ -283,6 +299,7 @@ async def test_a_session_that_is_lost_because_renewal_failed_counts_as_a_failed_
         await session.send("hello", message_id="m")
         await model_waits.reached.wait()
         store.before["renew"] = fail
+        clock.leapt = 2 * LONG_LEASE["lease_ttl_seconds"]
         await model_waits.left.wait()
         del store.before["renew"]
         model_waits.open()
