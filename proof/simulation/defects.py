@@ -175,6 +175,10 @@ def _forget_claims_not_given_back() -> None:
     _replace(Worker, "_task_ended", forget)
 
 
+def _wait_for_no_earlier_claim() -> None:
+    _replace(Worker, "_tasks_of", lambda self, key: ())
+
+
 # Accepting
 
 
@@ -392,6 +396,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("a lease is trusted past its expiry", _trust_too_long),
     Defect("a claim whose outcome was not heard is forgotten", _forget_unheard_claims),
     Defect("a claim that its task did not give back is forgotten", _forget_claims_not_given_back),
+    Defect("a session that is claimed again does not wait for its earlier tools", _wait_for_no_earlier_claim),
     Defect("trust is counted from the answer to a renewal", _trust_from_the_answer),
     Defect("progress never resets the count of claims", _never_reset_the_count),
     Defect("a lease is released before the cancelled tool has ended", _release_over_running_tools),

@@ -12,6 +12,7 @@ from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
+from holdfast.events.ids import Key
 from holdfast.events.inbox import INBOX_VERSION
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
@@ -21,7 +22,7 @@ from holdfast.server.operations import Operations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.fences import LONGEST_STEP
-from holdfast.store.store import Store
+from holdfast.store.store import Lease, Store
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import TaskKeeper
@@ -138,8 +139,13 @@ class Process:
             new_id=self._new_id,
             identify=_unseen,
         )
+        self.machine.lease_of = self._lease_of
         self._on_end: list[Callable[[], None]] = []
         self.is_stopping = False
+
+    def _lease_of(self, key: Key) -> Lease | None:
+        loop = self._worker._loops.get(key)
+        return loop.session.lease if loop is not None else None
 
     def _shell(self, commands: SimulatedCommands, live: SimulatedLive, clock: SkewedClock) -> Shell:
         machine = cast(Commands, commands)
@@ -324,7 +330,7 @@ class Fleet:
         return self.processes
 
     def strike(self, mishap: Mishap) -> None:
-        """Inject a fault into one of them. An ended process is restarted, sooner or later."""
+        """Inject a fault into one of them, or into the database. An ended process is restarted, sooner or later."""
         chance, up = self._world.chance, [each for each in self.up() if each.machine.state == "running"]
         if not up:
             return
@@ -342,6 +348,8 @@ class Fleet:
             case "fade":
                 away_seconds = chance.uniform(0.5, 1.5) * TTL_SECONDS
                 process.fade(chance.uniform(0.5, 5.0), chance.uniform(0.8, 2.2), away_seconds)
+            case "failover":
+                self._world.fail_over(each.machine for each in up)
             case "restart" if process.is_stopping:
                 pass
             case "restart":

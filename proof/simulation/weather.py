@@ -5,9 +5,10 @@ from typing import Literal
 
 import msgspec
 
-Mishap = Literal["crash", "pause", "cut off", "shake", "fade", "restart"]
+Mishap = Literal["crash", "pause", "cut off", "shake", "fade", "restart", "failover"]
 """A process dies; stands still for a while; can't reach the store for a while; reaches it, but every other call fails;
-hears its answers ever so late, and then can't reach it; or is stopped in good order."""
+hears its answers ever so late, and then can't reach it; or is stopped in good order. Or the database fails over, and
+all leases end at once."""
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +73,13 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
 def drawn(chance: random.Random) -> Weather:
     seconds = chance.choice((2.0, 4.0, 6.0, 10.0))
     kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "fade", "restart")
+    kinds += ("failover",)
     count = chance.choice((0, 1, 2, 3, 4, 6))
     nodes = chance.choice((1, 1, 1, 1, 1, 2))
     return Weather(
         processes=chance.choice((1, 2, 2, 2, 3)),
         sessions=chance.choice((1, 1, 1, 1, 2, 2, 3)),
-        cancelled_tool_seconds=chance.choice((1.0, 3.0)),
+        cancelled_tool_seconds=chance.choice((1.0, 3.0, 8.0)),
         owners=chance.choice((1, 1, 2, 3)),
         clients=chance.choice((1, 2, 2, 3)),
         readers=chance.choice((1, 2)),

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
@@ -51,6 +51,8 @@ class Machine(Place):
         """When it last stalled: until its next renewal it may not know that it lost a lease."""
         self.last_words = world.chance.random() < 0.5
         """Whether calls that it had sent to the store when it died still take place."""
+        self.lease_of: Callable[[Key], Lease | None] = lambda key: None
+        """The lease by which it runs a session now, as its worker knows."""
 
 
 def here() -> Machine:
@@ -63,10 +65,11 @@ def here() -> Machine:
 class Work:
     """A model call or a tool call that runs for a session in one process."""
 
-    __slots__ = ("cancelled_at", "grace_seconds", "machine")
+    __slots__ = ("cancelled_at", "grace_seconds", "lease", "machine")
 
-    def __init__(self, machine: Machine, grace_seconds: float) -> None:
+    def __init__(self, machine: Machine, lease: Lease | None, grace_seconds: float) -> None:
         self.machine = machine
+        self.lease = lease
         self.grace_seconds = grace_seconds
         """How long its session is kept for it once it was cancelled."""
         self.cancelled_at: float | None = None
@@ -189,7 +192,9 @@ class World:
     @contextmanager
     def working(self, key: Key, grace_seconds: float = GIVE_UP_SECONDS) -> Iterator[Work]:
         """Record a model's answer or a tool's run for a session as work in progress."""
-        work = Work(here(), grace_seconds)
+        machine = here()
+        work = Work(machine, machine.lease_of(key), grace_seconds)
+        self._judge_start(key, work)
         self._at_work.setdefault(key, []).append(work)
         try:
             yield work
@@ -217,6 +222,14 @@ class World:
         for key, works in self._at_work.items():
             self._at_work[key] = [found for found in works if found.machine is not machine]
 
+    def fail_over(self, running: Iterable[Machine]) -> None:
+        """All leases end. A process learns it when it renews; until then it can't know, like one that stood still."""
+        self.trace.add("database", "fails over: all leases end")
+        for process in self.db.processes.values():
+            process.expires_at = min(process.expires_at, self.db.now())
+        for machine in running:
+            machine.stood_still_at = self.loop.time()
+
     # Promises checked during the run
 
     def _judge_release(self, releaser: Machine, lease: Lease) -> None:
@@ -224,13 +237,23 @@ class World:
         if self._held.get(lease.key) != (releaser, lease):
             return  # Late: the session was claimed anew.
         for work in self._at_work.get(lease.key, ()):
-            if work.machine is not releaser:
-                continue
-            given = None if work.cancelled_at is None else self.loop.time() - work.cancelled_at
-            if given is None or given < work.grace_seconds - EPSILON:
+            if work.machine is releaser and self._is_within_grace(work):
                 self.fail(
                     "released_when_ended", f"{releaser.name} lets go of {lease.key.session}, and what it started runs"
                 )
+
+    def _judge_start(self, key: Key, work: Work) -> None:
+        """A process that claims a session again starts nothing for it before the work of its earlier claims has ended,
+        or had its time to end."""
+        for earlier in self._at_work.get(key, ()):
+            is_earlier = earlier.machine is work.machine and earlier.lease != work.lease
+            if is_earlier and self._is_within_grace(earlier):
+                self.fail("one_at_a_time", f"{work.machine.name} works on {key.session} twice, by two of its claims")
+
+    def _is_within_grace(self, work: Work) -> bool:
+        """Whether the work must be waited for: it was not cancelled, or has not had its time to end yet."""
+        given = None if work.cancelled_at is None else self.loop.time() - work.cancelled_at
+        return given is None or given < work.grace_seconds - EPSILON
 
     def _judge_claims(self, claimer: Machine, claims: list[Claim]) -> None:
         for claim in claims:

@@ -156,9 +156,13 @@ async def test_a_claim_whose_release_failed_for_any_reason_is_released_later(
         assert not failures
 
 
-async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has_ended(database: Path) -> None:
-    """The same process may hold the session again while the tool that it cancelled is still cleaning up. The keeper
-    does not poll meanwhile: it would find that the first lease is over."""
+@pytest.mark.parametrize("then", ["nothing more happens", "the keeper polls", "all leases are lost again"])
+async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has_ended(
+    database: Path, then: str
+) -> None:
+    """The same process may hold the session again while the tool that it cancelled is still cleaning up. A poll of the
+    keeper finds that the first lease is over, and ends nothing else. Another loss ends the second claim, too, and the
+    third one waits as well."""
     running: list[str] = []
     most: list[int] = []
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
@@ -202,12 +206,19 @@ async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has
         await declare_dead(runtime)
         await cleaning.wait()
         await comes_true(lambda: len(claims) == 2)
+        if then == "the keeper polls":
+            await runtime.worker.keeper.listen()
+        elif then == "all leases are lost again":
+            await declare_dead(runtime)
+            await comes_true(lambda: len(claims) == 3)
         other = await runtime.session("other")
         assert (await other.run("quick")).text == "Good.", "there was time for a whole turn"
         cleaned.set()
         assert (await session.result_of("m")).reason == "completed"
         assert most == [1, 1]
         assert len(await bodies_of(session, TurnEnded)) == 1
+        mine = [claim for claim in claims if claim.lease.key == session.key]
+        assert len(mine) == (3 if then == "all leases are lost again" else 2)
 
 
 async def test_a_session_that_is_still_loading_when_leases_are_lost_is_dropped(

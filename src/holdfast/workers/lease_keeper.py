@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from holdfast.events.ids import Key
 from holdfast.store.clock import Clock
-from holdfast.store.store import Store
+from holdfast.store.store import Lease, Store
 from holdfast.turns.held_session import HeldSession
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LeaseKeeper:
         renew_every_seconds: float,
         margin_seconds: float,
         listen_every_seconds: float,
-        on_lost: Callable[[Key | None], None],
+        on_lost: Callable[[Lease | None], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -107,7 +107,7 @@ class LeaseKeeper:
                 session.note_tail(row[1])
             else:
                 del self.sessions[key]
-                self._on_lost(key)
+                self._on_lost(session.lease)
 
     def _lose_all(self, why: str) -> None:
         """Report that every lease is lost, also those of sessions that are still loading and not yet in `sessions`."""

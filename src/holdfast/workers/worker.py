@@ -57,7 +57,7 @@ class PendingClaim:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.started: set[Key] = set()
+        self.started: set[Lease] = set()
         self.claims: asyncio.Future[list[Claim]]
 
 
@@ -294,14 +294,14 @@ class Worker:
         try:
             claims = await asyncio.shield(pending.claims)
         except Exception:
-            for key in pending.started:
-                self._lease_lost(key)
+            for lease in pending.started:
+                self._lease_lost(lease)
             self._pending_claim = None
             raise
         self._pending_claim = None
         self._more_may_wait = len(claims) == pending.limit
         for claim in claims:
-            if claim.lease.key not in pending.started:
+            if claim.lease not in pending.started:
                 self._start_session(claim)
         missed = [key for key in self._early_tails if key not in self._running]
         for key in missed:
@@ -314,7 +314,7 @@ class Worker:
         it need not wait for the commit."""
         for claim in claims:
             if claim.loaded is not None and self._pending_claim is pending and not self._draining:
-                pending.started.add(claim.lease.key)
+                pending.started.add(claim.lease)
                 self._start_session(claim, pending.claims)
 
     def _start_session(self, claim: Claim, claims: asyncio.Future[list[Claim]] | None = None) -> None:
@@ -325,14 +325,23 @@ class Worker:
                 lease, "failed"
             )  # The result of the claim came too late: another process may hold the session by now.
             return
+        before = self._tasks_of(lease.key)
+        # The store granted a new claim, so the earlier ones are void.
+        for task in before:
+            self._end_session(lease.key, task)
+        for void in [waiting for waiting in self._to_release if waiting.key == lease.key]:
+            self._to_release.remove(void)
+            del self._unreleased[void]
         self._unreleased[lease] = "handed_over"
-        before = self._running.get(lease.key)
-        if before is not None:
-            self._end_session(lease.key, before)  # The store granted a new claim, so the earlier one is void.
         task = asyncio.create_task(self._hold(claim, claims, before), name=f"session {lease.key.session}")
         self._running[lease.key] = task
         self._lease_tasks[lease] = task
         task.add_done_callback(functools.partial(self._task_ended, lease))
+
+    def _tasks_of(self, key: Key) -> tuple[asyncio.Task[None], ...]:
+        """The tasks of all claims of a session that have not ended. There are several if the session was lost again
+        while an earlier task is ending its tools. Fences do not tell which is earlier: a failover may forget one."""
+        return tuple(task for lease, task in self._lease_tasks.items() if lease.key == key)
 
     def _release_soon(self, lease: Lease, how: ReleaseKind) -> None:
         """Leave a lease without a task to the claim loop, which releases it."""
@@ -345,7 +354,7 @@ class Worker:
         pending, self._pending_claim = self._pending_claim, None
         if pending is not None:
             for claim in await pending.claims:
-                if claim.lease.key not in pending.started:
+                if claim.lease not in pending.started:
                     self._release_soon(claim.lease, "handed_over")
 
     def _task_ended(self, lease: Lease, task: asyncio.Task[None]) -> None:
@@ -359,7 +368,7 @@ class Worker:
         if key in self._early_tails:
             del self._early_tails[key]
             self._claim_wakeup.set()
-        if self._more_may_wait:
+        if self._more_may_wait or any(waiting.key == key for waiting in self._to_release):
             self._claim_wakeup.set()
 
     async def _watch_other_processes(self) -> None:
@@ -374,16 +383,16 @@ class Worker:
     # Holding
 
     async def _hold(
-        self, claim: Claim, claims: asyncio.Future[list[Claim]] | None, before: asyncio.Task[None] | None
+        self, claim: Claim, claims: asyncio.Future[list[Claim]] | None, before: tuple[asyncio.Task[None], ...]
     ) -> None:
         """Load, run and release one claimed session. An error ends the run of this session only.
 
-        `before` is the task of an earlier claim of the same session, which was lost and may still be ending its tools.
-        """
+        `before` are the earlier tasks of the same session. They are waited for even if this claim is lost meanwhile: a
+        release lets another process start what they are still ending."""
         key = claim.lease.key
         try:
-            if before is not None:
-                await asyncio.wait((before,))
+            if before:
+                await asyncio.wait(before)
             await self._run(claim, claims)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
@@ -396,6 +405,8 @@ class Worker:
             self.lost_leases += 1
             log.info("lost session %s", key.session)
         except asyncio.CancelledError:
+            if before:
+                await asyncio.wait(before)
             self.lost_leases += self._unreleased[claim.lease] == "failed"
             await self._release(claim.lease, self._unreleased[claim.lease])
             self._claim_wakeup.set()
@@ -517,8 +528,11 @@ class Worker:
         self._to_release.discard(lease)
 
     async def _retry_releases(self) -> None:
-        """Release the leases that no task will release."""
+        """Release the leases that no task will release. An earlier task of the same session is waited for: its end
+        wakes the claim loop."""
         for lease in list(self._to_release):
+            if self._tasks_of(lease.key) or lease not in self._to_release:
+                continue
             await self._release(lease, self._unreleased[lease])
             if self._draining:
                 self._live.publish(lease.key, Changed())  # Another process may go on with it at once.
@@ -533,17 +547,17 @@ class Worker:
         for lease in await self._store.held():
             if lease in self._unreleased:
                 continue
-            if lease.key in self._running:
+            if self._tasks_of(lease.key):
                 is_last_look = False  # An earlier claim of it is still ending its tools here: look again after that.
             else:
                 await self._store.release(lease, seen_tail=-1, how="handed_over")
         if is_last_look:
             self._unknown_claims_until = None
 
-    def _lease_lost(self, key: Key | None) -> None:
-        """End the task of a session whose lease is lost; with None, of all sessions."""
+    def _lease_lost(self, lost: Lease | None) -> None:
+        """End the task of a lost lease; with None, all tasks. A later claim of the same session is not affected."""
         for lease, task in self._lease_tasks.items():
-            if (key is None or lease.key == key) and lease in self._unreleased:
+            if (lost is None or lease == lost) and lease in self._unreleased:
                 self._unreleased[lease] = "failed"
                 self._end_session(lease.key, task)
 
