@@ -4,16 +4,18 @@ import sys
 
 import pytest
 
-from proof.simulation.campaign import SEEDS, main, seeds_until_caught, told
+from proof.simulation.campaign import CONTROL_SEEDS, main, seeds_until_caught, told
 from proof.simulation.defects import DEFECTS, planted
 
 RARE = {
-    "a claim that its task did not give back is forgotten": 463,
-    "trust is counted from the answer to a renewal": 463,
+    "trust is counted from the answer to a renewal": 2934,
+    "the end of a task is told by everybody who sees it": 2789,
+    "nobody is told that a session can be run nowhere": 583,
     "a failed write is forgotten when its writer was cancelled": 254,
+    "nobody is told of the end of a task": 241,
     "a turn is ended over a write that is under way": 199,
-    "nobody is told that a session can be run nowhere": 184,
-    "a second answer is accepted over the first": 137,
+    "a lease is trusted past its expiry": 163,
+    "a permission that everybody declined stays open": 137,
 }
 """Few worlds show these, and it takes time to come to one: where it is looked first. All others are played after it."""
 
@@ -22,7 +24,7 @@ RARE = {
 @pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
 def test_a_planted_defect_is_found(name: str) -> None:
     first = RARE.get(name, 0)
-    assert seeds_until_caught(name, [*range(first, SEEDS), *range(first)]) is not None
+    assert seeds_until_caught(name, [*range(first, CONTROL_SEEDS), *range(first)]) is not None
 
 
 def code() -> dict[tuple[str, str], object]:
@@ -47,7 +49,7 @@ def changed(before: dict[tuple[str, str], object], after: dict[tuple[str, str], 
 
 def test_a_failing_seed_is_told_with_its_log_and_what_broke(capsys: pytest.CaptureFixture[str]) -> None:
     defect = "segments outlive their message"
-    found = seeds_until_caught(defect, range(SEEDS))
+    found = seeds_until_caught(defect, range(CONTROL_SEEDS))
     assert found is not None
     seed = found[1].seed
     assert main(["--seed", str(seed), "--defect", defect]) == 1
