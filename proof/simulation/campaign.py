@@ -32,7 +32,7 @@ R = TypeVar("R")
 SEEDS = 2_000
 """How many the test suite plays."""
 CONTROL_SEEDS = 4_000
-"""How many a planted defect may stay hidden for. The rarest takes a fault, a command and a takeover in one world."""
+"""How many a planted defect may stay hidden for: the rarest needs several faults in one world."""
 AT_ONCE = 50
 """Seeds in one piece of work, between two garbage collections."""
 

@@ -72,8 +72,9 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
 
 def drawn(chance: random.Random) -> Weather:
     seconds = chance.choice((2.0, 4.0, 6.0, 10.0))
-    kinds: tuple[Mishap, ...] = ("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "fade", "restart")
-    kinds += ("failover",)
+    kinds: tuple[Mishap, ...] = (
+        *("crash", "crash", "pause", "pause", "cut off", "shake", "shake", "fade", "restart", "failover"),
+    )
     count = chance.choice((0, 1, 2, 3, 4, 6))
     nodes = chance.choice((1, 1, 1, 1, 1, 2))
     return Weather(
