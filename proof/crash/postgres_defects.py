@@ -36,7 +36,7 @@ def _alter(name: str, old: str, new: str) -> None:
 
 def no_fence() -> None:
     """The store accepts a late write, whatever the holder and the fence are."""
-    _alter("commit_units", "session.fence = locked.fence AND lease_holder = $15::text", "$15::text IS NOT NULL")
+    _alter("commit_units", "session.fence = locked.fence AND lease_holder = $1::text", "$1::text IS NOT NULL")
 
 
 def _ignore_live_holder() -> None:

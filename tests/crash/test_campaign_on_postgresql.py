@@ -67,7 +67,7 @@ async def main():
     changed = [name for name in SQL if SQL[name] != before[name]]
     db = await asyncpg.connect(sys.argv[1])
     for name in changed:
-        await db.prepare(commit_units(()) if name == "commit_units" else SQL[name])
+        await db.prepare(commit_units((), described=True) if name == "commit_units" else SQL[name])
     await db.close()
     print(len(changed))
 

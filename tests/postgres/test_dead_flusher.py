@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.app import Runtime
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.store.backlog import Backlog
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.units import UnitJob
 from holdfast.store.store import Unit
-from holdfast.testing.store_conformance.words import KEY, MANY, hold, info, running, send
+from holdfast.testing.store_conformance.words import KEY, MANY, create, hold, info, running, send
 
 pytestmark = pytest.mark.anyio
 
@@ -51,6 +52,16 @@ async def test_every_call_fails_after_the_flusher_failed_and_its_leases_can_be_c
     await store._dying
     assert (await hold(other)).fence != lease.fence
     await other.close()
+
+
+async def test_units_that_wait_for_room_fail_with_the_flusher(store: PostgresStore) -> None:
+    await create(store)
+    store._backlog = Backlog(max_jobs=1)
+    unwritable = fail_with_a_bug(store)
+    unit = Unit(key=KEY, fence=None, events=(info("late"),))
+    waiting = [asyncio.ensure_future(store.commit(unit)) for _ in range(3)]
+    for ended in (unwritable.future, *waiting):
+        assert await code_of(lambda ended=ended: ended) == "store_writer_died"  # type: ignore[misc]
 
 
 async def test_flusher_failure_stops_the_runtime_s_work_and_every_call_raises(

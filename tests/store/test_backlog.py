@@ -3,15 +3,17 @@
 import asyncio
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from holdfast.events.ids import Fence
 from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Committed, Unit
-from holdfast.testing.store_conformance.words import KEY, create, info, send
+from holdfast.store.store import Committed, FenceMissed, Unit
+from holdfast.testing.store_conformance.words import KEY, create, info, running, send
 from tests.store.test_sqlite_background import Busy
 
 pytestmark = pytest.mark.anyio
@@ -51,12 +53,36 @@ async def test_full_backlog_on_sqlite_makes_units_wait_and_refuses_puts(tmp_path
 async def test_full_backlog_on_postgresql_makes_units_wait(postgres_url: str) -> None:
     store = await PostgresStore.open(postgres_url, node="here")
     await create(store)
-    store._backlog = Backlog(max_jobs=3)
+    store._backlog = backlog = Backlog(max_jobs=3)
     units = [asyncio.ensure_future(store.commit(unit(str(number)))) for number in range(10)]
     await asyncio.sleep(0)
-    assert store._backlog.jobs == 3
+    assert backlog.jobs == 3
     outcomes = await asyncio.gather(*units)
     assert [done.head for done in outcomes if isinstance(done, Committed)] == list(range(2, 12)), "in order, none lost"
+    assert (backlog.jobs, backlog.bytes) == (0, 0)
+    await store.close()
+
+
+async def test_every_unit_leaves_the_backlog_of_postgresql_once_however_it_ends(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await PostgresStore.open(postgres_url, node="here")
+    lease = await running(store)
+    other = await asyncpg.connect(postgres_url)
+    monkeypatch.setattr("holdfast.store.postgres.flusher.PATIENCE_SECONDS", 0.1)
+    async with other.transaction():
+        await other.execute("SELECT 1 FROM holdfast.session WHERE id = $1 FOR UPDATE", str(KEY.session))
+        given_up = [asyncio.ensure_future(store.commit(unit(str(number)))) for number in range(5)]
+        cancelled = asyncio.ensure_future(store.commit(unit("cancelled")))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        failures = await asyncio.gather(*given_up, return_exceptions=True)
+    assert all(isinstance(failure, StoreUnavailable) for failure in failures)
+    refused = await store.commit(Unit(key=KEY, fence=Fence(lease.fence + 1), events=(info("late"),)))
+    written = await store.commit(unit("written"))
+    assert (type(refused), type(written)) == (FenceMissed, Committed)
+    assert (store._backlog.jobs, store._backlog.bytes) == (0, 0)
+    await other.close()
     await store.close()
 
 

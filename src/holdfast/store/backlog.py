@@ -45,6 +45,11 @@ class Backlog:
         if self._waiting:
             self._call_next()
 
+    def clear(self) -> None:
+        """The writer has failed, and every job with it: those that wait for room need wait no longer."""
+        self.jobs = self.bytes = 0
+        self._call_next()
+
     def _call_next(self) -> None:
         is_below = self.jobs < self._max_jobs and self.bytes < self._max_bytes
         if is_below and self._waiting and not self._waiting[0].done():

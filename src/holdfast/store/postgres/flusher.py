@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from holdfast.store.errors import StoreUnavailable
@@ -73,8 +73,9 @@ class Blocked:
 
 
 class Flusher:
-    """The task, its connection and its queue. `committed` is called after every batch that wrote something; `died` is
-    called if the task fails, and no unit is left waiting.
+    """The task, its connection and its queue. `committed` is called after every batch that wrote something; `settled`
+    with the number and the size of units that were given their outcome; `died`, in place of it, if the task fails: then
+    no unit is left waiting.
 
     No batch waits for a lock. Units whose session is locked elsewhere stand aside, together with all later units of the
     same session, until they are tried again; everything else goes on."""
@@ -84,11 +85,13 @@ class Flusher:
         lane: Lane,
         units: Units,
         committed: Callable[[], None],
+        settled: Callable[[int, int], None],
         died: Callable[[StoreUnavailable], None],
     ) -> None:
         self._lane = lane
         self._units = units
         self._committed = committed
+        self._settled = settled
         self._died = died
         self._death: StoreUnavailable | None = None
         self._in_hand: list[UnitJob] = []
@@ -144,6 +147,11 @@ class Flusher:
             job.error = death
             job.settle()
 
+    def _settle(self, jobs: Iterable[UnitJob]) -> None:
+        """Give units their outcome. They are counted once for all of them, which keeps the single unit cheap."""
+        sizes = [job.size for job in jobs if job.settle()]
+        self._settled(len(sizes), sum(sizes))
+
     async def _flush_until_stopped(self) -> None:
         while self._queue or self._blocked or not self._stopping:
             now = time.monotonic()
@@ -178,9 +186,7 @@ class Flusher:
         except Exception as error:
             _fail(jobs, error)
         self._stand_aside([job for job in jobs if job.result is None and job.error is None])
-        for job in jobs:
-            if job.result is not None or job.error is not None:
-                job.settle()
+        self._settle([job for job in jobs if job.result is not None or job.error is not None])
         self._in_hand = []
 
     def _stand_aside(self, unwritten: Sequence[UnitJob]) -> None:
@@ -210,8 +216,7 @@ class Flusher:
 
     def _give_up(self, blocked: Blocked) -> None:
         _fail(blocked.jobs, held_elsewhere())
-        for job in blocked.jobs:
-            job.settle()
+        self._settle(blocked.jobs)
         blocked.jobs.clear()
 
     async def _flush(self, jobs: Sequence[UnitJob]) -> None:

@@ -28,15 +28,21 @@ SQL: Final = _read()
 PARTS: Final = {"appended": 8, "dropped": 0, "streamed": 9, "used": 9}
 """The parts that the statement for units may have, and how many parameters each takes."""
 
-UNIT_PARAMETERS: Final = 16
+LOG_PARAMETERS: Final = 9
+DESCRIBED_PARAMETERS: Final = 7
+"""How many parameters the statement for units has: for the log, and for the other columns of the sessions' rows."""
+
+_DESCRIBED = re.compile(r"^.* -- described\n", re.MULTILINE)
 
 
 @cache
-def commit_units(parts: tuple[str, ...]) -> str:
-    """The statement for a batch that has rows of these kinds. Other parts would be planned, and run, for nothing."""
-    whole, first = "", UNIT_PARAMETERS + 1
+def commit_units(parts: tuple[str, ...], *, described: bool) -> str:
+    """The statement for a batch that has rows of these kinds. Other parts would be planned, and run, for nothing.
+    `described`: the batch changes other columns of a session's row than those of its log."""
+    whole, first = "", LOG_PARAMETERS + DESCRIBED_PARAMETERS * described + 1
     for name in parts:
         parameters = [f"${number}" for number in range(first, first + PARTS[name])]
         whole += f", {name} AS (\n{SQL[name].format(*parameters)}\n)"
         first += PARTS[name]
-    return SQL["commit_units"].replace("{parts}", whole)
+    statement = SQL["commit_units"] if described else _DESCRIBED.sub("", SQL["commit_units"])
+    return statement.replace("{parts}", whole)

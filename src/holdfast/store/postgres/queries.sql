@@ -4,16 +4,20 @@
 -- The log
 
 -- name: commit_units
--- One statement for a batch of units of many sessions, one row of $1 to $14 for each session. It waits for no lock: a
+-- One statement for a batch of units of many sessions, one row of $3 to $16 for each session. It waits for no lock: a
 -- process that is frozen in a transaction delays the units of the sessions that it locked, and no others. A unit whose
 -- session is locked elsewhere, whose fence is not the session's, whose holder is another, or which supposes another
 -- head, changes nothing and is not among the returned rows: the caller must find out which ones are missing, and why.
+-- Most units only append to the log: lines marked as described are left out of batches that change no other column of
+-- a session's row.
 WITH given AS (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[],
-                       $8::text[], $9::text[], $10::text[], $11::boolean[], $12::boolean[], $13::boolean[],
-                       $14::bigint[])
-    WITH ORDINALITY AS given (owner, session, fence, supposes, events, shown, status, turn_id, title, model, progress,
-                              described, drops, bytes, number)
+  SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[], $9::bigint[]
+                       , $10::text[], $11::text[], $12::text[], $13::text[], $14::boolean[] -- described
+                       , $15::boolean[], $16::boolean[] -- described
+                      )
+    WITH ORDINALITY AS given (owner, session, fence, supposes, events, shown, bytes,
+                              status, turn_id, title, model, progress, described, drops, -- described
+                              number)
 ), locked AS MATERIALIZED (
   SELECT given.* FROM given CROSS JOIN LATERAL (
     SELECT 1 FROM holdfast.session WHERE owner = given.owner AND id = given.session
@@ -23,19 +27,22 @@ WITH given AS (
      SET head = head + locked.events,
          bytes = session.bytes + locked.bytes,
          shown = CASE WHEN locked.shown > 0 THEN head + locked.shown ELSE session.shown END,
-         status = coalesce(locked.status, session.status),
-         turn_id = CASE WHEN locked.status IS NULL THEN session.turn_id ELSE locked.turn_id END,
-         title = coalesce(locked.title, session.title),
-         model = coalesce(locked.model, session.model),
-         claims = CASE WHEN locked.progress THEN 0 ELSE claims END,
-         updated_at = CASE WHEN locked.described OR (locked.events > 0 AND updated_at <= $16::bigint - 1000)
-                           THEN $16::bigint ELSE updated_at END
+         status = coalesce(locked.status, session.status), -- described
+         turn_id = CASE WHEN locked.status IS NULL THEN session.turn_id ELSE locked.turn_id END, -- described
+         title = coalesce(locked.title, session.title), -- described
+         model = coalesce(locked.model, session.model), -- described
+         claims = CASE WHEN locked.progress THEN 0 ELSE claims END, -- described
+         updated_at = CASE WHEN
+                           locked.described OR -- described
+                           (locked.events > 0 AND updated_at <= $2::bigint - 1000)
+                           THEN $2::bigint ELSE updated_at END
     FROM locked
    WHERE session.owner = locked.owner AND session.id = locked.session AND deleted_at IS NULL
-     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $15::text
-                                   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $15::text)))
+     AND (locked.fence IS NULL OR (session.fence = locked.fence AND lease_holder = $1::text
+                                   AND (SELECT {is_same_timeline} FROM holdfast.process WHERE token = $1::text)))
      AND (locked.supposes IS NULL OR head = locked.supposes)
-  RETURNING locked.number, session.owner, session.id, head, inbox_tail, locked.events, locked.drops
+  RETURNING locked.number, session.owner, session.id, head, inbox_tail, locked.events
+            , locked.drops -- described
 ){parts}
 SELECT number, head, inbox_tail FROM advanced;
 

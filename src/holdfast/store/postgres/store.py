@@ -114,14 +114,14 @@ class PostgresStore:
         listens_at = direct if direct is not None else None if address.is_pooled else address
         self._changes = Changes(listens_at, self._reads, clock, token)
         self._liveness = Liveness(self._renewals, own)
+        self._backlog = Backlog()
         units = Units(process=token, now_ms=clock.now_ms, limits=own.limits)
-        self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._died)
+        self._flusher = Flusher(self._flushes, units, self._announcer.announce, self._settled, self._died)
         self._on_writer_failure = on_writer_failure
         self._death: StoreUnavailable | None = None
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self._keeping = asyncio.Lock()
-        self._backlog = Backlog()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -183,8 +183,12 @@ class PostgresStore:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
+    def _settled(self, jobs: int, size: int) -> None:
+        self._backlog.remove(jobs, size)
+
     def _died(self, death: StoreUnavailable) -> None:
         """The flusher failed: refuse every call from now on, and give up the leases."""
+        self._backlog.clear()
         if not self._is_closed:
             self._death = death
             self._dying = asyncio.ensure_future(self._give_up(death))
@@ -219,17 +223,14 @@ class PostgresStore:
     # Log, inbox and leases
 
     async def commit(self, unit: Unit) -> Outcome:
-        self._refuse_if_closed()
         if not self._backlog.has_room:
             await self._backlog.room()
-            self._refuse_if_closed()
         future = asyncio.get_running_loop().create_future()
         job = await asyncio.to_thread(UnitJob, future, unit) if unit.is_large else UnitJob(future, unit)
         self._refuse_if_closed()
         self._backlog.add(job.size)
-        job.future.add_done_callback(lambda _: self._backlog.remove(1, job.size))
         self._flusher.submit(job)
-        outcome: Outcome = await job.future
+        outcome: Outcome = await future
         return outcome
 
     async def put(

@@ -12,7 +12,7 @@ from holdfast.events.ids import Position
 from holdfast.store import crash_points
 from holdfast.store.postgres import annotation_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
-from holdfast.store.postgres.queries import PARTS, commit_units
+from holdfast.store.postgres.queries import DESCRIBED_PARAMETERS, LOG_PARAMETERS, PARTS, commit_units
 from holdfast.store.postgres.text import to_parameter
 from holdfast.store.store import (
     HEAD_MOVED,
@@ -32,8 +32,8 @@ TOOLS_BETWEEN: Final = "\x1f"
 
 PIECE_BYTES: Final = 1 << 20
 
-_DROPS: Final = 12
-_SESSION_COLUMNS: Final = 14
+_DROPS: Final = 6
+"""The place of this column among those of `_described`."""
 
 ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
 
@@ -41,7 +41,19 @@ ONLY_RECORDS: Final = Rejected("only records may be written without a lease")
 class UnitJob:
     """A unit, encoded in its sender's call: a value that can't be stored fails there and not in the flusher."""
 
-    __slots__ = ("error", "events", "future", "is_simple", "key", "result", "segments", "size", "unit")
+    __slots__ = (
+        "error",
+        "event_bytes",
+        "events",
+        "future",
+        "is_settled",
+        "is_simple",
+        "key",
+        "result",
+        "segments",
+        "size",
+        "unit",
+    )
 
     def __init__(self, future: asyncio.Future[Any], unit: Unit) -> None:
         self.future = future
@@ -49,18 +61,25 @@ class UnitJob:
         self.key = (unit.key.owner, unit.key.session)
         self.events = [_event(event) for event in unit.events]
         self.segments = [_encoded(segment) for segment in unit.segments]
-        self.size = 512 + sum([len(event[4]) for event in self.events]) + sum([len(each[5]) for each in self.segments])
+        self.event_bytes = sum([len(event[4]) for event in self.events])
+        self.size = 512 + self.event_bytes + sum([len(each[5]) for each in self.segments])
         self.is_simple = _is_simple(unit)
         self.result: Outcome | None = None
         self.error: BaseException | None = None
+        self.is_settled = False
 
-    def settle(self) -> None:
-        if self.future.done():
-            return
+    def settle(self) -> bool:
+        """Give the sender the outcome. False: it was given before."""
+        if self.is_settled:
+            return False
+        self.is_settled = True
+        if self.future.done():  # The sender was cancelled.
+            return True
         if self.error is None:
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
+        return True
 
     @property
     def point(self) -> str:
@@ -76,19 +95,13 @@ def _is_simple(unit: Unit) -> bool:
 class Group:
     """Units of one session that succeed or fail together: they have the same fence, and depend on nothing else."""
 
-    __slots__ = ("jobs", "key")
+    __slots__ = ("is_simple", "jobs", "key", "unit")
 
     def __init__(self, job: UnitJob) -> None:
         self.key = job.key
+        self.unit = job.unit
+        self.is_simple = job.is_simple
         self.jobs = [job]
-
-    @property
-    def unit(self) -> Unit:
-        return self.jobs[0].unit
-
-    @property
-    def is_simple(self) -> bool:
-        return self.jobs[0].is_simple
 
     @property
     def is_first(self) -> bool:
@@ -102,10 +115,9 @@ class Group:
 
     def succeed(self, head: int, tail: int) -> None:
         """Give each unit the head after its own events."""
-        head -= sum([len(job.events) for job in self.jobs])
-        for job in self.jobs:
-            head += len(job.events)
+        for job in reversed(self.jobs):
             job.result = Committed(Position(head), tail)
+            head -= len(job.events)
 
     def refuse(self, outcome: Outcome | None) -> None:
         for job in self.jobs:
@@ -204,7 +216,7 @@ class Units:
         await link.rows("lock_owners", sorted({group.unit.key.owner for group in limited}))
         has: dict[str, Stored] = {}
         for group in limited:
-            owner, size = group.unit.key.owner, _size(group.jobs[0])
+            owner, size = group.unit.key.owner, group.jobs[0].event_bytes
             if owner not in has:
                 ((sessions, stored),) = await link.rows("stored", owner)
                 has[owner] = Stored(sessions=sessions, stored_bytes=stored)
@@ -285,31 +297,35 @@ class Units:
         """The same for a unit that creates a large session, which no other process sees before the commit: its
         parameters are encoded a piece at a time, and the event loop goes on in between."""
         (job,) = group.jobs
-        events = job.events
+        events, event_bytes = job.events, job.event_bytes
         found: Sequence[Sequence[Any]] = ()
         try:
             for piece in _pieces(events):
-                job.events = piece
+                job.events, job.event_bytes = piece, sum([len(event[4]) for event in piece])
                 found = await self._commit_at_once(link, [group])
         finally:
-            job.events = events
+            job.events, job.event_bytes = events, event_bytes
         return found
 
     async def _commit_at_once(self, link: Link, groups: list[Group]) -> Sequence[Sequence[Any]]:
-        sessions = _columns(_SESSION_COLUMNS, [_session_row(group) for group in groups])
         jobs = [job for group in groups for job in group.jobs]
+        logs = _columns(LOG_PARAMETERS - 2, [_log_row(group) for group in groups])
+        described: list[list[Any]] = []
+        if any(_is_described(job.unit) for job in jobs):
+            described = _columns(DESCRIBED_PARAMETERS, [_described(group) for group in groups])
         rows = {
             "appended": _event_rows(groups),
             "streamed": _segment_rows(groups) if any(job.segments for job in jobs) else [],
             "used": _ledger_rows(groups) if any(job.unit.ledger for job in jobs) else [],
         }
         columns = {name: _columns(PARTS[name], found) for name, found in rows.items() if found}
-        if any(sessions[_DROPS]):
+        if described and any(described[_DROPS]):
             columns["dropped"] = []
         parts = tuple(sorted(columns))
         given = itertools.chain.from_iterable(columns[name] for name in parts)
-        parameters = map(to_parameter, (*sessions, self._process, self._now_ms(), *given))
-        return await link.raw.fetch(commit_units(parts), *parameters)  # Numbers need no unescaping.
+        parameters = map(to_parameter, (self._process, self._now_ms(), *logs, *described, *given))
+        statement = commit_units(parts, described=bool(described))
+        return await link.raw.fetch(statement, *parameters)  # Numbers need no unescaping.
 
 
 # Reasons to refuse a unit
@@ -364,57 +380,53 @@ def _columns(width: int, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*found, strict=True)] if found else [[] for _ in range(width)]
 
 
-def _session_row(group: Group) -> tuple[Any, ...]:
-    return _row_of_one(group.jobs[0]) if len(group.jobs) == 1 else _row_of_many(group)
+def _log_row(group: Group) -> tuple[Any, ...]:
+    """The columns of a session's row that an append changes, after those by which it is found and fenced."""
+    jobs, unit = group.jobs, group.unit
+    job = jobs[0]
+    if len(jobs) == 1:
+        events, size = len(job.events), job.event_bytes
+    else:
+        events, size = sum([len(each.events) for each in jobs]), sum([each.event_bytes for each in jobs])
+    return (*group.key, unit.fence, unit.supposes_head, events, _shown(group), size)
 
 
-def _row_of_one(job: UnitJob) -> tuple[Any, ...]:
-    unit = job.unit
-    title = _clean(unit.title) if unit.title is not None else None
-    model = _clean(unit.model) if unit.model is not None else None
-    says = unit.status is not None or unit.title is not None or unit.makes_progress or unit.fence is None
-    says_turn = unit.turn_id if unit.status is not None else None
-    about = (unit.status, says_turn, title, model, unit.makes_progress, says, unit.drops_segments)
-    return (*job.key, unit.fence, unit.supposes_head, len(job.events), _shown(job), *about, _size(job))
-
-
-def _shown(job: UnitJob) -> int:
+def _shown(group: Group) -> int:
     """The place of the last event that is news. Events that a session is created with are none."""
-    if job.unit.creates is None:
-        for place in range(len(job.events), 0, -1):
-            if job.events[place - 1][2] in codec.SHOWN_TYPES:
-                return place
-    return 0
+    if group.unit.creates is not None:
+        return 0
+    place = shown = 0
+    for job in group.jobs:
+        for event in job.events:
+            place += 1
+            if event[2] in codec.SHOWN_TYPES:
+                shown = place
+    return shown
 
 
-def _row_of_many(group: Group) -> tuple[Any, ...]:
-    """The session row that the units leave together; of two values for the same column, the later counts."""
+def _is_described(unit: Unit) -> bool:
+    """Whether the unit changes more of its session's row than the columns of the log."""
+    says = unit.status is not None or unit.title is not None or unit.model is not None or unit.makes_progress
+    return says or unit.drops_segments or unit.fence is None
+
+
+def _described(group: Group) -> tuple[Any, ...]:
+    """The other columns of the session's row, as its units leave them together; of two values for the same column, the
+    later counts."""
     units = [job.unit for job in group.jobs]
-    types = [event[2] for job in group.jobs for event in job.events]
-    shown = max((place for place, name in enumerate(types, 1) if name in codec.SHOWN_TYPES), default=0)
-    described = [unit for unit in units if unit.status is not None]
+    with_status = [unit for unit in units if unit.status is not None]
     titles = [_clean(unit.title) for unit in units if unit.title is not None]
     models = [_clean(unit.model) for unit in units if unit.model is not None]
-    says = any(unit.title is not None or unit.makes_progress or unit.fence is None for unit in units)
+    progress = any(unit.makes_progress for unit in units)
     return (
-        *group.key,
-        group.unit.fence,
-        group.unit.supposes_head,
-        len(types),
-        shown,
-        described[-1].status if described else None,
-        described[-1].turn_id if described else None,
+        with_status[-1].status if with_status else None,
+        with_status[-1].turn_id if with_status else None,
         titles[-1] if titles else None,
         models[-1] if models else None,
-        any(unit.makes_progress for unit in units),
-        bool(described) or says,
+        progress,
+        bool(with_status or titles) or progress or group.unit.fence is None,
         any(unit.drops_segments for unit in units),
-        sum([_size(job) for job in group.jobs]),
     )
-
-
-def _size(job: UnitJob) -> int:
-    return sum([len(event[4]) for event in job.events])
 
 
 def _event_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
