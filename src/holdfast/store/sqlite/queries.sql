@@ -547,10 +547,11 @@ SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_i
          WHERE inbox.owner = session.owner AND inbox.session = session.id AND inbox.state = 'accepted'
            AND inbox.kind = 'message'),
        lease_holder, model, coalesce(parent, made_from), coalesce(head.shown, 0), coalesce(annotation.seen, 0),
-       coalesce(annotation.pinned, 0), annotation.metadata
+       coalesce(annotation.pinned, 0), annotation.metadata, coalesce(head.bytes, 0)
   FROM session
   LEFT JOIN head ON head.log = session.log
-  LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id WHERE session.owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+  LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id
+ WHERE session.owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
 -- name: rows
 SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_id, title, host, created_at, updated_at,
@@ -619,13 +620,16 @@ WITH RECURSIVE log (position, previous, type) AS (
 SELECT position FROM log WHERE type = ?3;
 
 -- name: load_size
--- How many rows, and how many bytes, a load has to read. Rows of each kind are counted up to ?4, and no data is read.
+-- How many rows, and how many bytes, a load has to read at most. Rows of each kind are counted up to ?4, and no data is
+-- read. The events after the snapshot are looked at only if they are few and the whole log has more than ?5 bytes.
 WITH RECURSIVE kept (position, size) AS (
   SELECT coalesce(max(position), 0), coalesce(max(length(state)), 0)
     FROM snapshot WHERE owner = ?1 AND session = ?2 AND fold_version = ?3),
+whole (rows, bytes, last) AS (
+  SELECT head.position - kept.position, head.bytes, last_event FROM session JOIN head USING (log), kept
+   WHERE owner = ?1 AND id = ?2 AND head.position > kept.position),
 log (number) AS (
-  SELECT last_event FROM session JOIN head USING (log), kept
-   WHERE owner = ?1 AND id = ?2 AND head.position > kept.position
+  SELECT last FROM whole WHERE rows < ?4 AND bytes > ?5
   UNION ALL
   SELECT event.previous FROM log, kept JOIN event ON event.number = log.number WHERE event.position > kept.position + 1
   LIMIT ?4),
@@ -638,7 +642,8 @@ items (payload) AS (
   SELECT payload FROM inbox INDEXED BY inbox_waiting
    WHERE owner = ?1 AND session = ?2 AND state = 'accepted' LIMIT ?4),
 sizes (rows, bytes) AS (
-  SELECT count(*), coalesce(sum(length(data)), 0) FROM log JOIN event ON event.number = log.number
+  SELECT rows, CASE WHEN bytes <= ?5 THEN bytes ELSE (
+      SELECT coalesce(sum(length(data)), 0) FROM log JOIN event ON event.number = log.number) END FROM whole
   UNION ALL
   SELECT count(*), coalesce(sum(length(text)), 0) FROM pieces JOIN segment ON segment.number = pieces.number
   UNION ALL

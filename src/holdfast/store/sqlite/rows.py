@@ -42,8 +42,14 @@ log = logging.getLogger(__name__)
 
 
 def row(db: sqlite3.Connection, key: Key) -> Row | None:
+    found = _row_and_size(db, key)
+    return None if found is None else found[0]
+
+
+def _row_and_size(db: sqlite3.Connection, key: Key) -> tuple[Row, int] | None:
+    """The row of a session, and how many bytes its events have."""
     found = db.execute(SQL["row"], (key.owner, key.session)).fetchone()
-    return None if found is None else _row(found)
+    return None if found is None else (_row(found), found[19])
 
 
 def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, text: str, pinned: bool | None) -> Page:
@@ -103,7 +109,7 @@ def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Cla
     committed yet, and a process that died in the load would lose the count of this claim."""
     key = claim.lease.key
     try:
-        arguments = (key.owner, key.session, fold_version, SMALL_EVENTS + 1)
+        arguments = (key.owner, key.session, fold_version, SMALL_EVENTS + 1, SMALL_BYTES)
         ((rows_to_read, size),) = db.execute(SQL["load_size"], arguments)
         if rows_to_read > SMALL_EVENTS or size > SMALL_BYTES:
             return claim
@@ -115,10 +121,11 @@ def loaded_along(db: sqlite3.Connection, claim: Claim, fold_version: int) -> Cla
 
 
 def catch_up(db: sqlite3.Connection, key: Key, cursor: Cursor, limit: int) -> CaughtUp | None:
-    session = row(db, key)
-    if session is None:
+    found = _row_and_size(db, key)
+    if found is None:
         return None
-    events = events_after(db, key, cursor.position, limit, PAGE_BYTES)
+    session, size = found
+    events = events_after(db, key, cursor.position, limit, PAGE_BYTES if size > PAGE_BYTES else None)
     more = bool(events) and events[-1].position < session.head
     segments = () if more else _segments(db, key, cursor)
     return CaughtUp(
@@ -205,7 +212,7 @@ def inbox_item(found: Sequence[Any]) -> InboxItem:
 
 def _row(found: Sequence[Any]) -> Row:
     owner, id, head, tail, status, turn_id, title, host, created, updated, open_requests, waiting, held_by = found[:13]
-    model, parent, shown, seen, pinned, metadata = found[13:]
+    model, parent, shown, seen, pinned, metadata = found[13:19]
     return Row(
         key=Key(owner, id),
         head=head,
