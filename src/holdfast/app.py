@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -49,7 +50,7 @@ from holdfast.server.operations import (
     Stopped,
 )
 from holdfast.server.permissions import Permission, Permissions
-from holdfast.server.reader import Reading
+from holdfast.server.reader import Reader, Reading
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -534,22 +535,33 @@ class Session:
 
     async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
         """Send a message and wait until its turn ends, or waits for somebody."""
-        start = Cursor((await self.row()).head)
-        sent = await self.send(text, message_id=message_id, unattended=unattended)
-        return await self.result_of(sent.message_id, Cursor() if sent.duplicate else start)
+        heard = self._operations.live.subscribe(
+            self.key
+        )  # Before the message: its turn may be over when `send` returns.
+        try:
+            sent = await self.send(text, message_id=message_id, unattended=unattended)
+            start = Cursor() if sent.head is None else Cursor(sent.head)
+            reader = self._operations.read(self.key, start, heard_since=heard if sent.found_idle else None)
+            return await self._result_from(reader, sent.message_id)
+        finally:
+            heard.close()
 
     async def result_of(self, message_id: str, cursor: Cursor | None = None) -> TurnResult:
         """Wait until the turn of a message ends, or waits for somebody."""
-        outcome = _TurnOutcome(MessageId(message_id))
-        async for reading in self.events(cursor):
-            if isinstance(reading, Changed) and not outcome.has_turn:
-                found = await self._before_its_turn(outcome)
-                if found is not None:
-                    return found
-            if isinstance(reading, Event) and outcome.take(reading):
-                waiting = await self.requests() if outcome.reason == "waiting" else ()
-                if outcome.reason != "waiting" or waiting:
-                    return outcome.result(waiting)
+        return await self._result_from(self._operations.read(self.key, cursor), MessageId(message_id))
+
+    async def _result_from(self, reader: Reader, message_id: MessageId) -> TurnResult:
+        outcome = _TurnOutcome(message_id)
+        async with aclosing(reader.follow()) as readings:
+            async for reading in readings:
+                if isinstance(reading, Changed) and not outcome.has_turn:
+                    found = await self._before_its_turn(outcome)
+                    if found is not None:
+                        return found
+                if isinstance(reading, Event) and outcome.take(reading):
+                    waiting = await self.requests() if outcome.reason == "waiting" else ()
+                    if outcome.reason != "waiting" or waiting:
+                        return outcome.result(waiting)
         raise AssertionError("a session is followed without end")
 
     async def _before_its_turn(self, outcome: "_TurnOutcome") -> TurnResult | None:

@@ -32,8 +32,8 @@ class Reader:
         *,
         heard_since: Subscription | None = None,
     ) -> None:
-        """`heard_since` is a subscription that began before any event after the cursor: with it, `batches` need not
-        catch up from the store first."""
+        """`heard_since` is a subscription that began before any event after the cursor: with it, a reader that follows
+        need not catch up from the store first."""
         self._heard_since = heard_since
         self._store = store
         self._live = live
@@ -58,20 +58,17 @@ class Reader:
 
     async def follow(self) -> AsyncGenerator[Reading, None]:
         """Everything up to now, and then every change, without end. Raises `NotFound` when the session is deleted."""
-        subscription = self._live.subscribe(self._key)
+        subscription = self._heard_since or self._live.subscribe(self._key)
         try:
-            async for reading in self.until_now():
-                yield reading
-            yield Changed()
+            readings: list[Reading] | None = None if self._heard_since is None else []
             while True:
-                readings = self._from_hint(await subscription.next())
                 if readings is None:
                     async for reading in self.until_now():
                         yield reading
-                    yield Changed()
-                else:
-                    for reading in readings:
-                        yield reading
+                    readings = [Changed()]
+                for reading in readings:
+                    yield reading
+                readings = self._from_hint(await subscription.next())
         finally:
             subscription.close()
 
