@@ -6,6 +6,7 @@ that the same text has the same bytes in every call.
 """
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -31,6 +32,7 @@ _QUOTE: Final = re.compile(r"\[quote (\d+), from [^\]\n]*\]\n(.*?)\n\[end of quo
 _NOTE: Final = re.compile(r"\A\[runtime note \d+\]\n")
 
 
+@lru_cache(maxsize=1024)
 def note_number(session_seed: str) -> str:
     """The number of the runtime's notes in the session with this seed."""
     return _number(NOTE_DIGITS, "note", session_seed)

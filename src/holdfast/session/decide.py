@@ -29,14 +29,8 @@ def decide(state: State, inputs: Inputs) -> Action:
 
 
 def _decide(state: State, inputs: Inputs) -> Action:
-    for intervene in (
-        interventions.answers,
-        interventions.stop,
-        interventions.rewind,
-        interventions.to_background,
-    ):
-        if action := intervene(state, inputs):
-            return action
+    if inputs.inbox and (action := interventions.intervene(state, inputs)):
+        return action
     if not inputs.eligible:
         return turn_start.leave_to_another(state, inputs)
     if declined := interventions.declined_permissions(state, inputs):

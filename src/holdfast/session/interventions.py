@@ -25,6 +25,11 @@ from holdfast.session.permissions import NOBODY_COULD
 from holdfast.session.state import OpenRequest, State
 
 
+def intervene(state: State, inputs: Inputs) -> Append | Interrupt | GoToBackground | None:
+    """The first thing that the inbox asks for beyond a turn; None: it asks for nothing, or only for turns."""
+    return answers(state, inputs) or stop(state, inputs) or rewind(state, inputs) or to_background(state, inputs)
+
+
 def answers(state: State, inputs: Inputs) -> Append | None:
     """Close the requests whose answers were accepted before the first stop in the inbox."""
     written = Append()
@@ -156,6 +161,8 @@ def declined_by_all(deciders: Sequence[frozenset[RequestId]]) -> frozenset[Reque
 def declined_permissions(state: State, inputs: Inputs) -> tuple[RequestId, ...]:
     """The open permission requests to deny, because every client that could decide them declined. Without such a client
     a permission waits: the next client may decide it."""
+    if not state.requests or not inputs.deciders:
+        return ()
     declined = declined_by_all(inputs.deciders) - inputs.denying
     return tuple(
         opened.request_id

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -104,8 +104,6 @@ class HeldSession:
         self.new_id = new_id
         self.lease = lease
         self.shell = shell
-        self.readable = (shell.readable(self.key),) if shell is not None else ()
-        """The rules that let this session read the output of its own commands."""
         self.is_interrupting = False
         """Activities are being ended because the turn ends, and not because this process releases the session."""
         self.interrupted: dict[ToolCallId, Callable[[], InterruptedCall]] = {}
@@ -154,6 +152,11 @@ class HeldSession:
     @property
     def key(self) -> Key:
         return self.lease.key
+
+    @cached_property
+    def readable(self) -> tuple[str, ...]:
+        """The rules that let this session read the output of its own commands."""
+        return (self.shell.readable(self.key),) if self.shell is not None else ()
 
     @property
     def tail_seen(self) -> int:
@@ -235,6 +238,8 @@ class HeldSession:
     async def refresh_inbox(self) -> None:
         """Read the inbox again if it may have changed. The loop and the model call both do this: the second one waits
         for the first, or it would decide on the old inbox."""
+        if not (self._inbox_stale or self.state.requests or self._refresh_lock.locked()):
+            return
         async with self._refresh_lock:
             if self._inbox_stale:
                 self._inbox_stale, self._deciders_stale = False, True

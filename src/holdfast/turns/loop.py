@@ -196,7 +196,7 @@ class TurnLoop:
             eligible=self._claim.eligible,
             backgrounded=self._activities.running - session.foreground_calls(),
             granted=granted,
-            readable=session.readable,
+            readable=session.readable if self._facts else (),
             deciders=session.deciders,
             denying=session.denying,
             takeover=self._takeover,
