@@ -76,8 +76,8 @@ power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget w
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers, servers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m proof.chaos --minutes 10 --sessions 200
 
-fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30): the parsers that outsiders reach, with whatever they may be sent
-	@$(PLAIN) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
+fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30), JOBS (2) at a time: every parser that outsiders reach
+	@$(PLAIN) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30) --jobs $(or $(JOBS),2)
 
 verify: $(TEST_READY) ## Run all of it at full length, for a release, and print one table (most of a day)
 	@$(PLAIN) $(BIN)/python -m proof.verify

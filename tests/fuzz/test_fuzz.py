@@ -63,6 +63,21 @@ def test_a_finding_is_printed_with_its_smallest_example_and_the_others_still_run
     assert "no finding" in capsys.readouterr().out
 
 
+def test_fuzzers_run_beside_each_other_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["cursors", "json-tokens", "--minutes", "0", "--jobs", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split(":")[0] for line in sorted(printed.splitlines())] == [
+        "No fuzzer found anything",
+        "cursors",
+        "json-tokens",
+    ]
+
+
+def test_process_of_a_fuzzer_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz._run_in_process("nothing-of-that-name", 0)
+    assert "nothing-of-that-name: ended with 2" in capsys.readouterr().out
+
+
 def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         fuzz.main(["nothing-of-that-name"])
