@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.address import Key, key_source, parse_url, start_token
+from holdfast.client.address import ClientKey, key_source, parse_url, start_token
 from holdfast.client.errors import AddressInvalid
 from holdfast.config import Secret
 
@@ -62,7 +62,9 @@ def test_the_token_of_a_local_server_is_shown_to_its_own_address_alone(tmp_path:
         for url in ("http://localhost:8787", "http://[::1]:8787", "http://127.0.0.1:8788", "http://10.0.0.1:8787")
     }
     assert [url for url, key in shown.items() if key is not None] == ["http://localhost:8787"]
-    assert key_source(parse_url("http://localhost:8787")[0], "mine", tmp_path)() == Key(Secret("mine"), is_token=False)
+    assert key_source(parse_url("http://localhost:8787")[0], "mine", tmp_path)() == ClientKey(
+        Secret("mine"), is_token=False
+    )
 
 
 def test_a_token_that_others_could_have_written_is_not_believed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The Python client of `holdfast serve`: sessions that live and run on a server.
 
-`connect(url, key)` is all that most programs need; what it gives mirrors `holdfast.Runtime` and `holdfast.Session`.
+`connect(url, key)` is all that most programs need. It returns a `Server`, which mirrors `holdfast.Runtime`; its
+sessions mirror `holdfast.Session`.
 """
 
 from importlib import import_module
@@ -86,7 +87,7 @@ _VIEWS: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is asked for is imported then: who wants only the errors or the views does not pay for HTTP."""
+    """Import a name on first use: a program that needs only the errors or the views does not load HTTP."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.client' has no attribute {name!r}")
     return getattr(import_module(f"holdfast.client.{_home_of(name)}"), name)

@@ -1,23 +1,24 @@
-"""What can go wrong between a program and a Holdfast server. None of them ever holds a key.
+"""Errors of the client. None of them contains a key.
 
 ClientError
-├── Unreachable     nobody answers at that address, or the connection broke and did not come back
-├── NotHoldfast     somebody answers who is no Holdfast server, or one of another age
-└── Refused         the server says no, with a stable code and a sentence; what it refused was not done
-    ├── NotSignedIn   it does not know who asks (401)
-    ├── NotAllowed    it knows, and they may not (403)
-    ├── NotFound      no such session, request, message or task (404)
-    ├── Conflict      not now, or no longer: busy, answered already (409)
-    ├── Invalid       what was sent is wrong (400, 413, 422)
-    ├── TooMany       too many or too often; `retry_after` says when to try again (429)
-    └── Unavailable   the server can't at the moment (5xx)
+├── AddressInvalid  the URL can't be the address of a server
+├── Unreachable     no server answers at that address, or the connection broke and did not come back
+├── NotHoldfast     the server at that address is not Holdfast, or an incompatible release of it
+└── Refused         the server refused the request, with a stable code and a message, and did nothing
+    ├── NotSignedIn   the key is missing, unknown or revoked (401)
+    ├── NotAllowed    the role of the key does not allow the request (403)
+    ├── NotFound      there is no such session, request, message or task (404)
+    ├── Conflict      the request does not fit the current state: busy, or answered already (409)
+    ├── Invalid       the request itself is wrong (400, 413, 422)
+    ├── TooMany       a limit is reached; retry after `retry_after` seconds (429)
+    └── Unavailable   the server failed (5xx)
 """
 
 from typing import Final
 
 
 class ClientError(Exception):
-    """Anything that this package raises. The code is stable, the message is for people."""
+    """The base of all errors of this package. The code is stable, the message is for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -26,14 +27,14 @@ class ClientError(Exception):
 
 
 class AddressInvalid(ClientError):
-    """The caller's URL is none that a server could be at."""
+    """The given URL can't be the address of a server."""
 
     def __init__(self, message: str) -> None:
         super().__init__("url_invalid", message)
 
 
 class Unreachable(ClientError):
-    """`was_sent`: what was asked for may have been done all the same."""
+    """No server could be reached. `was_sent`: the request was sent, and may have been carried out."""
 
     def __init__(self, message: str, *, was_sent: bool = False) -> None:
         super().__init__("server_unreachable", message)
@@ -41,10 +42,12 @@ class Unreachable(ClientError):
 
 
 class NotHoldfast(ClientError):
-    """`code` says whether it is something else, or a Holdfast that is too old for this client."""
+    """`code` tells whether it is another program, or a release of Holdfast that this client does not understand."""
 
 
 class Refused(ClientError):
+    """The server refused the request."""
+
     def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(code, message)
         self.status = status
@@ -52,31 +55,31 @@ class Refused(ClientError):
 
 
 class NotSignedIn(Refused):
-    """No key was shown, or none that the server knows (any more)."""
+    """The key is missing, unknown or revoked."""
 
 
 class NotAllowed(Refused):
-    """More than this role may ask for."""
+    """The role of the key does not allow the request."""
 
 
 class NotFound(Refused):
-    """Nothing of that name, or it is somebody else's."""
+    """The named thing does not exist, or belongs to another owner."""
 
 
 class Conflict(Refused):
-    """Right, but not as things stand."""
+    """The request does not fit the current state."""
 
 
 class Invalid(Refused):
-    """Refused before anything was done."""
+    """The request itself is wrong."""
 
 
 class TooMany(Refused):
-    """Nothing was done; it may be tried again after `retry_after` seconds."""
+    """A limit is reached. Nothing was done; retry after `retry_after` seconds."""
 
 
 class Unavailable(Refused):
-    """The server's fault."""
+    """The server failed."""
 
 
 _KINDS: Final[dict[int, type[Refused]]] = {
@@ -89,6 +92,6 @@ _KINDS: Final[dict[int, type[Refused]]] = {
 
 
 def refused(status: int, code: str, message: str, *, retry_after: float | None = None) -> Refused:
-    """The error for an answer of that status."""
+    """The error for a response with this status."""
     kind = Unavailable if status >= 500 else _KINDS.get(status, Invalid)
     return kind(status, code, message, retry_after=retry_after)

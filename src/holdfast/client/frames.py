@@ -1,25 +1,25 @@
-"""A stream of server-sent events, cut into events as its bytes come. Pure."""
+"""Parses a stream of server-sent events, piece by piece. Pure."""
 
 from typing import Final, NamedTuple
 
 MAX_FRAME_BYTES: Final = 97_000_000
-"""No event is larger than one with the result of a tool, of which JSON may write each byte as six; logs of earlier
-releases have results of up to 16 MB. A longer frame is none of a server of ours."""
+"""The largest event carries a tool result, and JSON may need six bytes for each of its bytes; logs of earlier releases
+have results of up to 16 MB. No Holdfast server sends a larger frame."""
 
 
 class Frame(NamedTuple):
     kind: str
     data: bytes
     cursor: str | None
-    """What to come back with; None: this one has no place in the log."""
+    """The cursor to reconnect with; None for a frame that has no position in the log."""
 
 
 class FrameTooLarge(Exception):
-    """Nothing that a server of ours would send."""
+    """The frame is larger than any that a Holdfast server sends."""
 
 
 class Frames:
-    """Takes pieces of any size; gives each frame once it is whole."""
+    """Takes pieces of any size, and returns each frame once it is complete."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -42,7 +42,7 @@ def _frame(block: bytes) -> Frame | None:
         if name and separator:
             fields[name] = value.removeprefix(b" ")
     if b"data" not in fields:
-        return None  # A comment, or how long to wait before coming back.
+        return None  # A comment, or a retry interval.
     cursor = fields.get(b"id")
     kind = fields.get(b"event", b"message").decode(errors="replace")
     return Frame(kind, fields[b"data"], cursor.decode(errors="replace") if cursor else None)

@@ -1,4 +1,4 @@
-"""What becomes of the turn that a message is in, by the log. Pure."""
+"""The outcome of the turn of a message, computed from the log. Pure."""
 
 from holdfast.client.views import RequestView, TurnReason, TurnResult
 from holdfast.events.event import Event
@@ -8,7 +8,7 @@ from holdfast.events.turn import TurnEnded, TurnWaiting
 
 
 class TurnOutcome:
-    """Watches a log for the end of the turn, or for where it waits."""
+    """Follows a log until the turn of one message ends or waits."""
 
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
@@ -18,7 +18,7 @@ class TurnOutcome:
         self.reason: TurnReason = "waiting"
 
     def take(self, event: Event) -> bool:
-        """Whether the turn has ended, or waits."""
+        """Take the next event. True: the turn has ended, or waits."""
         match event.body:
             case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self.message_id:
                 self.turn_id = turn_id

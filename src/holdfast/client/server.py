@@ -1,4 +1,4 @@
-"""A Holdfast server, as a program uses it.
+"""A program's connection to a Holdfast server.
 
 async with connect("http://127.0.0.1:8787", key) as server:
     session = await server.session()
@@ -18,13 +18,13 @@ import msgspec
 from holdfast.client.address import key_source, parse_url
 from holdfast.client.session import Session
 from holdfast.client.views import Permission, SessionView, Task
-from holdfast.client.wire import Asked, Wire
+from holdfast.client.wire import Wire, WireRequest
 from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
 from holdfast.events.ids import random_id
 
 PATIENCE_SECONDS: Final = 60.0
-"""For how long a server that was there may be away before that is an error: it may be starting again."""
+"""How long a server may be away before that is an error: it may be restarting."""
 
 PAGE: Final = 200
 
@@ -45,7 +45,7 @@ class _Permissions(msgspec.Struct):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a session may name."""
+    """A model that a session may choose."""
 
     name: str
     is_default: bool = False
@@ -62,8 +62,8 @@ def connect(
     patience_seconds: float = PATIENCE_SECONDS,
     environ: Mapping[str, str] | None = None,
 ) -> "Server":
-    """A server at that URL, to be entered. Without a key, `HOLDFAST_KEY` is used; and for a server that was started by
-    this user on this machine with `--auth none`, the token that it left in the data directory."""
+    """A server, to be used with `async with`. Without a key, `HOLDFAST_KEY` is used; without that, for a server that
+    this user started on this machine with `--auth none`, the token in its data directory."""
     environ = os.environ if environ is None else environ
     address, token = parse_url(url)
     shown = key or token or environ.get(KEY_VARIABLE, "").strip() or None
@@ -74,12 +74,12 @@ def connect(
 
 
 class Server:
-    """Entering it looks whether a Holdfast server is there and knows the key. Leaving it stops nothing there."""
+    """A server. Entering it checks that a Holdfast server answers and accepts the key. Leaving it stops no session."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.models: tuple[Model, ...] = ()
-        """Those that a session may name, as far as they are known by name."""
+        """The models that the server lists; a session may choose others too."""
 
     def __repr__(self) -> str:
         return f"Server({self.url})"
@@ -91,7 +91,7 @@ class Server:
     async def __aenter__(self) -> Self:
         try:
             await self._wire.open()
-            self.models = (await self._wire.ask(Asked(method="GET", path="/v1/models"), _Models)).models
+            self.models = (await self._wire.ask(WireRequest(method="GET", path="/v1/models"), _Models)).models
         except BaseException:
             await self._wire.close()
             raise
@@ -120,7 +120,7 @@ class Server:
         dry_run: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Session:
-        """The session of that id, made now if there is none. What is left out is the server's choice."""
+        """The session with this id, created if it does not exist. The server chooses every option that is left out."""
         chosen = {
             "model": model,
             "title": title,
@@ -137,20 +137,20 @@ class Server:
             "metadata": metadata or {},
             **{name: value for name, value in chosen.items() if value is not None},
         }
-        await self._wire.ask(Asked(method="POST", path="/v1/sessions", body=to_bytes(body)), SessionView)
+        await self._wire.ask(WireRequest(method="POST", path="/v1/sessions", body=to_bytes(body)), SessionView)
         return self.open(made)
 
     def open(self, session_id: str, *, patience_seconds: float | None = None) -> Session:
-        """A session that exists, without looking."""
+        """The session with this id, which must exist: this is not checked."""
         patience = patience_seconds if patience_seconds is not None else self._wire.patience_seconds
         return Session(self._wire, session_id, patience_seconds=patience)
 
     async def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:
-        """One's sessions, the newest first; with a `text`, those that have it in the title or in a message."""
+        """The owner's sessions, newest first; with `text`, only those with it in the title or in a message."""
         cursor: str | None = None
         while True:
             query = {"limit": str(PAGE), "q": text, **({"cursor": cursor} if cursor is not None else {})}
-            page = await self._wire.ask(Asked(method="GET", path="/v1/sessions", query=query), _Page)
+            page = await self._wire.ask(WireRequest(method="GET", path="/v1/sessions", query=query), _Page)
             for found in page.sessions:
                 yield found
             cursor = page.next
@@ -158,19 +158,19 @@ class Server:
                 return
 
     async def tasks(self) -> tuple[Task, ...]:
-        """The commands of all sessions in the background, and those that turns wait for; the oldest first."""
-        return (await self._wire.ask(Asked(method="GET", path="/v1/tasks"), _Tasks)).tasks
+        """The commands of all sessions, in the background and in the foreground, oldest first."""
+        return (await self._wire.ask(WireRequest(method="GET", path="/v1/tasks"), _Tasks)).tasks
 
     async def permissions(self) -> tuple[Permission, ...]:
-        """What was allowed for always, in directories and everywhere."""
-        return (await self._wire.ask(Asked(method="GET", path="/v1/permissions"), _Permissions)).permissions
+        """Permissions that the owner granted for always, in a directory or everywhere."""
+        return (await self._wire.ask(WireRequest(method="GET", path="/v1/permissions"), _Permissions)).permissions
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        """Take it back in all sessions, from their next call on. Raises `NotFound` if it is not granted (any more)."""
+        """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
         path = f"/v1/permissions/{quote(permission_id, safe='')}"
-        return await self._wire.ask(Asked(method="DELETE", path=path, is_repeatable=False), Permission)
+        return await self._wire.ask(WireRequest(method="DELETE", path=path, is_repeatable=False), Permission)
 
     async def import_session(self, document: bytes) -> Session:
-        """A new, idle session from what `Session.export` gave. Not repeated by itself: it has no id to be known by."""
-        asked = Asked(method="POST", path="/v1/sessions/import", body=document, is_repeatable=False)
+        """A new, idle session from a document of `Session.export`. This is never retried, because it carries no id."""
+        asked = WireRequest(method="POST", path="/v1/sessions/import", body=document, is_repeatable=False)
         return self.open((await self._wire.ask(asked, SessionView)).id)

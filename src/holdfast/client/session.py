@@ -1,4 +1,4 @@
-"""One session on a server: what `holdfast.Session` is for one in this process."""
+"""A session on a server, with the methods of `holdfast.Session`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -27,7 +27,7 @@ from holdfast.client.views import (
     TaskOutput,
     TurnResult,
 )
-from holdfast.client.wire import Asked, Wire
+from holdfast.client.wire import Wire, WireRequest
 from holdfast.events.codec import to_bytes
 from holdfast.events.event import Event
 from holdfast.events.ids import random_id
@@ -35,10 +35,10 @@ from holdfast.events.ids import random_id
 OUTPUT_BYTES: Final = 65_536
 
 OUTPUT_WAIT_SECONDS: Final = 20
-"""How long the server waits for a task to write more before it says that there is nothing."""
+"""How long the server waits for more output of a task before it answers with none."""
 
 QUIET_SECONDS: Final = 0.2
-"""Between two looks at a task that had nothing to show: what may be the beginning of a secret is held back."""
+"""The pause before output is read again. The server withholds output that may be the start of a secret."""
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _Permissions(msgspec.Struct):
 
 
 class Session:
-    """Every verb that changes something carries an id, and is repeated under it when its answer is lost."""
+    """One session. Every change carries an id, and is retried under the same id if its response is lost."""
 
     def __init__(self, wire: Wire, session_id: str, *, patience_seconds: float) -> None:
         self.id = session_id
@@ -78,26 +78,26 @@ class Session:
     async def send(
         self, text: str, *, message_id: str | None = None, delivery: Delivery = "steer", unattended: bool = False
     ) -> Sent:
-        """Have a message accepted; it is on the server's disk on return. The turn runs whether or not anybody watches.
+        """Send a message, which is durable on return. Its turn runs whether or not a client follows it.
 
-        `unattended`: nobody is there to be asked, so that what is not allowed is denied."""
+        `unattended`: no person can be asked, so every call that would need an approval is denied."""
         made = message_id if message_id is not None else random_id()
         body = {"text": text, "message_id": made, "delivery": delivery, "unattended": unattended}
         return await self._post("/messages", body, Sent)
 
     async def receipt(self, message_id: str) -> Sent:
-        """What became of a message so far."""
+        """The current receipt of a message."""
         return await self._get(f"/messages/{quote(message_id, safe='')}", Sent)
 
     async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
-        """Send a message and wait until its turn ends, or waits for somebody. Under the same `message_id` a program
-        that was ended meanwhile comes back to the same turn."""
+        """Send a message and wait until its turn ends, or waits for an answer. A program that was restarted meanwhile
+        rejoins the same turn by giving the same `message_id`."""
         head = (await self.look()).head
         sent = await self.send(text, message_id=message_id, unattended=unattended)
         return await self.result_of(sent.message_id, after="0" if sent.duplicate else str(head))
 
     async def result_of(self, message_id: str, *, after: str = "0") -> TurnResult:
-        """Wait until the turn of a message ends, or waits for somebody."""
+        """Wait until the turn of a message ends, or waits for an answer."""
         outcome = TurnOutcome(message_id)
         async with aclosing(self.events(after)) as readings:
             async for reading in readings:
@@ -112,7 +112,7 @@ class Session:
         raise AssertionError("a session is followed without end")
 
     async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
-        """A message may be taken out of the queue, or wait behind a turn that itself waits for somebody."""
+        """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
         receipt = await self.receipt(outcome.message_id)
         if receipt.state in ("removed", "refused"):
             outcome.reason = "removed"
@@ -125,13 +125,13 @@ class Session:
     # Reading
 
     def stream(self, after: str = "0", *, patience_seconds: float | None = None) -> Stream:
-        """A reading whose cursor can be kept. `after` is a cursor, or a position. `patience_seconds`: for how long in a
-        row the server may be away; `math.inf` is for ever."""
+        """A reader whose cursor can be stored. `after` is a cursor or a position. `patience_seconds`: how long the
+        server may be away at a time; `math.inf` means for ever."""
         patience = patience_seconds if patience_seconds is not None else self._patience_seconds
         return Stream(self._wire, self.id, after, patience_seconds=patience)
 
     def events(self, after: str = "0", *, follow: bool = True) -> AsyncGenerator[Reading, None]:
-        """Everything from the cursor on; with `follow`, also what comes, without end."""
+        """Everything after the cursor; with `follow`, also everything that happens from now on, without end."""
         stream = self.stream(after)
         return stream.follow() if follow else stream.until_now()
 
@@ -139,26 +139,26 @@ class Session:
         return (await self._get("", _Detail, limit="1")).session
 
     async def first_event(self) -> Event | None:
-        """How it was started."""
+        """The first event of the log, which tells how the session was created; None if the log is empty."""
         page = await self._get("/events", EventPage, after="0", limit="1")
         return page.events[0].event() if page.events else None
 
     async def activity(self) -> Activity:
-        """Whether anything happens in it by itself."""
+        """Whether the session is settled, and its head."""
         return await self._get("/activity", Activity)
 
     # Answering and stopping
 
     async def requests(self) -> tuple[RequestView, ...]:
-        """What the session asks of people and clients now."""
+        """The open requests of the session to people and clients."""
         return (await self._get("/requests", _Requests)).requests
 
     async def permissions(self) -> tuple[Permission, ...]:
-        """What it may do without asking: what was granted to it, and what holds where it works."""
+        """Permissions that the session has: its own, and those of its directory."""
         return (await self._get("/permissions", _Permissions)).permissions
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        """Take back what was granted to this session, from its next call on."""
+        """Revoke a permission of this session, from its next call on."""
         asked = self._asked("DELETE", f"/permissions/{quote(permission_id, safe='')}", is_repeatable=False)
         return await self._wire.ask(asked, Permission)
 
@@ -187,8 +187,8 @@ class Session:
     async def stop(
         self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
     ) -> Stopped:
-        """End the running turn. Messages that wait come back, unless they are to be kept. With a `turn_id`, nothing is
-        stopped or taken back unless that turn is the one that runs."""
+        """Stop the running turn. Waiting messages are removed and returned, unless `keep_queued` is set. With a
+        `turn_id`, nothing happens unless that turn is running."""
         made = stop_id if stop_id is not None else random_id()
         asked = {"stop_id": made, "keep_queued": keep_queued, **({} if turn_id is None else {"turn_id": turn_id})}
         return await self._post("/cancel", asked, Stopped)
@@ -196,7 +196,7 @@ class Session:
     # The queue
 
     async def queue(self) -> tuple[QueuedMessage, ...]:
-        """The messages that wait, in order."""
+        """The queued messages, in order."""
         return (await self._get("/queue", QueueChanged)).messages
 
     async def edit_queued(self, message_id: str, text: str) -> None:
@@ -211,15 +211,15 @@ class Session:
         await self._change("PATCH", "", {"title": title})
 
     async def move(self, working_directory: str) -> None:
-        """Let it work in that folder, or in what has taken the place of the one that it had."""
+        """Change the working directory. With the same path, the session uses the folder that is there now."""
         await self._change("PATCH", "", {"working_directory": working_directory})
 
     async def change_model(self, model: str) -> None:
-        """From the next step on."""
+        """Change the model, from the next step on."""
         await self._change("PATCH", "", {"model": model})
 
     async def fork(self, *, at: int | None = None, title: str | None = None) -> "Session":
-        """A new session that begins as a copy of this one, up to a position or whole."""
+        """A new session with a copy of this log, up to a position or complete."""
         body = {} if title is None else {"title": title}
         query = {} if at is None else {"at": str(at)}
         asked = self._asked("POST", "/fork", body, query=query, is_repeatable=False)
@@ -227,7 +227,7 @@ class Session:
         return Session(self._wire, made.id, patience_seconds=self._patience_seconds)
 
     async def export(self) -> bytes:
-        """The whole session as one document, for `Server.import_session`."""
+        """The session as one document, for `Server.import_session`."""
         return await self._wire.ask_bytes(self._asked("GET", "/export"))
 
     async def delete(self) -> None:
@@ -236,7 +236,7 @@ class Session:
     # Tasks
 
     async def tasks(self) -> tuple[Task, ...]:
-        """Its commands, the one that the turn waits for included."""
+        """The session's commands, including the one that the turn waits for."""
         return (await self._get("/tasks", _Tasks)).tasks
 
     async def task(self, task_id: str) -> Task:
@@ -247,14 +247,14 @@ class Session:
         return await self._wire.ask(asked, KilledTask)
 
     async def to_background(self, task_id: str) -> None:
-        """Let the turn go on without waiting for this command."""
+        """Have the turn continue without waiting for this command."""
         await self._change("POST", f"/tasks/{quote(task_id, safe='')}/background")
 
     async def task_output(
         self, task_id: str, offset: int = 0, length: int = OUTPUT_BYTES, *, wait_seconds: float = 0
     ) -> TaskOutput:
-        """A part of what a task wrote, also while it runs. A negative offset counts from what it has written by now.
-        `wait_seconds`: how long to wait for more if there is nothing."""
+        """A part of a task's output, also while it runs. A negative offset counts from the end of the present output.
+        `wait_seconds`: how long to wait for output if there is none."""
         place = {"offset": str(offset)} if offset >= 0 else {"tail": str(-offset)}
         query = {**place, "length": str(length), "wait": str(wait_seconds)}
         asked = self._asked("GET", f"/tasks/{quote(task_id, safe='')}/output", query=query)
@@ -267,7 +267,7 @@ class Session:
         return (await self._wire.ask(self._asked("GET", path, query=query), TaskOutput)).offset
 
     async def follow_task(self, task_id: str, offset: int = 0) -> AsyncIterator[TaskOutput]:
-        """What a task wrote and writes, until it ends."""
+        """The output of a task, past and future, until the task ends."""
         while True:
             is_running = (await self.task(task_id)).is_running
             part = await self.task_output(task_id, offset, wait_seconds=OUTPUT_WAIT_SECONDS if is_running else 0)
@@ -279,7 +279,7 @@ class Session:
                 await asyncio.sleep(QUIET_SECONDS)
             offset = part.next_offset
 
-    # What they have in common
+    # Requests
 
     async def _get(self, path: str, kind: type[T], **query: str) -> T:
         return await self._wire.ask(self._asked("GET", path, query=query), kind)
@@ -298,8 +298,8 @@ class Session:
         *,
         query: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
-    ) -> Asked:
-        return Asked(
+    ) -> WireRequest:
+        return WireRequest(
             method=method,
             path=self._path + path,
             query=query or {},

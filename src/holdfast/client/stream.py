@@ -1,5 +1,5 @@
-"""A session read as it happens, over a connection that may break: the cursor says where to go on, and nothing is missed
-or told twice."""
+"""Reads a session as it happens, over a connection that may break: the cursor marks the place, so nothing is missed or
+read twice."""
 
 import asyncio
 import time
@@ -50,10 +50,10 @@ _others: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 class Stream:
-    """One reading of one session. `cursor` may be kept, and read on from later, by any program."""
+    """A reader of one session. Its `cursor` may be stored, and any program may continue from it later."""
 
     def __init__(self, wire: Wire, session_id: str, cursor: str, *, patience_seconds: float) -> None:
-        """`patience_seconds`: for how long in a row the server may be away."""
+        """`patience_seconds`: how long the server may be away at a time."""
         self._wire = wire
         self._session_id = session_id
         self._path = f"/v1/sessions/{quote(session_id, safe='')}/events"
@@ -61,15 +61,15 @@ class Stream:
         self.cursor = cursor
 
     async def until_now(self) -> AsyncGenerator[Reading, None]:
-        """All there is, and then the end."""
+        """Everything up to now, and then the end."""
         async with aclosing(self.follow()) as readings:
             async for reading in readings:
                 if isinstance(reading, QueueChanged):
-                    return  # It is told when all that had happened was told.
+                    return  # The server sends it once everything up to now is sent.
                 yield reading
 
     async def follow(self) -> AsyncGenerator[Reading, None]:
-        """All there is, and then what comes, without end. Raises `NotFound` when the session is deleted, and
+        """Everything up to now, and then every change, without end. Raises `NotFound` when the session is deleted, and
         `Unreachable` when the server is away for longer than the patience lasts."""
         broken: Unreachable | Unavailable | TooMany | None = None
         since, waits = 0.0, pauses()
@@ -93,7 +93,7 @@ class Stream:
             await asyncio.sleep(pause)
 
     async def _readings(self) -> AsyncGenerator[Reading, None]:
-        """From the cursor on, over one connection."""
+        """Everything after the cursor, over one connection."""
         frames = Frames()
         async with self._wire.stream(self._path, {"last-event-id": self.cursor}) as content:
             while piece := await content.read(READ_BYTES):
@@ -120,5 +120,8 @@ class Stream:
         return reading
 
     def _not_understood(self) -> NotHoldfast:
-        message = f"The stream of {self._wire.address.url} is not understood. Is the server of another release?"
+        message = (
+            f"The stream of {self._wire.address.url} can't be read. "
+            "Check that the server and this client are of the same release."
+        )
         return NotHoldfast("version_mismatch", message)

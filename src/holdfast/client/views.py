@@ -1,6 +1,6 @@
-"""What a server tells of sessions, requests, messages that wait and tasks. Times are milliseconds since 1970.
+"""Sessions, requests, queued messages and tasks, as a server sends them. Times are milliseconds since 1970.
 
-Fields that a newer server adds are passed over.
+Fields that a newer server adds are ignored.
 """
 
 from typing import Any, Final, Literal
@@ -21,7 +21,7 @@ TaskStatus = Literal["running", "stalled", "unreachable", "completed", "failed",
 RUNNING: Final = frozenset({"running", "stalled", "unreachable"})
 
 TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
-"""`removed`: the message was taken out of the queue before it had a turn."""
+"""How a turn ended, or `waiting`. `removed`: the message was taken out of the queue before it had a turn."""
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +37,11 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     turn_id: str | None = None
-    """The turn that is unfinished."""
+    """The unfinished turn."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a session asks of somebody. What is asked is in `details`."""
+    """An open request of a session to a person or a client; `details` has its content."""
 
     id: str
     kind: RequestKind
@@ -53,7 +53,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that a rule was granted. What was not noted is empty or None."""
+    """One grant of a rule. Fields that were not recorded are empty or None."""
 
     granted_by: str
     granted_at: int | None
@@ -61,7 +61,7 @@ class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that holds until it is taken back: in one session, in a directory, or everywhere."""
+    """A rule that is valid until it is revoked: in one session, in a directory, or everywhere."""
 
     id: str
     rule: str
@@ -69,11 +69,11 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     directory: str | None
     session_id: str | None
     origins: tuple[PermissionOrigin, ...] = ()
-    """The oldest first."""
+    """All grants of the rule, oldest first."""
 
 
 class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that waits."""
+    """A message in the queue."""
 
     message_id: str
     text: str
@@ -82,7 +82,7 @@ class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that was started for a session."""
+    """A command that a session started."""
 
     id: str
     session_id: str
@@ -96,11 +96,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     ended_at: int | None
     duration_ms: int
-    """By the server's clock."""
+    """Measured by the server's clock."""
     working_directory: str = ""
     output_file: str = ""
     alias: str = ""
-    """What the model calls it, where it chose a name itself."""
+    """The name that the model chose for it; empty if it chose none."""
 
     @property
     def is_running(self) -> bool:
@@ -113,19 +113,19 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KilledTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kill came to."""
+    """The result of a kill."""
 
     task: Task
     killed_processes: tuple[ProcessView, ...]
     escaped_processes: tuple[ProcessView, ...]
-    """Known to be running still."""
+    """Processes of the command that are known to be still running."""
 
 
 class TaskOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what a command wrote. Offsets are bytes."""
+    """A part of a command's output. Offsets are in bytes."""
 
     offset: int
-    """Where `text` begins. Beyond what was asked for: what lay between is gone."""
+    """Where `text` begins. If this is more than the requested offset, the output in between is gone."""
     text: str
     next_offset: int
 
@@ -137,7 +137,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["accepted", "promoted", "removed", "refused"]
     delivery: str
     duplicate: bool = False
-    """It had been accepted before: this is the receipt of the first."""
+    """The message had been accepted before: this is the receipt of the first time."""
     while_running: bool = False
     returned: tuple[str, ...] = ()
     """Texts that `interrupt` took out of the queue."""
@@ -150,43 +150,43 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stop did, or that it is about to."""
+    """The receipt of a stop."""
 
     stop_id: str
     outcome: Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
     returned: tuple[str, ...] = ()
-    """Messages that waited, given back."""
+    """Texts of queued messages that the stop removed."""
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a session is, and whether anything happens in it by itself."""
+    """The head of a session, and whether it is settled: nothing happens in it before the next message or answer."""
 
     head: int
     is_settled: bool
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a turn: it ended, or it waits for the requests."""
+    """The outcome of a turn: it ended, or it waits until its requests are answered."""
 
     turn_id: str
     reason: TurnReason
     text: str
-    """What the model said last."""
+    """The model's last message."""
     error: SessionError | None = None
     requests: tuple[RequestView, ...] = ()
 
 
-# What a reader is given
+# Readings of a stream
 
 
 class QueueChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """All messages that wait now."""
+    """The queue changed; `messages` is all of it."""
 
     messages: tuple[QueuedMessage, ...]
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """The connection broke, or is there again. Nothing is missed by it."""
+    """The connection broke, or was restored. No reading is lost by it."""
 
     is_back: bool
     reason: str = ""

@@ -1,7 +1,8 @@
-"""Requests to one server, and what becomes of them when the way there breaks.
+"""Sends requests to one server, and retries them when the connection breaks.
 
-Whatever is sent may be sent again: it carries an id under which the server does it once. So a lost answer is asked for
-again, for as long as the caller has patience; only what has no such id is never repeated once it may have arrived.
+A request that changes something carries an id, under which the server carries it out once. So a request whose response
+was lost is sent again until the caller's patience ends; only a request without an id is never repeated once it may have
+arrived.
 """
 
 import asyncio
@@ -17,20 +18,20 @@ from typing import Final, TypeVar
 import aiohttp
 import msgspec
 
-from holdfast.client.address import Address, Key, KeySource
+from holdfast.client.address import Address, ClientKey, KeySource
 from holdfast.client.errors import NotFound, NotHoldfast, NotSignedIn, Refused, Unavailable, Unreachable, refused
 from holdfast.version import __version__
 
 CONNECT_SECONDS: Final = 10.0
 
 SILENT_SECONDS: Final = 40.0
-"""A server of ours lets no ten seconds pass on a stream without a byte, and answers no request later than this."""
+"""A Holdfast server sends a byte on every stream at least every ten seconds, and answers every request sooner."""
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 2.0
 
 NO_SUCH_ADDRESS: Final = "not_found"
-"""The code of an address that the server does not know, other than a session or a task that it does not."""
+"""The error code for an unknown path, as opposed to an unknown session or task."""
 
 NONCE: Final = "x-holdfast-nonce"
 PROOF: Final = "x-holdfast-proof"
@@ -38,15 +39,15 @@ PROOF: Final = "x-holdfast-proof"
 T = TypeVar("T")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One request."""
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP request."""
 
     method: str
     path: str
     query: Mapping[str, str] = {}
     body: bytes | None = None
     is_repeatable: bool = True
-    """Asked twice, it is done once."""
+    """The server carries the request out once, however often it is sent."""
 
 
 class _Problem(msgspec.Struct):
@@ -65,12 +66,12 @@ class _Health(msgspec.Struct):
 
 
 class Wire:
-    """One per server. It shows the key to nobody else, and follows no redirection."""
+    """The HTTP connection to one server. The key is sent to no other server, and redirects are not followed."""
 
     def __init__(self, address: Address, key: KeySource, *, patience_seconds: float) -> None:
         self.address = address
         self._key_source = key
-        self._key: Key | None = None
+        self._key: ClientKey | None = None
         self.patience_seconds = patience_seconds
         self._http: aiohttp.ClientSession | None = None
         self._version = ""
@@ -79,7 +80,7 @@ class Wire:
         return f"Wire({self.address.url})"
 
     async def open(self) -> None:
-        """Look whether a Holdfast server is there. A key is shown only once that is known."""
+        """Check that a Holdfast server answers, before the key is sent."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
         agent = {"user-agent": f"holdfast/{__version__}"}
         self._http = aiohttp.ClientSession(timeout=timeout, headers=agent, auto_decompress=True)
@@ -91,21 +92,21 @@ class Wire:
             await self._http.close()
             self._http = None
 
-    # Asking
+    # Requests
 
-    async def ask(self, asked: Asked, kind: type[T]) -> T:
-        """The answer as a value of that type. Raises `ClientError`."""
+    async def ask(self, asked: WireRequest, kind: type[T]) -> T:
+        """The response as a value of this type. Raises `ClientError`."""
         return self._decoded(await self.ask_bytes(asked), kind)
 
-    async def ask_bytes(self, asked: Asked) -> bytes:
-        """The body of the answer; asked again while that is harmless and the patience lasts."""
+    async def ask_bytes(self, asked: WireRequest) -> bytes:
+        """The body of the response. Retries while that is safe and the patience lasts."""
         deadline = time.monotonic() + self.patience_seconds
         for attempt, pause in enumerate(pauses()):
             try:
                 return await self._once(asked)
             except NotFound:
                 if asked.method == "DELETE" and asked.is_repeatable and attempt:
-                    return b""  # The answer to the first was lost: it is gone, as wanted.
+                    return b""  # An earlier try deleted it, and its response was lost.
                 raise
             except (Unreachable, Unavailable) as error:
                 if not _may_repeat(asked, error) or time.monotonic() + pause > deadline:
@@ -113,8 +114,8 @@ class Wire:
             await asyncio.sleep(pause)
         raise AssertionError("there is always another pause")
 
-    async def _once(self, asked: Asked) -> bytes:
-        """Ask once; or twice, if the server was started again and has another token now."""
+    async def _once(self, asked: WireRequest) -> bytes:
+        """Send the request once; or twice, if the server was restarted and has a new token."""
         try:
             return await self._sent(asked)
         except NotSignedIn:
@@ -122,26 +123,26 @@ class Wire:
                 raise
         return await self._sent(asked)
 
-    async def _sent(self, asked: Asked) -> bytes:
+    async def _sent(self, asked: WireRequest) -> bytes:
         async with self._exchange(asked, {"accept": "application/json"}) as response:
             return await response.read()
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader, None]:
-        """An answer that is read as it comes. Broken, it is `Unreachable`."""
-        asked = Asked(method="GET", path=path)
+        """A response that is read as it arrives. Raises `Unreachable` if the connection breaks."""
+        asked = WireRequest(method="GET", path=path)
         sent = {"accept": "text/event-stream", **headers}
         try:
             async with self._exchange(asked, sent) as response:
                 yield response.content
         except NotSignedIn as error:
             if self._has_other_key():
-                raise Unreachable("The server was started again.") from None
+                raise Unreachable("The server was restarted.") from None
             raise error
 
     @asynccontextmanager
     async def _exchange(
-        self, asked: Asked, headers: Mapping[str, str], *, is_signed: bool = True
+        self, asked: WireRequest, headers: Mapping[str, str], *, is_signed: bool = True
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         if self._http is None:
             raise RuntimeError("Enter it first: async with connect(url, key) as server")
@@ -159,7 +160,7 @@ class Wire:
                     raise self._refused(response.status, await response.read())
                 yield response
         except aiohttp.ClientConnectorError as error:
-            raise Unreachable(f"Nobody answers at {self.address.url}: {_why(error.os_error)}.") from None
+            raise Unreachable(f"No server answers at {self.address.url}: {_why(error.os_error)}.") from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             message = f"The connection to {self.address.url} broke: {_why(error)}."
             raise Unreachable(message, was_sent=True) from None
@@ -168,20 +169,22 @@ class Wire:
         if self._key is None:
             return {}
         if self._key.is_token:
-            # Each time: a connection that was kept may have ended, and the next is to whoever has the port by now.
+            # Before each request: the connection may be new, and another program may have the port by now.
             self._key = await self._proven(self._key)
         return {"authorization": f"Bearer {self._key.secret.reveal()}"}
 
-    async def _proven(self, token: Key) -> Key:
-        """The token, or a newer one that lies where it lay: the one that whoever answers knows. Else none is shown."""
+    async def _proven(self, token: ClientKey) -> ClientKey:
+        """The token that the server proves to know: the given one, or a newer one in its file. Raises `NotSignedIn`."""
         nonce = secrets.token_urlsafe(16)
         headers = {"accept": "application/json", NONCE: nonce}
-        async with self._exchange(Asked(method="GET", path="/healthz"), headers, is_signed=False) as response:
+        async with self._exchange(WireRequest(method="GET", path="/healthz"), headers, is_signed=False) as response:
             said = response.headers.get(PROOF, "")
         for key in (token, self._key_source()):
             if key is not None and hmac.compare_digest(said.encode(), key.proof(nonce).encode()):
                 return key
-        raise NotSignedIn(401, "not_signed_in", f"What answers at {self.address.url} is not the server of the token.")
+        raise NotSignedIn(
+            401, "not_signed_in", f"The program that answers at {self.address.url} is not the server of this token."
+        )
 
     def _has_other_key(self) -> bool:
         found = self._key_source()
@@ -190,11 +193,11 @@ class Wire:
         self._key = found
         return True
 
-    # Understanding
+    # Responses
 
     async def _health(self) -> _Health:
         try:
-            asked = Asked(method="GET", path="/healthz")
+            asked = WireRequest(method="GET", path="/healthz")
             async with self._exchange(asked, {"accept": "application/json"}, is_signed=False) as response:
                 return msgspec.json.decode(await response.read(), type=_Health)
         except (msgspec.MsgspecError, UnicodeDecodeError, Refused, NotHoldfast):
@@ -204,21 +207,23 @@ class Wire:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._other_age(f"its answer is not understood ({error})") from None
+            raise self._other_age(f"its response can't be read ({error})") from None
 
     def _refused(self, status: int, body: bytes) -> Exception:
         try:
             problem = msgspec.json.decode(body, type=_ErrorBody).error
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            if status in (502, 503, 504):  # A proxy says that its server is away.
+            if status in (502, 503, 504):  # A proxy reports that its server is away.
                 return Unavailable(status, "server_unreachable", f"{self.address.url} answers {status} for now.")
             return self._not_holdfast()
         if problem.code == NO_SUCH_ADDRESS:
-            return self._other_age("it does not know what it is asked for")
+            return self._other_age("it does not know this request")
         return refused(status, problem.code, problem.message, retry_after=problem.retry_after)
 
     def _not_holdfast(self) -> NotHoldfast:
-        message = f"What answers at {self.address.url} is not a Holdfast server. Is the URL right, and the port?"
+        message = (
+            f"The program that answers at {self.address.url} is not a Holdfast server. Check the URL and the port."
+        )
         return NotHoldfast("not_holdfast", message)
 
     def _other_age(self, what: str) -> NotHoldfast:
@@ -230,21 +235,21 @@ class Wire:
 
 
 def pauses() -> Iterator[float]:
-    """How long to wait before each next try, without end."""
+    """The pauses between tries, without end."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
-def _may_repeat(asked: Asked, error: Unreachable | Unavailable) -> bool:
+def _may_repeat(asked: WireRequest, error: Unreachable | Unavailable) -> bool:
     if isinstance(error, Unavailable):
-        return error.status != 500  # 500 is a bug, and the next time is no better.
+        return error.status != 500  # 500 is a bug, which a retry does not mend.
     return asked.is_repeatable or not error.was_sent
 
 
 def _why(error: BaseException | None) -> str:
-    """In a few words, of an error whose own words may hold more than people want to read."""
+    """The reason in a few words: the error's own message may be long and technical."""
     if isinstance(error, TimeoutError):
         return "it took too long"
     if isinstance(error, socket.gaierror):
