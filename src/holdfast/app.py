@@ -1,4 +1,4 @@
-"""The composition root: the one place that chooses implementations. And the Python door to them.
+"""The composition root, which is the one place that chooses implementations, and the Python API on top of it.
 
 async with Runtime(model="demo") as runtime:
     session = await runtime.session()
@@ -81,31 +81,32 @@ log = logging.getLogger(__name__)
 INSTRUCTIONS = "You are a helpful agent."
 
 SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
-"""Processes that run sessions for others than their own user."""
+"""Roles of processes that run sessions of other users than their own."""
 
-NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not here. Run: pip install 'holdfast[cluster]'"
+NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not installed. Run: pip install 'holdfast[cluster]'"
 
 
 TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
-"""`removed`: the message was taken out of the queue before it had a turn."""
+"""How a turn ended, or `waiting`. `removed`: the message was taken out of the queue before it had a turn."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a turn: it ended, or it waits for the requests."""
+    """The outcome of a turn: it ended, or it waits until its requests are answered."""
 
     turn_id: TurnId
     reason: TurnReason
     text: str
-    """What the model said last."""
+    """The model's last message."""
     error: SessionError | None = None
     requests: tuple[RequestRow, ...] = ()
 
 
 class Runtime:
-    """A whole Holdfast in this process: the store, a worker, and every verb.
+    """A complete Holdfast in this process: the store, a worker, and every operation.
 
-    `model` is a name (`demo`, `openai/NAME`, …) or an object that answers like a `Model`. With `work=False` nothing is
-    run here: sessions can be read, sent to and answered, and another process on the same database does the work.
+    `model` is a name (`demo`, `openai/NAME`, …) or an object with the interface of `Model`. With `work=False` this
+    process runs no sessions: it reads them, sends messages and answers, and another process on the same database runs
+    the turns.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Runtime:
             Figures(tools=self._registry.names(), models=(self.config.model,)),
             records_content=self.config.trace_content == "on",
         )
-        """Figures of this process, and spans where a provider for OpenTelemetry is set."""
+        """Metrics of this process, and spans if an OpenTelemetry provider is configured."""
         self._live: Live = LocalLive()
         self._redis: RedisLive | None = None
         self._store: Store | None = None
@@ -180,7 +181,7 @@ class Runtime:
             clock=self._clock,
             bounds=self.config.bounds,
             node=self._node,
-            # Where one machine has the database, it has the files too.
+            # All processes on one SQLite database share a machine, and so its files.
             host=self._node if self.config.is_postgres else None,
             shared_directories=self.config.shared_directories,
             producer=f"holdfast/{__version__}",
@@ -199,7 +200,7 @@ class Runtime:
         await self.close()
 
     async def close(self, *, grace_seconds: float = 0) -> None:
-        """Let go of everything. Work that is not finished stays in the store, for whoever opens it next."""
+        """Release all sessions and close the store. Unfinished turns continue in the next process that opens it."""
         if self._store is None:
             return
         if self._worker is not None and self._work:
@@ -219,14 +220,14 @@ class Runtime:
             await self._models.close()
 
     async def until_failed(self) -> StoreUnavailable:
-        """Wait until this runtime can't go on, and learn why. Every call raises the same from then on; sessions that
-        ran here are free for other processes. A program that embeds the runtime decides itself whether to end."""
+        """Wait until this runtime has failed, and return the error, which every later call raises too. Its sessions
+        are free for other processes. A program that embeds the runtime decides itself whether to exit."""
         await self._has_failed.wait()
         assert self._failure is not None
         return self._failure
 
     async def _store_died(self, error: StoreUnavailable) -> None:
-        """End what runs here; readers are sent to the store, which tells them."""
+        """Stop all work of this process, and send readers to the store, which raises the error to them."""
         self._failure = error
         self._has_failed.set()
         if self._worker is not None:
@@ -243,14 +244,14 @@ class Runtime:
 
     @property
     def tasks(self) -> TaskOperations:
-        """The commands of all sessions: to list, read, wait for and end them."""
+        """Operations on the commands of all sessions: list, read, wait, kill."""
         if self._tasks is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._tasks
 
     @property
     def shell(self) -> Shell:
-        """What commands are run with: the engine, their ceilings, and how they are confined."""
+        """Starts commands, with their limits and their sandbox."""
         if self._shell is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._shell
@@ -279,11 +280,11 @@ class Runtime:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The tools that are run here, in the order in which a model is offered them."""
+        """The tools of this runtime, in the order in which models are offered them."""
         return tuple(spec.name for spec in self._registry.offered(None, ()))
 
     async def session(self, session_id: str | None = None, **options: Any) -> "Session":
-        """The session of that id, made now if there is none. For the options see `SessionOptions`."""
+        """The session with this id, created if it does not exist. `SessionOptions` documents the options."""
         wanted = SessionOptions(**options)
         if wanted.model is None:
             name = self._given_model.name if self._given_model else self.config.model
@@ -297,19 +298,19 @@ class Runtime:
         return self.open(made)
 
     def open(self, session_id: str) -> "Session":
-        """A session that exists, without looking."""
+        """The session with this id, which must exist: this is not checked."""
         return Session(self, SessionId(session_id))
 
     async def sessions(self, *, limit: int = 50, text: str = "") -> tuple[Row, ...]:
-        """The newest first."""
+        """The owner's sessions, newest first."""
         return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
 
     async def permissions(self) -> tuple[Permission, ...]:
-        """What was allowed for always, in directories and everywhere."""
+        """Permissions that the owner granted for always, in a directory or everywhere."""
         return await Permissions(self.operations).of_owner(self.owner)
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        """Take it back in all sessions, from their next call on. Raises `NotFound` if it is not granted (any more)."""
+        """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
         return await Permissions(self.operations).revoke(self.owner, permission_id)
 
     async def _open_store(self, secret_key: str) -> Store:
@@ -328,7 +329,7 @@ class Runtime:
                 on_writer_failure=self._store_died,
             )
         try:
-            from holdfast.store.postgres.store import PostgresStore  # deferred: not everybody has it
+            from holdfast.store.postgres.store import PostgresStore  # deferred: an optional package
         except ImportError:
             raise StoreUnusable("store_needs_extra", NEEDS_ASYNCPG) from None
         url = config.database_url.reveal() if config.database_url is not None else config.database
@@ -355,7 +356,7 @@ class Runtime:
         )
 
     async def _hear_others(self, store: Store) -> None:
-        """Without a worker somebody else does the work: readers here learn of it from what is committed."""
+        """Without a worker here, other processes run the sessions: tell readers of their commits."""
         async for _ in store.changes(wanted=self._live.listening):
             self._live.others_wrote()
 
@@ -395,7 +396,7 @@ class Runtime:
         self._keeper = await keeper.__aenter__()
 
     def _secrets(self) -> Iterable[str]:
-        """What no result may show."""
+        """Values that are removed from tool results."""
         for name, value in self._environ.items():
             if is_secret(name):
                 yield value
@@ -433,7 +434,7 @@ class Runtime:
         )
 
     async def _model(self, choice: ModelChoice) -> Model:
-        """What a session chose; the model that this runtime was given is known by its name, as any other."""
+        """The model that a session chose. The model object that this runtime was given is found by its name."""
         given = self._given_model
         if given is not None and choice.provider is None and choice.name in (None, given.name):
             return given
@@ -441,9 +442,9 @@ class Runtime:
 
     @property
     def models(self) -> "SessionModels":
-        """Every model that is known by a name, or that a session brought along."""
+        """Opens models by name, and those of the providers that sessions bring."""
         if self._models is None:
-            from holdfast.models.session_models import SessionModels  # deferred: HTTP takes a while to import
+            from holdfast.models.session_models import SessionModels  # deferred: importing HTTP is slow
 
             key = self.config.model_api_key
             self._models = SessionModels(
@@ -456,20 +457,20 @@ class Runtime:
 
     @property
     def credentials(self) -> Credentials:
-        """What clients entrusted to their sessions."""
+        """Secrets that clients gave to their sessions."""
         if self._credentials is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._credentials
 
     @property
     def redis_state(self) -> str | None:
-        """What is to be said of Redis; None where there is none, and no need of one."""
+        """The state of the connection to Redis, in words; None if Redis is neither configured nor useful here."""
         if self._redis is None:
             return "not set, hints through the database" if wants_redis(self.config) else None
         return self._redis.describe()
 
     def redis_figures(self) -> dict[str, tuple[str, float]]:
-        """What went through Redis, each figure with what it means."""
+        """Metrics of the hints through Redis: name, description and value."""
         if self._redis is None:
             return {}
         return {
@@ -480,7 +481,7 @@ class Runtime:
         }
 
     async def redis_answers(self) -> bool:
-        """Whether there is a Redis and it is there, as soon as that is known."""
+        """Whether Redis is configured and reachable. Waits until that is known."""
         return self._redis is not None and await self._redis.answers()
 
     async def _use_redis(self, redis_live: "type[RedisLive]", store: Store) -> None:
@@ -497,18 +498,18 @@ class Runtime:
         if self.config.secret_key is None:
             return None
         try:
-            from holdfast.models.sealer import Sealer  # deferred: few need it, and not everybody has it
+            from holdfast.models.sealer import Sealer  # deferred: an optional package
         except ImportError:
             raise ConfigError(
                 "HOLDFAST_SECRET_KEY",
-                "is set, but the package `cryptography` is not here",
+                "is set, but the package `cryptography` is not installed",
                 allowed="with it (pip install 'holdfast[secrets]'), or not set",
             ) from None
         return Sealer(self.config.secret_key.reveal())
 
 
 class Session:
-    """One session, by whatever process it is run."""
+    """One session, whichever process runs it."""
 
     def __init__(self, runtime: Runtime, session_id: SessionId) -> None:
         self.id = session_id
@@ -524,7 +525,7 @@ class Session:
         delivery: DeliveryChoice = "steer",
         unattended: bool = False,
     ) -> Sent:
-        """Accept a message; durable on return. The turn runs whether or not anybody watches."""
+        """Send a message, which is durable on return. Its turn runs whether or not a client follows it."""
         return await self._operations.send(
             self.key,
             text,
@@ -534,10 +535,9 @@ class Session:
         )
 
     async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
-        """Send a message and wait until its turn ends, or waits for somebody."""
-        heard = self._operations.live.subscribe(
-            self.key
-        )  # Before the message: its turn may be over when `send` returns.
+        """Send a message and wait until its turn ends, or waits for an answer."""
+        # Subscribe before sending: the turn may be over when `send` returns.
+        heard = self._operations.live.subscribe(self.key)
         try:
             sent = await self.send(text, message_id=message_id, unattended=unattended)
             start = Cursor() if sent.head is None else Cursor(sent.head)
@@ -547,7 +547,7 @@ class Session:
             heard.close()
 
     async def result_of(self, message_id: str, cursor: Cursor | None = None) -> TurnResult:
-        """Wait until the turn of a message ends, or waits for somebody."""
+        """Wait until the turn of a message ends, or waits for an answer."""
         return await self._result_from(self._operations.read(self.key, cursor), MessageId(message_id))
 
     async def _result_from(self, reader: Reader, message_id: MessageId) -> TurnResult:
@@ -565,7 +565,7 @@ class Session:
         raise AssertionError("a session is followed without end")
 
     async def _before_its_turn(self, outcome: "_TurnOutcome") -> TurnResult | None:
-        """A message may be taken out of the queue, or wait behind a turn that itself waits for somebody."""
+        """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
         receipt = await self._operations.receipt(self.key, outcome.message_id)
         if receipt.state in ("removed", "refused"):
             outcome.reason = "removed"
@@ -576,7 +576,7 @@ class Session:
         return outcome.result(requests) if requests else None
 
     def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Reading]:
-        """Everything from the cursor on; with `follow`, also what comes, without end."""
+        """Everything after the cursor; with `follow`, also everything that happens from now on, without end."""
         reader = self._operations.read(self.key, cursor)
         return reader.follow() if follow else reader.until_now()
 
@@ -584,7 +584,7 @@ class Session:
         return await self._operations.session(self.key)
 
     async def requests(self) -> tuple[RequestRow, ...]:
-        """What the session asks of people and clients now."""
+        """The open requests of the session to people and clients."""
         return await self._operations.requests(self.key)
 
     async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
@@ -613,8 +613,8 @@ class Session:
     async def stop(
         self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
     ) -> Stopped:
-        """End the running turn. Messages that wait come back, unless they are to be kept. With a `turn_id`, nothing is
-        stopped or taken back unless that turn is the one that runs."""
+        """Stop the running turn. Waiting messages are removed and returned, unless `keep_queued` is set. With a
+        `turn_id`, nothing happens unless that turn is running."""
         meant_for = TurnId(turn_id) if turn_id is not None else None
         return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
 
@@ -622,22 +622,22 @@ class Session:
         return await self._operations.queue(self.key)
 
     async def permissions(self) -> tuple[Permission, ...]:
-        """What it may do without asking: what was granted to it, and what holds where it works."""
+        """Permissions that the session has: its own, and those of its directory."""
         return await Permissions(self._operations).of_session(self.key)
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        """Take back what was granted to this session, from its next call on."""
+        """Revoke a permission of this session, from its next call on."""
         return await Permissions(self._operations).revoke_in_session(self.key, permission_id)
 
     async def tasks(self) -> tuple[TaskRow, ...]:
-        """Its commands in the background, those that ended in the last day included."""
+        """The session's background commands, including those that ended within the last day."""
         return await self._tasks.of_session(self.key)
 
     async def kill_task(self, task_id: str) -> TaskKillReport:
         return await self._tasks.kill(self.key, task_id)
 
     async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> OutputChunk:
-        """A part of what a task wrote, also while it runs."""
+        """A part of a task's output, also while it runs."""
         return await self._tasks.read(self.key, task_id, offset, length)
 
     async def delete(self) -> None:
@@ -645,7 +645,7 @@ class Session:
 
 
 class _TurnOutcome:
-    """Watches a log for the end of the turn that a message is in."""
+    """Follows a log until the turn of one message ends or waits."""
 
     def __init__(self, message_id: MessageId) -> None:
         self.message_id = message_id
@@ -659,7 +659,7 @@ class _TurnOutcome:
         return self._turn_id is not None
 
     def take(self, event: Event) -> bool:
-        """Whether the turn has ended, or waits."""
+        """Take the next event. True: the turn has ended, or waits."""
         match event.body:
             case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self.message_id:
                 self._turn_id = turn_id
@@ -688,13 +688,13 @@ class _TurnOutcome:
 
 
 def _commands_folder(database: Path) -> Path:
-    """Beside the database: all processes that share it share the commands."""
+    """The folder of commands beside the database, shared by all processes on it."""
     database = database.resolve()
     return database.with_name(database.name + ".commands")
 
 
 async def _commands_folder_of(config: Config, store: Store) -> Path:
-    """With PostgreSQL, all processes of one machine that share a database and a data directory."""
+    """The folder of commands; with PostgreSQL, the processes of one machine with the same data directory share it."""
     if not config.is_postgres:
         return _commands_folder(config.database_path)
     make_private_folder(config.data_dir)
@@ -702,7 +702,7 @@ async def _commands_folder_of(config: Config, store: Store) -> Path:
 
 
 def exposures(config: Config) -> list[str]:
-    """Warnings about what others than this user can get at, though every session is in it, and the keys of a server."""
+    """Warnings about files with sessions and keys that other users of this machine can read."""
     paths = [] if config.is_postgres else database_files(config.database_path)
     if config.is_postgres or config.database_path.parent == config.data_dir:
         paths = [config.data_dir, *paths]
@@ -713,7 +713,7 @@ def exposures(config: Config) -> list[str]:
             if path.exists() and (fault := access_fault(path)) is not None and fault.is_exposed
         ]
     except OSError:
-        return []  # What can't be looked at can't be opened either, and that is told with its reason.
+        return []  # A file that can't be inspected can't be opened either; opening it reports the reason.
     return [
         f"WARNING: {path} is not for you alone: {fault.what}. Sessions and keys are in there. Run: {fault.command}"
         for path, fault in faults
@@ -721,7 +721,7 @@ def exposures(config: Config) -> list[str]:
 
 
 def isolation_of(config: Config, environ: Mapping[str, str], *, role: Role = "program") -> Isolation:
-    """What commands are confined with. Hidden are whole folders: in that of the database new files come and go."""
+    """The sandbox of commands. It hides whole folders: in the database's folder, files appear and disappear."""
     if config.refuses_commands and role in SERVING:
         return NoCommands()
     if config.sandbox == "none":
@@ -734,27 +734,27 @@ def isolation_of(config: Config, environ: Mapping[str, str], *, role: Role = "pr
 
 
 def redis_live_of(config: Config) -> "type[RedisLive] | None":
-    """What hints between processes go through, if anything does."""
+    """The class for hints through Redis; None if Redis is not configured."""
     if config.redis is None:
         return None
     try:
-        from holdfast.live.redis import RedisLive, UrlRefused, check_url  # deferred: not everybody has it
+        from holdfast.live.redis import RedisLive, UrlRefused, check_url  # deferred: an optional package
     except ImportError:
         raise ConfigError(
             "HOLDFAST_REDIS",
-            "is set, but the package `redis` is not here",
+            "is set, but the package `redis` is not installed",
             allowed="with it (pip install 'holdfast[cluster]'), or not set",
         ) from None
     try:
         check_url(config.redis.reveal())
     except UrlRefused as error:
-        allowed = "what redis-py takes, such as redis://HOST:6379/0 or rediss://HOST:6379?ssl_ca_certs=FILE"
+        allowed = "a URL that redis-py accepts, such as redis://HOST:6379/0 or rediss://HOST:6379?ssl_ca_certs=FILE"
         raise ConfigError("HOLDFAST_REDIS", f"can't be used: {error}", allowed=allowed) from None
     return RedisLive
 
 
 def wants_redis(config: Config) -> bool:
-    """Whether other machines may share the database, and hints have only that to go through."""
+    """Whether Redis would help: several machines may share the database, and hints go through it alone."""
     return config.redis is None and config.is_postgres
 
 
