@@ -49,5 +49,6 @@ def _machine(runs: dict[str, list[Measured]], reference: Reference) -> str:
     return (
         f"Calibration loop {loop:.1f} ms, {cpu:.1f} ms of CPU (reference {reference.calibration_ms:.1f} and "
         f"{reference.calibration_cpu_ms:.1f} ms); "
-        f"raw commit p50 {p50:.2f} ms, p99 {p99:.2f} ms. `here` is the bar at this machine's speed."
+        f"raw commit p50 {p50:.2f} ms, p99 {p99:.2f} ms. `here` is the bar at this machine's speed; "
+        "a bar `on any machine` is a time that a person feels, and is not scaled."
     )

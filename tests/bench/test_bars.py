@@ -67,6 +67,34 @@ def test_times_and_rates_are_held_against_what_this_machine_can_do_and_ratios_ar
     assert verdict(RATIO, measured(RATIO, 0.6, slower=2)) == "MISSED"
 
 
+@pytest.mark.parametrize("slower", [0.1, 1.0, 10.0])
+def test_a_time_that_a_person_feels_has_the_same_bar_on_a_fast_machine_and_on_a_slow_one(slower: float) -> None:
+    felt = Line(name="key", probe="p", what="key to frame", unit="ms", at_most=100, is_felt=True)
+    judged = judge(felt, measured(felt, 99, slower=slower), reference=REFERENCE)
+    assert judged is not None
+    assert (judged.bar, judged.verdict, judged.stated) == (100, "met", "<= 100 ms on any machine")
+    assert verdict(felt, measured(felt, 101, slower=slower)) == "MISSED"
+
+
+def test_frames_and_key_presses_of_the_page_are_felt_and_nothing_else_is() -> None:
+    assert [line.name for line in LINES if line.is_felt] == ["page_scroll_frame", "page_input_p99"]
+
+
+def test_a_bar_is_stated_with_its_unit_and_its_allowances() -> None:
+    named = {line.name: line for line in LINES}
+
+    def stated(name: str) -> str:
+        judged = judge(named[name], measured(named[name], 1.0), reference=REFERENCE)
+        assert judged is not None
+        return judged.stated
+
+    assert stated("turn_200_rate") == ">= 120 /s"
+    assert stated("first_chunk") == "<= 2 ms + 3 commits"
+    assert stated("delivery_p50") == "<= 2 ms + 1 commit"
+    assert stated("delivery_p99") == "<= 10 ms + 1 commit p99"
+    assert stated("paced_token_cpu") == "-"
+
+
 def test_a_share_and_a_size_are_the_same_on_every_machine() -> None:
     share = Line(name="share", probe="p", what="a share", unit="%", at_most=1)
     size = Line(name="size", probe="p", what="a size", unit="MB", at_most=1)
