@@ -1,10 +1,7 @@
 """`python -m bench`: runs every probe in turn, several times over, and prints a table. A missed bar exits with 1."""
 
 import argparse
-import platform
 import shutil
-import sqlite3
-import statistics
 import sys
 import tempfile
 import time
@@ -15,10 +12,12 @@ from pathlib import Path
 import msgspec
 
 from bench import cluster, processes
-from bench.bars import LINES, MIN_RUNS, Judged, Line, judge
-from bench.calibration import REFERENCE, Reference, reference
+from bench.bars import LINES, MIN_RUNS
+from bench.calibration import REFERENCE, Machine, reference, this_machine
 from bench.cluster import Servers
 from bench.place import FULL, QUICK, Measured, Place, Size
+from bench.report import Report, Scope, judge_all
+from bench.sections import names_of, selected
 from bench.table import print_table
 
 WORKPLACE = processes.ROOT / ".bench"
@@ -27,47 +26,41 @@ WORKPLACE = processes.ROOT / ".bench"
 PREPARED = frozenset({"cold_open", "long_session", "waiting", "http_peers", "cluster_claims", "page_scroll"})
 """Probes whose runs share something that takes long to make."""
 
-SECTIONS = ("copilot", "http", "cluster", "page")
-"""Probes that belong together, by the beginning of their names."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` writes."""
-
-    lines: list[Judged]
-    not_measured: list[str]
-    unprepared: dict[str, str]
-    """Probes that could not be run at all, and why."""
-    bounded_not_measured: list[str]
-    """Lines with a bar that no run could measure where all of them can be."""
-    runs: dict[str, list[Measured]]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
-    lines = [line for line in LINES if not asked.only or names_of(line) & set(asked.only)]
-    size = QUICK if asked.quick else FULL
+    bars_for = reference()
     started = time.monotonic()
     try:
-        probes = sorted({line.probe for line in lines}, key=_order)
-        runs, unprepared = run_all(probes, runs=asked.runs, size=size, peers=asked.peers)
+        report = _measured(asked, bars_for)
     except processes.ProbeFailed as failed:
         print(f"Could not be measured: {failed}", file=sys.stderr)
         return 2
-    report = judge_all(lines, runs, unprepared, strictness=asked.strictness)
-    print_table(report.lines, report.not_measured, runs=runs, reference=reference())
-    for probe, why in unprepared.items():
+    print_table(report.lines, report.not_measured, runs=report.runs, reference=bars_for)
+    for probe, why in report.unprepared.items():
         print(f"COULD NOT BE PREPARED: {probe}. Its lines count as missed. {why}")
     print(f"{asked.runs} runs in {time.monotonic() - started:.0f} s.")
-    if asked.quick or asked.runs < MIN_RUNS:
+    if report.scope.quick or report.scope.runs < MIN_RUNS:
         print(f"A quick look: the bars are stated for {MIN_RUNS} runs at full size.")
     if asked.json:
         asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    if asked.reference:
-        _keep_reference(runs)
-    return (
-        1 if unprepared or report.bounded_not_measured or any(line.verdict == "MISSED" for line in report.lines) else 0
-    )
+    if asked.reference and report.machine is not None:
+        REFERENCE.write_bytes(msgspec.json.format(msgspec.json.encode(report.machine)) + b"\n")
+    return 1 if _is_failed(report) else 0
+
+
+def _measured(asked: argparse.Namespace, bars_for: Machine) -> Report:
+    """Run the probes of the lines that were asked for."""
+    scope = Scope(only=asked.only or [], quick=asked.quick, runs=asked.runs, strictness=asked.strictness)
+    probes = sorted({line.probe for line in selected(scope.only)}, key=_order)
+    runs, unprepared = run_all(probes, runs=scope.runs, size=QUICK if scope.quick else FULL, peers=asked.peers)
+    return judge_all(runs, unprepared, scope=scope, machine=_machine(runs), reference=bars_for)
+
+
+def _is_failed(report: Report) -> bool:
+    """Elsewhere than on Linux, some lines can't be measured."""
+    unmeasured = report.bounded_not_measured and sys.platform == "linux"
+    return bool(report.unprepared or unmeasured or any(line.verdict == "MISSED" for line in report.lines))
 
 
 def run_all(
@@ -99,22 +92,6 @@ def _prepare(probes: Sequence[str], place: Place) -> dict[str, str]:
             except processes.ProbeFailed as failed:
                 unprepared[probe] = str(failed).strip().splitlines()[-1]
     return unprepared
-
-
-def judge_all(
-    lines: Sequence[Line], runs: dict[str, list[Measured]], unprepared: dict[str, str], *, strictness: float
-) -> Report:
-    kept = reference()
-    judged = [(line, judge(line, runs[line.probe], reference=kept, strictness=strictness)) for line in lines]
-    return Report(
-        lines=[found for _, found in judged if found is not None],
-        not_measured=[line.what for line, found in judged if found is None],
-        unprepared=unprepared,
-        bounded_not_measured=[
-            line.name for line, found in judged if found is None and line.has_bar and sys.platform == "linux"
-        ],
-        runs=runs,
-    )
 
 
 @contextmanager
@@ -150,11 +127,6 @@ def _at(place: Place, probe: str, *, run: int) -> Place:
     return msgspec.structs.replace(place, folder=folder, prepared=prepared, run=run)
 
 
-def names_of(line: Line) -> set[str]:
-    """What it may be asked for by."""
-    return {line.name, line.probe, *(section for section in SECTIONS if line.probe.startswith(f"{section}_"))}
-
-
 def _order(probe: str) -> int:
     return [line.probe for line in LINES].index(probe)
 
@@ -174,19 +146,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _keep_reference(runs: dict[str, list[Measured]]) -> None:
-    every = [run for measured in runs.values() for run in measured]
+def _machine(runs: dict[str, list[Measured]]) -> Machine | None:
     cores = processes.cores()
-    kept = Reference(
-        calibration_ms=round(statistics.median(run.calibration_ms for run in every), 2),
-        calibration_cpu_ms=round(statistics.median(run.calibration_cpu_ms for run in every), 2),
-        processor=platform.machine(),
-        cores=len(set(cores)) if cores else 1,
-        python=platform.python_version(),
-        sqlite=sqlite3.sqlite_version,
-        commit_p50_ms=round(statistics.median(run.commit_p50_ms for run in every), 3),
-    )
-    REFERENCE.write_bytes(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    every = [run for measured in runs.values() for run in measured]
+    return this_machine(every, cores=len(set(cores)) if cores else 1)
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from bench.calibration import Reference
+from bench.calibration import Machine
 from bench.place import Measured
 
 Unit = Literal["times", "ms", "us", "per s", "MB", "KB", "%"]
@@ -110,7 +110,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="first_chunk_instant",
         probe="first_chunk",
-        what="the same, when 200 tokens come at once (not bounded)",
+        what="the same, when 200 tokens come at once",
         unit="ms",
     ),
     Line(
@@ -129,7 +129,7 @@ LINES: tuple[Line, ...] = (
         at_most=10,
         commits_p99=1,
     ),
-    Line(name="paced_token_cpu", probe="delivery", what="CPU per token when paced (not bounded)", unit="us"),
+    Line(name="paced_token_cpu", probe="delivery", what="CPU per token when paced", unit="us"),
     Line(
         name="append_20",
         probe="appends",
@@ -155,7 +155,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cold_open_without_snapshot",
         probe="cold_open",
-        what="the same, its snapshot lost (not bounded)",
+        what="the same, its snapshot lost",
         unit="ms",
     ),
     Line(name="idle_memory", probe="idle", what="memory of an idle process", unit="MB", at_most=60),
@@ -192,7 +192,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="copilot_resume_call",
         probe="copilot_client",
-        what="the same, the call alone (not bounded)",
+        what="Copilot: the same, the call alone",
         unit="ms",
     ),
     Line(
@@ -212,7 +212,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="copilot_turn_client",
         probe="copilot_client",
-        what="the same by the public client (not bounded)",
+        what="Copilot: the same by the public client",
         unit="ms",
     ),
     Line(
@@ -270,37 +270,31 @@ LINES: tuple[Line, ...] = (
     Line(
         name="http_tokens_20",
         probe="http_streams",
-        what="HTTP: tokens streamed, 20 clients (not bounded)",
+        what="HTTP: tokens streamed, 20 clients",
         unit="per s",
     ),
-    Line(
-        name="http_relay_tokens_20", probe="http_streams", what="the same by the bare relay (not bounded)", unit="per s"
-    ),
+    Line(name="http_relay_tokens_20", probe="http_streams", what="HTTP: the same by the bare relay", unit="per s"),
     Line(
         name="http_tokens_100",
         probe="http_streams",
-        what="HTTP: tokens streamed, 100 clients (not bounded)",
+        what="HTTP: tokens streamed, 100 clients",
         unit="per s",
     ),
     Line(
         name="http_relay_tokens_100",
         probe="http_streams",
-        what="the same by the bare relay (not bounded)",
+        what="HTTP: the same by the bare relay",
         unit="per s",
     ),
-    Line(
-        name="http_token_cpu_20", probe="http_streams", what="HTTP: CPU per token, 20 clients (not bounded)", unit="us"
-    ),
-    Line(
-        name="http_relay_token_cpu_20", probe="http_streams", what="the same of the bare relay (not bounded)", unit="us"
-    ),
+    Line(name="http_token_cpu_20", probe="http_streams", what="HTTP: CPU per token, 20 clients", unit="us"),
+    Line(name="http_relay_token_cpu_20", probe="http_streams", what="HTTP: the same of the bare relay", unit="us"),
     Line(
         name="http_busy_20",
         probe="http_streams",
-        what="HTTP: how busy its core was, 20 clients (not bounded)",
+        what="HTTP: how busy its core was, 20 clients",
         unit="%",
     ),
-    Line(name="http_relay_busy_20", probe="http_streams", what="the same, the bare relay's (not bounded)", unit="%"),
+    Line(name="http_relay_busy_20", probe="http_streams", what="HTTP: the same, the bare relay's", unit="%"),
     Line(
         name="http_peer_ratio",
         probe="http_peers",
@@ -311,13 +305,13 @@ LINES: tuple[Line, ...] = (
     Line(
         name="http_pydantic_ai_tokens",
         probe="http_peers",
-        what="pydantic-ai + FastAPI, 20 clients (not bounded)",
+        what="HTTP: tokens streamed by pydantic-ai + FastAPI, 20 clients",
         unit="per s",
     ),
     Line(
         name="http_agno_tokens",
         probe="http_peers",
-        what="Agno AgentOS + SQLite, 20 clients (not bounded)",
+        what="HTTP: tokens streamed by Agno AgentOS + SQLite, 20 clients",
         unit="per s",
     ),
     Line(
@@ -347,7 +341,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="http_paced_token_cpu",
         probe="http_delivery",
-        what="HTTP: CPU per token when paced (not bounded)",
+        what="HTTP: CPU per token when paced",
         unit="us",
     ),
     Line(
@@ -383,7 +377,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="http_turn_reader_memory",
         probe="http_readers",
-        what="HTTP: memory for each of 1,000 readers of a turn whose model is silent (not bounded)",
+        what="HTTP: memory for each of 1,000 readers of a turn whose model is silent",
         unit="KB",
     ),
     Line(
@@ -431,7 +425,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="command_asker_memory",
         probe="commands",
-        what="the same, of the process that waits for them (not bounded)",
+        what="shell: the same, of the process that waits for them",
         unit="MB",
     ),
     Line(
@@ -444,7 +438,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="command_asker_idle_cpu",
         probe="commands",
-        what="the same, of the process that waits for them",
+        what="shell: the same, of the process that waits for them",
         unit="%",
         at_most=1,
     ),
@@ -465,13 +459,13 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_append_20_per_s",
         probe="cluster_appends",
-        what="PostgreSQL: appends of 20 producers (not bounded)",
+        what="PostgreSQL: appends of 20 producers",
         unit="per s",
     ),
     Line(
         name="cluster_append_100_per_s",
         probe="cluster_appends",
-        what="PostgreSQL: appends of 100 producers (not bounded)",
+        what="PostgreSQL: appends of 100 producers",
         unit="per s",
     ),
     Line(
@@ -484,7 +478,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_claim_p50",
         probe="cluster_claims",
-        what="PostgreSQL: the former (not bounded)",
+        what="PostgreSQL: a claim among 1,000,000 sessions, p50",
         unit="ms",
     ),
     Line(
@@ -497,7 +491,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_stuck_p50",
         probe="cluster_stuck",
-        what="PostgreSQL: the former (not bounded)",
+        what="PostgreSQL: a claim beside those 1,000 owners, p50",
         unit="ms",
     ),
     Line(
@@ -510,7 +504,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_frozen_longest",
         probe="cluster_frozen",
-        what="cluster: longest append or turn of those sessions meanwhile (not bounded)",
+        what="cluster: longest append or turn of those sessions meanwhile",
         unit="ms",
     ),
     Line(
@@ -523,13 +517,13 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_workers_two",
         probe="cluster_workers",
-        what="cluster: the former (not bounded)",
+        what="cluster: turns of the two workers",
         unit="per s",
     ),
     Line(
         name="cluster_turn_cpu",
         probe="cluster_workers",
-        what="cluster: CPU of the workers for each of those turns (not bounded)",
+        what="cluster: CPU of the workers for each of those turns",
         unit="ms",
     ),
     Line(
@@ -542,19 +536,19 @@ LINES: tuple[Line, ...] = (
     Line(
         name="cluster_node_p99",
         probe="cluster_nodes",
-        what="cluster: the same, p99 (not bounded)",
+        what="cluster: the same, p99",
         unit="ms",
     ),
     Line(
         name="cluster_node_fast_p50",
         probe="cluster_nodes",
-        what="cluster: the same with 200 in a second, p50 (not bounded)",
+        what="cluster: the same with 200 in a second, p50",
         unit="ms",
     ),
     Line(
         name="cluster_own_node_p50",
         probe="cluster_nodes",
-        what="cluster: delivery delay at the node that works, p50 (not bounded)",
+        what="cluster: delivery delay at the node that works, p50",
         unit="ms",
     ),
     Line(
@@ -569,19 +563,19 @@ LINES: tuple[Line, ...] = (
     Line(
         name="page_scroll_worst",
         probe="page_scroll",
-        what="page: the same, longest frame of all (not bounded)",
+        what="page: the same, longest frame of all",
         unit="ms",
     ),
     Line(
         name="page_scroll_empty",
         probe="page_scroll",
-        what="page: an empty page, same browser, same wheel, longest frame (of 3 such parts; not bounded)",
+        what="page: an empty page, same browser, same wheel, longest frame (of 3 such parts)",
         unit="ms",
     ),
     Line(
         name="page_scroll_empty_worst",
         probe="page_scroll",
-        what="page: the same, longest frame of all (not bounded)",
+        what="page: the same, longest frame of all",
         unit="ms",
     ),
     Line(
@@ -592,23 +586,25 @@ LINES: tuple[Line, ...] = (
         at_most=50,
         of_processor=True,
     ),
-    Line(name="page_scroll_p99", probe="page_scroll", what="page: the same, frames, p99 (not bounded)", unit="ms"),
+    Line(
+        name="page_scroll_p99", probe="page_scroll", what="page: frames while they are scrolled through, p99", unit="ms"
+    ),
     Line(
         name="page_scroll_blank",
         probe="page_scroll",
-        what="page: frames whose middle was not drawn yet, at 8,000 pixels/s (not bounded)",
+        what="page: frames whose middle was not drawn yet, at 8,000 pixels/s",
         unit="%",
     ),
     Line(
         name="page_scroll_speed",
         probe="page_scroll",
-        what="page: pixels scrolled (not bounded)",
+        what="page: pixels scrolled",
         unit="per s",
     ),
     Line(
         name="page_open",
         probe="page_scroll",
-        what="page: open that session, until its end is there (not bounded)",
+        what="page: open that session, until its end is there",
         unit="ms",
     ),
     Line(
@@ -629,14 +625,14 @@ LINES: tuple[Line, ...] = (
     Line(
         name="page_input_empty",
         probe="page_typing",
-        what="page: an empty page, same browser, same keys, p99 (not bounded)",
+        what="page: from a key to the frame after it on an empty page, same browser, same keys, p99",
         unit="ms",
     ),
-    Line(name="page_input_p50", probe="page_typing", what="page: the same, p50 (not bounded)", unit="ms"),
+    Line(name="page_input_p50", probe="page_typing", what="page: from a key to the frame after it, p50", unit="ms"),
     Line(
         name="page_input_task",
         probe="page_typing",
-        what="page: the same, longest task of the page's thread, in CPU time",
+        what="page: while keys are typed, longest task of the page's thread, in CPU time",
         unit="ms",
         at_most=50,
         of_processor=True,
@@ -644,20 +640,20 @@ LINES: tuple[Line, ...] = (
     Line(
         name="page_stream_rate",
         probe="page_typing",
-        what="page: tokens that streamed in meanwhile (not bounded)",
+        what="page: tokens that streamed in meanwhile",
         unit="per s",
     ),
     Line(name="page_bytes", probe="page_load", what="page: first load, gzipped", unit="KB", at_most=80),
     Line(
         name="page_useful",
         probe="page_load",
-        what="page: first load, until the box to write in is painted, local server (not bounded)",
+        what="page: first load, until the box to write in is painted, local server",
         unit="ms",
     ),
 )
 
 
-def judge(line: Line, runs: Sequence[Measured], *, reference: Reference, strictness: float = 1) -> Judged | None:
+def judge(line: Line, runs: Sequence[Measured], *, reference: Machine, strictness: float = 1) -> Judged | None:
     """What these runs say of a line; None when none of them could measure it."""
     measured = [run for run in runs if line.name in run.figures]
     if not measured:
@@ -670,7 +666,7 @@ def judge(line: Line, runs: Sequence[Measured], *, reference: Reference, strictn
         name=line.name,
         what=line.what,
         unit=line.unit,
-        stated=_stated(line),
+        stated=stated(line),
         bar=bar,
         median=median,
         spread=spread,
@@ -689,7 +685,7 @@ def _bar(line: Line, run: Measured, speed: float, strictness: float) -> float:
     return max(at_most + on_top, least) / strictness
 
 
-def _speed(line: Line, run: Measured, reference: Reference) -> float:
+def _speed(line: Line, run: Measured, reference: Machine) -> float:
     if line.is_felt:
         return 1.0
     if line.of_processor:
@@ -712,7 +708,7 @@ def _spread(figures: Sequence[float]) -> float:
     return high - low
 
 
-def _stated(line: Line) -> str:
+def stated(line: Line) -> str:
     """The bar before scaling, in words."""
     sign = UNIT_SIGNS[line.unit]
     if line.at_least is not None:

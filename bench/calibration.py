@@ -5,9 +5,11 @@ wants one thing at a time.
 """
 
 import json
+import platform
 import sqlite3
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,8 +26,8 @@ REST_SECONDS = 0.002
 """Between two commits: a delay is somebody's who is alone, and to wake the disk and the processor is a part of it."""
 
 
-class Reference(msgspec.Struct, frozen=True):
-    """The machine on which the README's table was made, without its name."""
+class Machine(msgspec.Struct, frozen=True):
+    """A machine without its name: what it runs, and how fast it was."""
 
     calibration_ms: float
     calibration_cpu_ms: float
@@ -36,8 +38,24 @@ class Reference(msgspec.Struct, frozen=True):
     commit_p50_ms: float
 
 
-def reference() -> Reference:
-    return msgspec.json.decode(REFERENCE.read_bytes(), type=Reference)
+def reference() -> Machine:
+    """The machine that the bars are stated for."""
+    return msgspec.json.decode(REFERENCE.read_bytes(), type=Machine)
+
+
+def this_machine(runs: Sequence[Measured], *, cores: int) -> Machine | None:
+    """The machine during these runs; None without any."""
+    if not runs:
+        return None
+    return Machine(
+        calibration_ms=round(statistics.median(run.calibration_ms for run in runs), 2),
+        calibration_cpu_ms=round(statistics.median(run.calibration_cpu_ms for run in runs), 2),
+        processor=platform.machine(),
+        cores=cores,
+        python=platform.python_version(),
+        sqlite=sqlite3.sqlite_version,
+        commit_p50_ms=round(statistics.median(run.commit_p50_ms for run in runs), 3),
+    )
 
 
 class Speed:

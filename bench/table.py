@@ -4,14 +4,15 @@ import statistics
 from collections.abc import Sequence
 
 from bench.bars import Judged
-from bench.calibration import Reference
+from bench.calibration import Machine
+from bench.figure import figure
 from bench.place import Measured
 
 _HEADINGS = ("line", "bar", "here", "median", "spread", "")
 
 
 def print_table(
-    lines: Sequence[Judged], not_measured: Sequence[str], *, runs: dict[str, list[Measured]], reference: Reference
+    lines: Sequence[Judged], not_measured: Sequence[str], *, runs: dict[str, list[Measured]], reference: Machine
 ) -> None:
     rows = [_HEADINGS, *(_row(line) for line in lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
@@ -28,20 +29,18 @@ def print_table(
 
 
 def _row(line: Judged) -> tuple[str, ...]:
-    bar = "" if line.bar is None else _figure(line.bar)
-    median = f"{_figure(line.median)} {_UNITS[line.unit]}"
-    return f"{line.what}  [{line.name}]", line.stated, bar, median, f"± {_figure(line.spread)}", line.verdict
+    bar = "" if line.bar is None else figure(line.bar)
+    median = f"{figure(line.median)} {_UNITS[line.unit]}"
+    return f"{line.what}  [{line.name}]", line.stated, bar, median, f"± {figure(line.spread)}", line.verdict
 
 
-_UNITS = {"times": "x   ", "ms": "ms  ", "us": "us  ", "per s": "/s  ", "MB": "MB  ", "KB": "KB  ", "%": "%   "}
+_UNITS = {"times": "x   ", "ms": "ms  ", "us": "µs  ", "per s": "/s  ", "MB": "MB  ", "KB": "KB  ", "%": "%   "}
 
 
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _machine(runs: dict[str, list[Measured]], reference: Reference) -> str:
+def _machine(runs: dict[str, list[Measured]], reference: Machine) -> str:
     every = [run for measured in runs.values() for run in measured]
+    if not every:
+        return "Nothing was measured."
     loop = statistics.median(run.calibration_ms for run in every)
     cpu = statistics.median(run.calibration_cpu_ms for run in every)
     p50 = statistics.median(run.commit_p50_ms for run in every)

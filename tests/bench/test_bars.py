@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from bench.bars import LINES, Line, judge
-from bench.calibration import Reference, reference
+from bench.calibration import Machine, reference
 from bench.place import Measured
 
-REFERENCE = Reference(
+REFERENCE = Machine(
     calibration_ms=10, calibration_cpu_ms=8, processor="any", cores=2, python="3", sqlite="3", commit_p50_ms=1
 )
 

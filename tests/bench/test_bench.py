@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from bench.__main__ import judge_all, names_of
 from bench.bars import LINES
+from bench.calibration import reference
 from bench.processes import ROOT
+from bench.report import Scope, judge_all
+from bench.sections import names_of
 
 LAX, STRICT = "1e-9", "1e9"
 
@@ -26,9 +28,13 @@ PAGE = "page_"
 """These need a browser, and have tests of their own."""
 
 
+def command(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "bench", *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+
+
 def bench(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench", "--quick", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    return command("--quick", *arguments, **environ)
 
 
 @pytest.mark.slow
@@ -80,15 +86,17 @@ def test_peers_that_can_t_be_installed_are_a_miss_and_the_rest_is_measured(tmp_p
 def test_a_bar_that_no_run_could_measure_is_not_passed_over() -> None:
     bounded = next(line for line in LINES if line.name == "http_stream_20")
     reported = next(line for line in LINES if line.name == "http_tokens_20")
-    report = judge_all([bounded, reported], {"http_streams": []}, {}, strictness=1)
+    scope = Scope(only=[bounded.name, reported.name])
+    report = judge_all({"http_streams": []}, {}, scope=scope, machine=None, reference=reference())
     assert report.not_measured == [bounded.what, reported.what]
-    assert report.bounded_not_measured == ([bounded.name] if sys.platform == "linux" else [])
+    assert report.bounded_not_measured == [bounded.name]
 
 
 def test_a_section_is_all_of_its_lines() -> None:
     named = {line.name for line in LINES if "http" in names_of(line)}
     assert named == {line.name for line in LINES if line.name.startswith("http_")}
     assert "http_stream_20" in named
+    assert {"turns", "waiting"} <= {line.probe for line in LINES if "embedded" in names_of(line)}
 
 
 def test_a_name_that_is_no_line_is_refused() -> None:

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from bench import cluster
-from bench.__main__ import names_of
 from bench.bars import LINES
 from bench.place import QUICK, Place
 from bench.probes import cluster_appends, cluster_claims
 from bench.probes.cluster_nodes import Reader
+from bench.sections import names_of
 from holdfast.store.postgres.store import PostgresStore
 from tests.postgres_databases import Databases
 
