@@ -82,7 +82,7 @@ fuzz: $(TEST_READY) ## Run each fuzzer for MINUTES (30), JOBS (2) at a time: eve
 verify: $(TEST_READY) ## Run all of it at full length, for a release, and print one table (most of a day)
 	@$(PLAIN) $(BIN)/python -m proof.verify
 
-bench: $(TEST_READY) ## Measure against the bars that the README states
+bench: $(TEST_READY) ## Measure against the bars, and write the figures into docs/performance.md and the README
 	@$(PLAIN) $(BIN)/python -m bench
 
 docs: $(RUN_READY) ## Write the generated pages again

@@ -1,4 +1,7 @@
-"""`python -m bench`: runs every probe in turn, several times over, and prints a table. A missed bar exits with 1."""
+"""`python -m bench`: runs every probe in turn, several times over, and prints a table. A missed bar exits with 1.
+
+A full run also writes its figures into docs/performance.md and the README.
+"""
 
 import argparse
 import shutil
@@ -15,8 +18,10 @@ from bench import cluster, processes
 from bench.bars import LINES, MIN_RUNS
 from bench.calibration import REFERENCE, Machine, reference, this_machine
 from bench.cluster import Servers
+from bench.pages import is_published, write_page, write_published
 from bench.place import FULL, QUICK, Measured, Place, Size
-from bench.report import Report, Scope, judge_all
+from bench.report import Report, Scope, judge_again, judge_all
+from bench.report_page import MarkersBroken, blocks_of
 from bench.sections import names_of, selected
 from bench.table import print_table
 
@@ -32,20 +37,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bars_for = reference()
     started = time.monotonic()
     try:
-        report = _measured(asked, bars_for)
-    except processes.ProbeFailed as failed:
-        print(f"Could not be measured: {failed}", file=sys.stderr)
+        report = _kept(asked.kept, bars_for) if asked.kept else _measured(asked, bars_for)
+    except (processes.ProbeFailed, msgspec.DecodeError, OSError) as failed:
+        print(f"Could not be {'read' if asked.kept else 'measured'}: {failed}", file=sys.stderr)
         return 2
     print_table(report.lines, report.not_measured, runs=report.runs, reference=bars_for)
     for probe, why in report.unprepared.items():
         print(f"COULD NOT BE PREPARED: {probe}. Its lines count as missed. {why}")
-    print(f"{asked.runs} runs in {time.monotonic() - started:.0f} s.")
+    if not asked.kept:
+        print(f"{asked.runs} runs in {time.monotonic() - started:.0f} s.")
     if report.scope.quick or report.scope.runs < MIN_RUNS:
         print(f"A quick look: the bars are stated for {MIN_RUNS} runs at full size.")
     if asked.json:
         asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     if asked.reference and report.machine is not None:
         REFERENCE.write_bytes(msgspec.json.format(msgspec.json.encode(report.machine)) + b"\n")
+    _write_pages(report, asked, bars_for)
     return 1 if _is_failed(report) else 0
 
 
@@ -55,6 +62,20 @@ def _measured(asked: argparse.Namespace, bars_for: Machine) -> Report:
     probes = sorted({line.probe for line in selected(scope.only)}, key=_order)
     runs, unprepared = run_all(probes, runs=scope.runs, size=QUICK if scope.quick else FULL, peers=asked.peers)
     return judge_all(runs, unprepared, scope=scope, machine=_machine(runs), reference=bars_for)
+
+
+def _kept(file: Path, bars_for: Machine) -> Report:
+    """The report that an earlier `--json` wrote, judged by the bars as they are now."""
+    kept = msgspec.json.decode(file.read_bytes(), type=Report)
+    return judge_again(kept, reference=bars_for)
+
+
+def _write_pages(report: Report, asked: argparse.Namespace, bars_for: Machine) -> None:
+    if asked.page:
+        write_page(asked.page, report, reference=bars_for)
+        print(f"{asked.page} is written.")
+    elif not asked.no_page:
+        print(*write_published(report, reference=bars_for), sep="\n")
 
 
 def _is_failed(report: Report) -> bool:
@@ -143,7 +164,28 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--peers", type=Path, metavar="FOLDER", default=WORKPLACE / "peers", help="where what others use is installed"
     )
     parser.add_argument("--reference", action="store_true", help="make this machine the one that the bars are for")
-    return parser.parse_args(arguments)
+    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE", help="judge what an earlier --json wrote")
+    pages = parser.add_mutually_exclusive_group()
+    pages.add_argument(
+        "--page", type=Path, metavar="FILE", help="write a page of your own, of any run, instead of the published ones"
+    )
+    pages.add_argument("--no-page", action="store_true", help="do not write docs/performance.md and the README")
+    asked = parser.parse_args(arguments)
+    if asked.kept and (asked.only or asked.quick or asked.json or asked.reference):
+        parser.error("--from measures nothing, and so takes no --only, --quick, --json or --reference")
+    if asked.page:
+        _check_page(parser, asked.page)
+    return asked
+
+
+def _check_page(parser: argparse.ArgumentParser, page: Path) -> None:
+    """Refuse a page that can't be written, before anything is measured."""
+    if is_published(page):
+        parser.error(f"a full run writes {page} without --page, and no other run may")
+    try:
+        blocks_of(page.read_text(encoding="utf-8"))
+    except (OSError, MarkersBroken) as unusable:
+        parser.error(f"{page} can't be written: {unusable}")
 
 
 def _machine(runs: dict[str, list[Measured]]) -> Machine | None:

@@ -1,8 +1,12 @@
-"""Figures as people read them."""
+"""Figures as people read them: three digits that count, and never an exponent."""
 
 
-def figure(value: float) -> str:
-    """Three digits that count, no exponent."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3f}" if 0 < abs(value) < 0.01 else f"{value:.3g}"
+def figure(value: float, *, like: float | None = None) -> str:
+    """The value with as many decimals as its size asks for, or as many as the figure `like` has: that of a spread."""
+    return f"{value:,.{_decimals(value if like is None else like)}f}"
+
+
+def _decimals(value: float) -> int:
+    if value == 0 or abs(value) >= 100:
+        return 0
+    return 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3

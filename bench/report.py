@@ -66,19 +66,17 @@ def judge_again(report: Report, *, reference: Machine) -> Report:
     return msgspec.structs.replace(again, bounded_not_measured=report.bounded_not_measured)
 
 
-def why_partial(report: Report) -> str | None:
-    """The reason why these figures are not those of a full run; None if they are."""
-    scope = report.scope
+def why_partial(scope: Scope) -> str | None:
+    """The reason why a run of this scope is not a full one; None if it is."""
     if scope.only:
-        return f"only {', '.join(scope.only)} was measured"
+        return f"the run measured only {', '.join(scope.only)}"
     if scope.quick:
         return "a quick run measures tiny sizes"
     if scope.runs < MIN_RUNS:
         return f"the bars are stated for {MIN_RUNS} runs, and there were {scope.runs}"
     if scope.strictness != 1:
         return f"the bars were made {scope.strictness:g} times as strict"
-    missing = [*report.unprepared, *report.bounded_not_measured]
-    return f"no run could measure {', '.join(missing)}" if missing else None
+    return None
 
 
 def _judged(line: Line, runs: Mapping[str, Sequence[Measured]], *, scope: Scope, reference: Machine) -> Judged | None:

@@ -31,7 +31,8 @@ def print_table(
 def _row(line: Judged) -> tuple[str, ...]:
     bar = "" if line.bar is None else figure(line.bar)
     median = f"{figure(line.median)} {_UNITS[line.unit]}"
-    return f"{line.what}  [{line.name}]", line.stated, bar, median, f"± {figure(line.spread)}", line.verdict
+    spread = f"± {figure(line.spread, like=line.median)}"
+    return f"{line.what}  [{line.name}]", line.stated, bar, median, spread, line.verdict
 
 
 _UNITS = {"times": "x   ", "ms": "ms  ", "us": "µs  ", "per s": "/s  ", "MB": "MB  ", "KB": "KB  ", "%": "%   "}
