@@ -20,11 +20,12 @@ from holdfast.events.task import TaskNotice
 from holdfast.session import intake, interventions, model_step
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
+from holdfast.store import admission
+from holdfast.store.admission import Rule, SessionFacts, StoredItem
 from holdfast.store.put import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.sqlite.rows import inbox_item
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.units import SessionNow, UnitJob, Units
 from holdfast.store.store import (
@@ -147,15 +148,15 @@ def _accept_after_stop() -> None:
 
 
 def _overwrite_answer() -> None:
-    again = puts._again
+    repeat = admission._repeat
 
-    def overwritten(db: Any, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
-        outcome = again(db, asked, found)
-        if isinstance(outcome, Refused) and outcome.code == "answered_already":
-            return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))
-        return outcome
+    def overwritten(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
+        decision = yield from repeat(call, session, found)
+        if isinstance(decision, Refused) and decision.code == "answered_already":
+            return Accepted(msgspec.structs.replace(found.receipt, item=call.item))
+        return decision
 
-    _replace(puts, "_again", overwritten)
+    _replace(admission, "_repeat", overwritten)
 
 
 def _wake_nobody_who_could_deny() -> None:

@@ -11,10 +11,11 @@ from holdfast.events import codec
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem, Item, TaskNews
 from holdfast.events.task import TaskNotice
+from holdfast.store import admission
+from holdfast.store.admission import NewItem, Rule, SessionFacts, StoredItem
 from holdfast.store.postgres import puts, task_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
-from holdfast.store.postgres.rows import inbox_item
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Lease, Refused, ReleaseKind
@@ -124,15 +125,15 @@ def _accept_after_stop() -> None:
 
 
 def _overwrite_answer() -> None:
-    again = puts._again
+    repeat = admission._repeat
 
-    async def overwritten(inbox: Any, asked: Put, found: tuple[Any, ...]) -> Accepted | Refused:
-        outcome = await again(inbox, asked, found)
-        if isinstance(outcome, Refused) and outcome.code == "answered_already":
-            return Accepted(msgspec.structs.replace(inbox_item(found[:7]), item=asked.item))
-        return outcome
+    def overwritten(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
+        decision = yield from repeat(call, session, found)
+        if isinstance(decision, Refused) and decision.code == "answered_already":
+            return Accepted(msgspec.structs.replace(found.receipt, item=call.item))
+        return decision
 
-    replace(puts, "_again", overwritten)
+    replace(admission, "_repeat", overwritten)
 
 
 def _see_later() -> None:
@@ -178,7 +179,7 @@ def _tell_otherwise(tell: Tell) -> None:
 
 async def _put_news(inbox: puts.Inbox, notice: TaskNotice, item_key: str) -> None:
     item = TaskNews(notice=notice)
-    await inbox.add(item, item_key, codec.encode_item(item))
+    await inbox.add(NewItem(item=item, key=item_key, payload=codec.encode_item(item)))
 
 
 def _tell_whoever_asks() -> None:

@@ -4,7 +4,7 @@ The defects of the runtime itself are the crash campaign's; those of its store a
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from holdfast.server.operations.session_access import SessionAccess
 from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import intake, interventions, model_step
+from holdfast.store import admission
+from holdfast.store.admission import Fact, Plan, Rule, SessionFacts, StoredItem
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
@@ -34,7 +36,7 @@ from proof.simulation.memory import inbox, leases, tasks, units
 from proof.simulation.memory.leases import Leases
 from proof.simulation.memory.order import Order
 from proof.simulation.memory.store import MemoryStore
-from proof.simulation.memory.tables import Database, InboxRecord, SessionRecord
+from proof.simulation.memory.tables import Database, SessionRecord
 
 
 class Defect(msgspec.Struct, frozen=True):
@@ -220,15 +222,15 @@ def _accept_after_stop() -> None:
 
 
 def _overwrite_answer() -> None:
-    again = inbox._again
+    repeat = admission._repeat
 
-    def overwritten(db: Database, session: SessionRecord, asked: Put, found: InboxRecord) -> Accepted | Refused:
-        outcome = again(db, session, asked, found)
-        if isinstance(outcome, Refused) and outcome.code == "answered_already":
-            return Accepted(replace(found.item, item=asked.item))
-        return outcome
+    def overwritten(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
+        decision = yield from repeat(call, session, found)
+        if isinstance(decision, Refused) and decision.code == "answered_already":
+            return Accepted(replace(found.receipt, item=call.item))
+        return decision
 
-    _replace(inbox, "_again", overwritten)
+    _replace(admission, "_repeat", overwritten)
 
 
 def _edit_in_place() -> None:
@@ -255,13 +257,16 @@ def _wake_nobody() -> None:
 
 
 def _clear_for_a_late_stop() -> None:
-    accept = inbox.accept_stop
+    stop = admission._stop
 
-    def and_clear(session: SessionRecord, stop: Stop, item_key: str, now: int) -> Accepted:
-        removed = () if stop.keep_queued else inbox._clear_queue(session, item_key)
-        return replace(accept(session, stop, item_key, now), removed=removed)
+    def and_clear(session: SessionFacts, asked: Stop, item_key: str) -> Generator[Fact, Any, Plan]:
+        plan = yield from stop(session, asked, item_key)
+        if asked.keep_queued or not asked.comes_too_late(session.turn_id):
+            return plan
+        queued = yield Fact("queue")
+        return replace(plan, removes=tuple(replace(item, state="removed", outcome="stopped") for item in queued))
 
-    _replace(inbox, "accept_stop", and_clear)
+    _replace(admission, "_stop", and_clear)
 
 
 # Presence
@@ -441,6 +446,7 @@ _CLASSES: Final[tuple[Any, ...]] = (
     Worker,
 )
 _MODULES: Final[tuple[Any, ...]] = (
+    admission,
     held_session,
     inbox,
     intake,

@@ -6,14 +6,14 @@ import pytest
 
 from holdfast.events import codec
 from holdfast.events.ids import Fence
-from holdfast.events.inbox import INBOX_VERSION
+from holdfast.events.inbox import INBOX_VERSION, InboxItem
 from holdfast.store.clock import Clock
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
 from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 from proof.simulation.memory import inbox
 from proof.simulation.memory.store import MemoryStore
-from proof.simulation.memory.tables import Database
+from proof.simulation.memory.tables import Database, InboxRecord
 
 pytestmark = pytest.mark.anyio
 
@@ -56,8 +56,20 @@ class TestMemory(StoreConformance):
     @pytest.fixture
     def insert_item(self, db: Database) -> InsertItem:
         async def insert(key: Key, item_key: str, *, sequence: int, kind: str, payload: bytes) -> None:
-            added = inbox.add(db.sessions[key], codec.decode_item(payload), item_key, now=1, wakes=True)
-            assert added.sequence == sequence
+            session = db.sessions[key]
+            session.tail += 1
+            assert session.tail == sequence
+            item = InboxItem(
+                sequence=sequence,
+                key=item_key,
+                state="accepted",
+                outcome="",
+                accepted_at=1,
+                while_running=session.turn_id is not None,
+                item=codec.decode_item(payload),
+            )
+            session.inbox[item_key] = InboxRecord(item, payload)
+            inbox.wake(session, 1)
 
         return insert
 

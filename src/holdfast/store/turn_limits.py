@@ -10,6 +10,9 @@ import msgspec
 
 from holdfast.events.ids import Owner
 
+NO_LIMIT: Final = 1 << 62
+"""The number of free slots of an owner without a limit."""
+
 QuotaCode = Literal["too_many_sessions", "storage_full"]
 
 
@@ -31,6 +34,11 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_flight_of(self, owner: Owner) -> int | None:
         return None if owner in self.unlimited else self.in_flight
+
+    def free_slots(self, owner: Owner, taken: int) -> int:
+        """How many slots an owner has left when so many are taken."""
+        limit = self.running_of(owner)
+        return NO_LIMIT if limit is None else limit - taken
 
     def has_quota(self, owner: Owner) -> bool:
         return owner not in self.unlimited and (self.sessions is not None or self.stored_bytes is not None)

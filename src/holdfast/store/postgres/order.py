@@ -1,5 +1,4 @@
-"""The order in which waiting sessions are claimed. Every owner's sessions form a line of their own; across owners, the
-sessions with the fewest turns of their owner before them are first, so that a long line delays only its owner."""
+"""Finds the sessions that a process may claim next, in the order of `claim_order`."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,10 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.events.ids import Owner
+from holdfast.store.claim_order import Place, Waiting, first_of, line_up
 from holdfast.store.postgres.connections import Link
 from holdfast.store.turn_limits import TurnLimits
 
-_NO_LIMIT: Final = 1 << 62
 _LOWEST: Final = -(1 << 63)
 
 MAX_KINDS: Final = 500
@@ -68,11 +67,6 @@ class Walk:
         self.owner = ""
 
 
-Place = tuple[int, bool, int]
-"""A session's place in the order: how many turns of its owner are before it, whether its turn is a new one, and since
-when it waits."""
-
-
 class Order:
     """The order in which sessions are claimed, within the limits of this process.
 
@@ -99,7 +93,7 @@ class Order:
             owners, ready = await self._counted_alone(db, ready, at_once)
             found |= await self._firsts(db, owners, claimant, limit)
             at_once *= 2  # Those had too little: their sessions are locked, or need a slot after all.
-        return sorted(found, key=lambda key: (found[key], key))[:limit]
+        return first_of(found, limit)
 
     async def has_next(self, db: Link, claimant: Claimant) -> bool:
         """Whether an owner has both a session that this process may run and a slot for it."""
@@ -205,8 +199,7 @@ class Order:
         return [(owner, id) for owner, id in keys if self._free(owner, slots[owner]) > 0]
 
     def _free(self, owner: str, slots: int) -> int:
-        limit = self._limit(owner)
-        return _NO_LIMIT if limit is None else limit - slots
+        return self._limits.free_slots(Owner(owner), slots)
 
     def _limit(self, owner: str) -> int | None:
         return self._limits.running_of(Owner(owner))
@@ -231,21 +224,15 @@ class Order:
     ) -> list[tuple[tuple[str, str], Place]]:
         lookups = [(each.owner, host, needs, each.free > 0) for each in owners for host, needs in each.kinds]
         columns = [list(column) for column in zip(*lookups, strict=True)]
-        lines: dict[str, list[tuple[Any, ...]]] = {each.owner: [] for each in owners}
-        for owner, *row in await db.rows("claimable", *claimant.has, *columns, of_each):
-            lines[owner].append(tuple(row))
+        lines: dict[str, list[Waiting]] = {each.owner: [] for each in owners}
+        for owner, is_counted, is_new, since, id in await db.rows("claimable", *claimant.has, *columns, of_each):
+            lines[owner].append((is_counted, is_new, since, id))
         return [
-            ((each.owner, id), (each.held + before, is_new, since))
+            ((each.owner, id), place)
             for each in owners
-            for before, (_, is_new, since, id) in enumerate(sorted(_within(lines[each.owner], each.free)))
+            for id, place in line_up(lines[each.owner], taken=each.held, free=each.free)
         ]
 
 
 def _with_free(waiting: WaitingOwner, free: int) -> WaitingOwner:
     return msgspec.structs.replace(waiting, free=free)
-
-
-def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:
-    """All sessions that need no slot, and as many others as there are free slots, unfinished turns first."""
-    counted = sorted(row for row in found if row[0])
-    return [row for row in found if not row[0]] + counted[: max(0, free)]

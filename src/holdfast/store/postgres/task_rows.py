@@ -7,6 +7,7 @@ from holdfast.events import codec
 from holdfast.events.ids import Key, Owner, SessionId, TaskId
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskNotice
+from holdfast.store.admission import NewItem
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.puts import locked
 from holdfast.store.store import Unit
@@ -65,7 +66,7 @@ async def _teller(db: Link, key: Key, notice: TaskNotice | None, now: int) -> Ca
         if await db.row("item", *inbox.of, item_key) is not None:
             return
         item = TaskNews(notice=notice)
-        await inbox.add(item, item_key, codec.encode_item(item))
+        await inbox.add(NewItem(item=item, key=item_key, payload=codec.encode_item(item)))
         if notice.silent:
             await inbox.raise_tail()
         else:

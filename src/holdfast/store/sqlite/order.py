@@ -1,5 +1,4 @@
-"""The order in which waiting sessions are claimed. Every owner's sessions form a line of their own; across owners, the
-sessions with the fewest turns of their owner before them are first, so that a long line delays only its owner."""
+"""Finds the sessions that a process may claim next, in the order of `claim_order`."""
 
 import json
 import sqlite3
@@ -8,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.store.claim_order import Place, first_of, line_up
 from holdfast.store.sqlite.queries import SQL
-from holdfast.store.turn_limits import TurnLimits
+from holdfast.store.turn_limits import NO_LIMIT, TurnLimits
 
-_NO_LIMIT: Final = 1 << 62
 _BETWEEN: Final = "\x1f"
 _NONE: Final = "\x1e"
 
@@ -64,16 +63,15 @@ class Order:
         if not fitting:
             return []
         owners = self._owners(db) if len(fitting) == len(kinds) else self._owners_of(db, fitting)
-        found: list[tuple[tuple[int, int, int], tuple[str, str]]] = []
+        found: dict[tuple[str, str], Place] = {}
         firsts: list[tuple[int, int]] = []
         for waiting in sorted(owners, key=lambda each: (each.slots, each.since)):
             if len(firsts) >= limit and sorted(firsts)[limit - 1] <= (waiting.slots, waiting.since):
                 break  # All others have at least as many turns before them, or came later.
             of_owner = self._of_owner(db, waiting, claimant, limit)
-            found += of_owner
-            firsts += [(before, since) for (before, _, since), _ in of_owner[:1]]
-        found.sort()
-        return [key for _, key in found[:limit]]
+            found |= {(waiting.owner, id): place for id, place in of_owner}
+            firsts += [(before, since) for _, (before, _, since) in of_owner[:1]]
+        return first_of(found, limit)
 
     def unplaced(self, db: sqlite3.Connection, *, before: int, limit: int) -> list[tuple[str, str]]:
         """Sessions that have waited since before `before` although their owner has a free slot."""
@@ -92,7 +90,7 @@ class Order:
     def _owners(self, db: sqlite3.Connection) -> list[WaitingOwner]:
         owners = [owner for (owner,) in db.execute(SQL["first_owners_waiting"]).fetchall()]
         if len(owners) == 1 and self._running_of(owners[0]) is None:
-            return [WaitingOwner(owner=owners[0], slots=0, free=_NO_LIMIT, since=0)]  # No other owner waits.
+            return [WaitingOwner(owner=owners[0], slots=0, free=NO_LIMIT, since=0)]  # No other owner waits.
         return self._counted(db, db.execute(SQL["owners_waiting"], self._limits).fetchall())
 
     def _owners_of(self, db: sqlite3.Connection, kinds: list[str]) -> list[WaitingOwner]:
@@ -104,7 +102,7 @@ class Order:
             WaitingOwner(
                 owner=owner,
                 slots=_held(db, owner) if slots is None and len(found) > 1 else slots or 0,
-                free=_NO_LIMIT if slots is None or limit is None else limit - slots,
+                free=NO_LIMIT if slots is None or limit is None else limit - slots,
                 since=since or 0,
             )
             for owner, slots, since in found
@@ -112,23 +110,12 @@ class Order:
 
     def _of_owner(
         self, db: sqlite3.Connection, waiting: WaitingOwner, claimant: Claimant, limit: int
-    ) -> list[tuple[tuple[int, int, int], tuple[str, str]]]:
-        """An owner's sessions, each with its place in the order: how many turns are before it, whether its turn is a
-        new one, and since when it waits."""
+    ) -> list[tuple[str, Place]]:
         has = (claimant.node, claimant.tools, limit, claimant.without_models, claimant.process, claimant.secret_key)
         found = db.execute(SQL["claimable"], (waiting.owner, *has, waiting.free > 0)).fetchall()
-        return [
-            ((waiting.slots + before, is_new, since), (waiting.owner, id))
-            for before, (_, is_new, since, id) in enumerate(sorted(_within(found, waiting.free)))
-        ]
+        return line_up(found, taken=waiting.slots, free=waiting.free)
 
 
 def _held(db: sqlite3.Connection, owner: str) -> int:
     """The number of held sessions of an owner without a limit. It matters only if other owners wait too."""
     return int(db.execute(SQL["count_held"], (owner,)).fetchone()[0])
-
-
-def _within(found: Sequence[tuple[Any, ...]], free: int) -> list[tuple[Any, ...]]:
-    """All sessions that need no slot, and as many others as there are free slots, unfinished turns first."""
-    counted = sorted(row for row in found if row[0])
-    return [row for row in found if not row[0]] + counted[: max(0, free)]

@@ -8,6 +8,7 @@ from holdfast.events import codec
 from holdfast.events.ids import Key, Owner, SessionId, TaskId
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import TaskNotice
+from holdfast.store.admission import NewItem
 from holdfast.store.sqlite.liveness import boot_id, boottime_ms
 from holdfast.store.sqlite.puts import Inbox
 from holdfast.store.sqlite.queries import SQL
@@ -68,9 +69,9 @@ def _tell(db: sqlite3.Connection, key: Key, notice: TaskNotice, now: int) -> Non
     item_key = f"task:{notice.task_id}:{notice.kind}"
     if found is None or db.execute(SQL["item"], (key.owner, key.session, item_key)).fetchone() is not None:
         return
-    inbox = Inbox(db, key, tail=found[0], turn_id=found[1], head=found[2], now=now)
+    inbox = Inbox(db, key, tail=found[0], turn_id=found[1], now=now)
     item = TaskNews(notice=notice)
-    inbox.add(item, item_key, codec.encode_item(item))
+    inbox.add(NewItem(item=item, key=item_key, payload=codec.encode_item(item)))
     if notice.silent:
         db.execute(SQL["raise_tail"], (key.owner, key.session, inbox.tail))
     else:

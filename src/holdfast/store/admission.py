@@ -1,0 +1,285 @@
+"""Admission: decides whether an item may enter a session's inbox, and what is written then.
+
+The rules are pure and the same for every store. `admit` is a generator: it yields the facts that it needs, one by one
+and only where they matter, and returns a decision. A store runs it inside the transaction of the put: it reads each
+fact from its tables, and applies the plan in the same transaction. Statements and locks differ between stores; the
+rules do not.
+"""
+
+from collections.abc import Generator
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.events import codec
+from holdfast.events.ids import Position, TurnId
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    ItemState,
+    Message,
+    Rewind,
+    Stop,
+    TaskNews,
+    ToBackground,
+)
+from holdfast.store.put import REUSED, Put
+from holdfast.store.store import Accepted, Refused
+from holdfast.store.turn_limits import Stored, Turns
+
+
+class Fact(NamedTuple):
+    """A question to the store about the put's session or its owner.
+
+    - `waiting`: how many messages are queued (int)
+    - `queue`: the queued messages (tuple of `InboxItem`)
+    - `has_item`: whether the inbox has an item with the key `of` (bool)
+    - `removed_by`: the messages that the stop with the key `of` removed (tuple of `InboxItem`)
+    - `request`: the state of the request `of` (str; None: there is none)
+    - `is_stopping`: whether an accepted stop waits (bool)
+    - `owner_alone`: nothing to tell; from here on, no other transaction admits or claims turns of the owner
+    - `turns`: the turns of the owner (`Turns`)
+    - `stored`: how much the owner has stored (`Stored`)
+    - `last_in_line`: since when the last waiting session of the owner waits (int; None: none waits)
+    """
+
+    name: Literal[
+        "waiting",
+        "queue",
+        "has_item",
+        "removed_by",
+        "request",
+        "is_stopping",
+        "owner_alone",
+        "turns",
+        "stored",
+        "last_in_line",
+    ]
+    of: str = ""
+
+
+class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of the put's session."""
+
+    turn_id: TurnId | None
+    head: Position
+    status: str
+    is_runnable: bool
+    is_held: bool
+    is_counted: bool
+    """Its turn takes a slot of its owner. A sub-session uses the slot of its parent's turn."""
+
+
+class StoredItem(msgspec.Struct, frozen=True):
+    """The item that an earlier put stored under the same key, and its content as it was sent then."""
+
+    receipt: InboxItem
+    sent: bytes
+
+
+class NewItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item to be added at the end of the inbox."""
+
+    item: Item
+    key: str
+    payload: bytes
+    state: ItemState = "accepted"
+    outcome: str = ""
+    sent: bytes | None = None
+    """The content as it was sent, if that is not the payload."""
+
+    def placed(self, sequence: int, *, now: int, while_running: bool) -> InboxItem:
+        return InboxItem(
+            sequence=sequence,
+            key=self.key,
+            state=self.state,
+            outcome=self.outcome,
+            accepted_at=now,
+            while_running=while_running,
+            item=self.item,
+        )
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The writes of an accepted put. They are applied in the order of the fields."""
+
+    removes: tuple[InboxItem, ...] = ()
+    """Messages to be taken out of the queue, as they are afterwards."""
+    removed_by: str = ""
+    """The key of the stop that takes them out."""
+    adds: tuple[NewItem, ...]
+    """The last of them is the item that was put."""
+    wakes: bool = True
+    """The session becomes runnable. Otherwise only its tail rises."""
+    since: int | None = None
+    """The session's place in line, if it was not runnable; None: now."""
+    rests: bool = False
+    """The session is no longer runnable if nothing is left to do."""
+    waits_for_slot: bool = False
+    found_idle: bool = False
+    head: Position = Position(0)
+
+    def receipt(self, item: InboxItem) -> Accepted:
+        return Accepted(
+            item,
+            removed=self.removes,
+            waits_for_slot=self.waits_for_slot,
+            head=self.head,
+            found_idle=self.found_idle,
+        )
+
+
+Decision = Accepted | Refused | Plan
+"""`Accepted` is the receipt of a repeated put, which writes nothing."""
+
+Rule = Generator[Fact, Any, Decision]
+
+NO_SESSION = Refused("session_not_found", "There is no such session.")
+
+
+def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
+    """What becomes of a put. `found` is the item that the inbox already has under the same key."""
+    if found is not None:
+        return (yield from _repeat(call, session, found))
+    match call.item:
+        case Message():
+            return (yield from _message(call, session))
+        case Answer() as answer:
+            return (yield from _answer(call, answer))
+        case Stop() as stop:
+            return (yield from _stop(session, stop, call.item_key))
+        case Rewind() | ToBackground() | TaskNews():
+            return Plan(adds=(_as_put(call),))
+
+
+def _repeat(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
+    """The first answer to a request wins, and the same answer again gets the same receipt. Other content under a used
+    key is refused."""
+    receipt = found.receipt
+    if isinstance(call.item, Answer) and isinstance(receipt.item, Answer):
+        if receipt.item.answer_id == call.item.answer_id:
+            return Accepted(receipt, duplicate=True) if call.item.says_the_same(receipt.item) else REUSED
+        who = f" by {receipt.item.answered_by}" if receipt.item.answered_by else ""
+        return Refused("answered_already", f"This was already answered{who}.")
+    if found.sent != call.payload:
+        return REUSED
+    stop = call.item_key if isinstance(call.item, Stop) else call.stop_first
+    removed = (yield Fact("removed_by", stop)) if stop is not None else ()
+    waits = receipt.state == "accepted" and (yield from _waits_for_slot(_Start(call, session)))
+    return Accepted(receipt, duplicate=True, removed=removed, waits_for_slot=waits)
+
+
+def _answer(call: Put, answer: Answer) -> Rule:
+    state: str | None = yield Fact("request", answer.request_id)
+    if state is None:
+        return Refused("request_not_found", "There is no such request.")
+    if state != "open":
+        return Refused("request_closed", "This request is closed: its turn went on or ended without an answer.")
+    if (yield Fact("is_stopping")):
+        return Refused("stopping", "The turn is being stopped.")
+    return Plan(adds=(_as_put(call),))
+
+
+def _stop(session: SessionFacts, stop: Stop, item_key: str) -> Generator[Fact, Any, Plan]:
+    """A stop is for the turn that runs now. If no turn runs, the session is not woken, and the receipt is final. A stop
+    that is meant for another turn leaves the queue as it is."""
+    is_late = stop.comes_too_late(session.turn_id)
+    queued: tuple[InboxItem, ...] = () if stop.keep_queued or is_late else (yield Fact("queue"))
+    outcome = ""
+    if is_late:
+        outcome = "turn_ended_before"
+    elif session.turn_id is None:
+        outcome = "dequeued" if queued else "nothing_running"
+    bound = msgspec.structs.replace(stop, turn_id=session.turn_id)
+    return Plan(
+        removes=tuple(msgspec.structs.replace(item, state="removed", outcome="stopped") for item in queued),
+        removed_by=item_key,
+        adds=(
+            NewItem(
+                item=bound,
+                key=item_key,
+                payload=codec.encode_item(bound),
+                state="promoted" if outcome else "accepted",
+                outcome=outcome,
+                sent=codec.encode_item(stop),
+            ),
+        ),
+        wakes=not outcome,
+        rests=True,
+    )
+
+
+def _message(call: Put, session: SessionFacts) -> Rule:
+    waiting: int = yield Fact("waiting")
+    is_idle = not waiting and session.turn_id is None
+    if call.only_if_idle and not is_idle:
+        return Refused("busy", "The session is busy. Wait until it is idle, or queue the message.")
+    if call.stop_first is None and waiting >= call.queue_limit:
+        return Refused("queue_full", f"{waiting} messages wait already. Wait until one is taken up, or remove one.")
+    start = _Start(call, session)
+    if start.is_limited:
+        yield Fact("owner_alone")
+    if call.limits.has_quota(call.key.owner):
+        stored: Stored = yield Fact("stored")
+        if call.limits.stores_too_much(stored):
+            return Refused("storage_full", call.limits.quota_sentence("storage_full"))
+    if start.begins and start.max_in_flight is not None:
+        turns: Turns = yield Fact("turns")
+        if turns.in_flight >= start.max_in_flight:
+            return Refused("too_many_turns", turns.refusal())
+    waits = yield from _waits_for_slot(start)
+    since = yield from _place_in_line(start, call.now)
+    plan = Plan(adds=(_as_put(call),), since=since, waits_for_slot=waits, found_idle=is_idle, head=session.head)
+    if call.stop_first is None or (yield Fact("has_item", call.stop_first)):
+        return plan
+    stopped = yield from _stop(session, Stop(stop_id=call.stop_first), call.stop_first)
+    return msgspec.structs.replace(
+        plan,
+        removes=stopped.removes,
+        removed_by=stopped.removed_by,
+        adds=(*stopped.adds, *plan.adds),
+        since=None if stopped.wakes else since,  # The stop woke the session first.
+    )
+
+
+def _as_put(call: Put) -> NewItem:
+    return NewItem(item=call.item, key=call.item_key, payload=call.payload)
+
+
+class _Start:
+    """Whether a message starts a turn, and which limits of its owner apply."""
+
+    def __init__(self, call: Put, session: SessionFacts) -> None:
+        owner = call.key.owner
+        self.max_in_flight = call.limits.in_flight_of(owner) if session.is_counted else None
+        self.max_running = call.limits.running_of(owner) if session.is_counted else None
+        is_in_flight = session.is_runnable and session.status != "waiting"
+        joins = session.turn_id is not None and call.stop_first is None
+        self.begins = not is_in_flight and not joins
+        self.is_in_line = is_in_flight and not session.is_held and session.turn_id is None
+        """The session already waits to be claimed for a new turn."""
+
+    @property
+    def is_limited(self) -> bool:
+        return self.max_in_flight is not None or self.max_running is not None
+
+
+def _waits_for_slot(start: _Start) -> Generator[Fact, Any, bool]:
+    """Whether the turn does not start at once, because other turns of the owner take up its slots."""
+    if start.max_running is None or not (start.begins or start.is_in_line):
+        return False
+    turns: Turns = yield Fact("turns")
+    return (turns.in_flight if start.begins else turns.slots) >= start.max_running
+
+
+def _place_in_line(start: _Start, now: int) -> Generator[Fact, Any, int | None]:
+    if start.max_running is None:
+        return None
+    return end_of_line((yield Fact("last_in_line")), now)
+
+
+def end_of_line(last: int | None, now: int) -> int:
+    """The place after all other sessions of an owner, even if the clock was set back. `last` is the place of the last
+    one; None: none waits."""
+    return now if last is None else max(now, last + 1)

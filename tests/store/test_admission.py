@@ -1,0 +1,264 @@
+"""The rules of admission, without a store: facts in, a decision out. They ask for no fact that does not matter."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TurnId
+from holdfast.events.inbox import (
+    Answer,
+    InboxItem,
+    Item,
+    Message,
+    PermissionAnswer,
+    Rewind,
+    Stop,
+)
+from holdfast.store.admission import Decision, Plan, SessionFacts, StoredItem, admit, end_of_line
+from holdfast.store.put import REUSED, Put, encode_put
+from holdfast.store.store import Accepted, Refused
+from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+
+KEY = Key(Owner("ann"), SessionId("s"))
+TURN = TurnId("turn")
+NOW = 1000
+IDLE = SessionFacts(turn_id=None, head=Position(7), status="idle", is_runnable=False, is_held=False, is_counted=True)
+RUNNING = SessionFacts(
+    turn_id=TURN, head=Position(7), status="running", is_runnable=True, is_held=True, is_counted=True
+)
+WAITING = SessionFacts(
+    turn_id=TURN, head=Position(7), status="waiting", is_runnable=False, is_held=False, is_counted=True
+)
+QUEUED = SessionFacts(turn_id=None, head=Position(7), status="queued", is_runnable=True, is_held=False, is_counted=True)
+LIMITS = TurnLimits(running=2, in_flight=4)
+
+NOTHING_KNOWN: dict[str, Any] = {}
+
+
+def message(text: str = "hello", message_id: str = "m") -> Message:
+    return Message(message_id=MessageId(message_id), text=text)
+
+
+def called(item: Item, **options: Any) -> Put:
+    given: dict[str, Any] = {
+        "item_key": "key",
+        "queue_limit": 3,
+        "only_if_idle": False,
+        "stop_first": None,
+        "limits": NO_LIMITS,
+        "now": NOW,
+    }
+    return encode_put(KEY, item, **(given | options))
+
+
+def decided(
+    call: Put, session: SessionFacts, facts: dict[str, Any] = NOTHING_KNOWN, found: StoredItem | None = None
+) -> Decision:
+    """Run the rules on these facts. A fact that is not among them must not be asked for."""
+    rule = admit(call, session, found)
+    try:
+        fact = next(rule)
+        while True:
+            fact = rule.send(facts[fact.name])
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+
+
+def planned(decision: Decision) -> Plan:
+    assert isinstance(decision, Plan)
+    return decision
+
+
+def code_of(decision: Decision) -> str:
+    assert isinstance(decision, Refused)
+    return decision.code
+
+
+def turns(running: int = 0, queued: int = 0, lingering: int = 0) -> Turns:
+    return Turns(running=running, queued=queued, lingering=lingering)
+
+
+def stored(call: Put, **changes: Any) -> StoredItem:
+    about: dict[str, Any] = {"state": "accepted", "outcome": "", "while_running": False}
+    receipt = InboxItem(sequence=1, key=call.item_key, accepted_at=1, item=call.item, **(about | changes))
+    return StoredItem(receipt, call.payload)
+
+
+def item(key: str) -> InboxItem:
+    return InboxItem(
+        sequence=1, key=key, state="accepted", outcome="", accepted_at=1, while_running=False, item=message()
+    )
+
+
+# Messages
+
+
+def test_message_to_an_idle_session_wakes_it_and_tells_the_head() -> None:
+    plan = planned(decided(called(message()), IDLE, {"waiting": 0}))
+    assert [new.key for new in plan.adds] == ["key"]
+    assert (plan.wakes, plan.rests, plan.since) == (True, False, None)
+    assert (plan.found_idle, plan.head, plan.waits_for_slot) == (True, Position(7), False)
+
+
+@pytest.mark.parametrize(("session", "waiting"), [(RUNNING, 0), (QUEUED, 1), (WAITING, 0)])
+def test_message_to_a_busy_session_waits_or_is_refused_as_asked(session: SessionFacts, waiting: int) -> None:
+    assert not planned(decided(called(message()), session, {"waiting": waiting})).found_idle
+    assert code_of(decided(called(message(), only_if_idle=True), session, {"waiting": waiting})) == "busy"
+
+
+def test_full_queue_refuses_a_message_unless_the_message_empties_it() -> None:
+    assert code_of(decided(called(message()), RUNNING, {"waiting": 3})) == "queue_full"
+    facts = {"waiting": 3, "has_item": False, "queue": (item("a"), item("b"))}
+    plan = planned(decided(called(message(), stop_first="stop"), RUNNING, facts))
+    assert [new.key for new in plan.adds] == ["stop", "key"]
+    assert [(removed.key, removed.state, removed.outcome) for removed in plan.removes] == [
+        ("a", "removed", "stopped"),
+        ("b", "removed", "stopped"),
+    ]
+    assert plan.removed_by == "stop"
+
+
+def test_stop_before_a_message_that_was_accepted_earlier_is_not_put_again() -> None:
+    plan = planned(decided(called(message(), stop_first="stop"), RUNNING, {"waiting": 0, "has_item": True}))
+    assert ([new.key for new in plan.adds], plan.removes) == (["key"], ())
+
+
+def test_owner_that_stores_too_much_is_refused() -> None:
+    limits = TurnLimits(stored_bytes=100)
+    full, room = (Stored(sessions=1, stored_bytes=size) for size in (100, 99))
+    assert code_of(decided(called(message(), limits=limits), IDLE, {"waiting": 0, "stored": full})) == "storage_full"
+    assert planned(decided(called(message(), limits=limits), IDLE, {"waiting": 0, "stored": room})).wakes
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        (turns(running=1), False),
+        (turns(running=2), True),
+        (turns(running=1, queued=1), True),
+        (turns(running=1, lingering=1), False),
+        (turns(running=2, queued=1), True),
+        (turns(running=2, queued=2), "too_many_turns"),
+    ],
+)
+def test_message_that_starts_a_turn_takes_a_slot_waits_for_one_or_is_refused(now: Turns, outcome: bool | str) -> None:
+    facts = {"waiting": 0, "owner_alone": None, "turns": now, "last_in_line": None}
+    decision = decided(called(message(), limits=LIMITS), IDLE, facts)
+    assert (decision.code if isinstance(decision, Refused) else planned(decision).waits_for_slot) == outcome
+
+
+@pytest.mark.parametrize("session", [RUNNING, WAITING])
+def test_message_that_joins_a_turn_is_not_counted(session: SessionFacts) -> None:
+    facts = {"waiting": 0, "owner_alone": None, "last_in_line": None}
+    assert not planned(decided(called(message(), limits=LIMITS), session, facts)).waits_for_slot
+
+
+def test_message_to_a_session_in_line_waits_while_all_slots_are_taken() -> None:
+    for taken, waits in ((1, False), (2, True)):
+        facts = {"waiting": 1, "owner_alone": None, "turns": turns(lingering=taken), "last_in_line": 5}
+        assert planned(decided(called(message(), limits=LIMITS), QUEUED, facts)).waits_for_slot is waits
+
+
+def test_sub_session_and_unlimited_owner_take_no_slot() -> None:
+    inner = SessionFacts(
+        turn_id=None, head=Position(7), status="idle", is_runnable=False, is_held=False, is_counted=False
+    )
+    assert not planned(decided(called(message(), limits=LIMITS), inner, {"waiting": 0})).waits_for_slot
+    free = TurnLimits(running=0, in_flight=0, unlimited=frozenset({KEY.owner}))
+    assert not planned(decided(called(message(), limits=free), IDLE, {"waiting": 0})).waits_for_slot
+
+
+@pytest.mark.parametrize(("last", "place"), [(None, NOW), (5, NOW), (NOW, NOW + 1), (2 * NOW, 2 * NOW + 1)])
+def test_session_is_last_in_its_owner_s_line_whatever_the_clock_says(last: int | None, place: int) -> None:
+    assert end_of_line(last, NOW) == place
+    facts = {"waiting": 0, "owner_alone": None, "turns": turns(), "last_in_line": last}
+    assert planned(decided(called(message(), limits=LIMITS), IDLE, facts)).since == place
+
+
+# Answers, stops and the rest
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"request": None}, "request_not_found"),
+        ({"request": "closed"}, "request_closed"),
+        ({"request": "open", "is_stopping": True}, "stopping"),
+    ],
+)
+def test_answer_that_comes_too_late_is_refused(facts: dict[str, Any], code: str) -> None:
+    assert code_of(decided(called(answer("1")), WAITING, facts)) == code
+
+
+def answer(answer_id: str, decision: Any = "approved", by: str = "") -> Answer:
+    content = PermissionAnswer(decision=decision)
+    return Answer(request_id=RequestId("r"), answer_id=answer_id, content=content, answered_by=by)
+
+
+def test_answer_to_an_open_request_wakes_the_session() -> None:
+    assert planned(decided(called(answer("1")), WAITING, {"request": "open", "is_stopping": False})).wakes
+
+
+def test_first_answer_wins_and_the_same_answer_gets_the_same_receipt() -> None:
+    first = stored(called(answer("1", by="bob")))
+    assert decided(called(answer("1", by="bob")), WAITING, found=first) == Accepted(first.receipt, duplicate=True)
+    assert decided(called(answer("1", "denied-interactively-by-user")), WAITING, found=first) == REUSED
+    other = decided(called(answer("2")), WAITING, found=first)
+    assert isinstance(other, Refused)
+    assert (other.code, "bob" in other.message) == ("answered_already", True)
+
+
+@pytest.mark.parametrize(
+    ("session", "queue", "outcome"),
+    [(RUNNING, ("a",), ""), (IDLE, (), "nothing_running"), (QUEUED, ("a",), "dequeued")],
+)
+def test_stop_ends_the_running_turn_and_clears_the_queue(
+    session: SessionFacts, queue: tuple[str, ...], outcome: str
+) -> None:
+    plan = planned(decided(called(Stop(stop_id="key")), session, {"queue": tuple(map(item, queue))}))
+    (new,) = plan.adds
+    assert isinstance(new.item, Stop)
+    assert (new.item.turn_id, new.outcome, new.state) == (
+        session.turn_id,
+        outcome,
+        "promoted" if outcome else "accepted",
+    )
+    assert (plan.wakes, plan.rests) == (not outcome, True)
+    assert tuple(removed.key for removed in plan.removes) == queue
+
+
+def test_stop_that_keeps_the_queue_or_comes_too_late_removes_nothing() -> None:
+    assert planned(decided(called(Stop(stop_id="key", keep_queued=True)), RUNNING)).removes == ()
+    late = planned(decided(called(Stop(stop_id="key", meant_for=TurnId("earlier"))), RUNNING))
+    assert (late.removes, late.adds[0].outcome, late.wakes) == ((), "turn_ended_before", False)
+
+
+def test_rewind_wakes_the_session() -> None:
+    plan = planned(decided(called(Rewind(rewind_id="key", kept=Position(1))), IDLE))
+    assert (plan.wakes, [new.item for new in plan.adds]) == (True, [Rewind(rewind_id="key", kept=Position(1))])
+
+
+# Repeated puts
+
+
+def test_repeated_message_gets_its_receipt_and_whether_it_still_waits_for_a_slot() -> None:
+    call = called(message(), limits=LIMITS)
+    first = stored(call)
+    for running, waits in ((1, False), (2, True)):
+        again = decided(call, QUEUED, {"turns": turns(running=running)}, first)
+        assert again == Accepted(first.receipt, duplicate=True, waits_for_slot=waits)
+    promoted = stored(call, state="promoted")
+    assert decided(call, RUNNING, found=promoted) == Accepted(promoted.receipt, duplicate=True)
+
+
+def test_repeated_stop_returns_what_it_removed() -> None:
+    call = called(Stop(stop_id="key"))
+    first, removed = stored(call, state="promoted"), (item("a"),)
+    assert decided(call, IDLE, {"removed_by": removed}, first) == Accepted(
+        first.receipt, duplicate=True, removed=removed
+    )
+
+
+def test_other_content_under_a_used_key_is_refused() -> None:
+    assert decided(called(message("other")), IDLE, found=stored(called(message()))) == REUSED
