@@ -540,11 +540,14 @@ class Session:
         heard = self._operations.live.subscribe(self.key)
         try:
             sent = await self.send(text, message_id=message_id, unattended=unattended)
-            start = Cursor() if sent.head is None else Cursor(sent.head)
-            reader = self._operations.read(self.key, start, heard_since=heard if sent.found_idle else None)
-            return await self._result_from(reader, sent.message_id)
-        finally:
+        except BaseException:
             heard.close()
+            raise
+        start = Cursor() if sent.head is None else Cursor(sent.head)
+        if not sent.found_idle:
+            heard.close()
+            return await self.result_of(sent.message_id, start)
+        return await self._result_from(self._operations.read(self.key, start, heard_since=heard), sent.message_id)
 
     async def result_of(self, message_id: str, cursor: Cursor | None = None) -> TurnResult:
         """Wait until the turn of a message ends, or waits for an answer."""

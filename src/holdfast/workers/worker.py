@@ -363,7 +363,9 @@ class Worker:
         del self._lease_tasks[lease]
         if self._running.get(key) is task:
             del self._running[key]
-        if lease in self._unreleased:
+        if key in self._running:
+            self._unreleased.pop(lease, None)  # A later claim was granted: this lease is void.
+        elif lease in self._unreleased:
             self._release_soon(lease, self._unreleased[lease])
         if key in self._early_tails:
             del self._early_tails[key]
@@ -409,7 +411,7 @@ class Worker:
                 await asyncio.wait(before)
             self.lost_leases += self._unreleased[claim.lease] == "failed"
             await self._release(claim.lease, self._unreleased[claim.lease])
-            self._claim_wakeup.set()
+            self._run_ended(key)
             raise
         except StoreError as error:
             log.error("session %s was dropped, it will be claimed again: %s", key.session, error.message)
@@ -424,7 +426,12 @@ class Worker:
         finally:
             if self._draining:
                 self._live.publish(key, Changed())  # Another process may go on with it at once.
-        self._live.publish(key, Lost())  # Its last write may be on disk though its outcome never arrived here.
+        self._run_ended(key)
+
+    def _run_ended(self, key: Key) -> None:
+        """A run of a session did not end by itself. Its last write may be on disk though its outcome never arrived
+        here: readers look for it in the store, and the claim loop for what is left to do."""
+        self._live.publish(key, Lost())
         self._claim_wakeup.set()
 
     async def _offer_freed_slot(self, key: Key) -> None:
