@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import asyncpg
 import pytest
 
 from holdfast.events.ids import Fence, Key, Owner, Position, SessionId
@@ -11,7 +12,17 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.units import Group, UnitJob, Units, waves
-from holdfast.store.store import Committed, FenceMissed, Lease, Outcome, Promotion, Rejected, Unit
+from holdfast.store.store import (
+    LARGE_UNIT_EVENTS,
+    Committed,
+    FenceMissed,
+    Lease,
+    NewSession,
+    Outcome,
+    Promotion,
+    Rejected,
+    Unit,
+)
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
@@ -98,6 +109,39 @@ async def test_last_of_several_units_decides_the_session_row(store: PostgresStor
     row = await store.row(KEY)
     assert row is not None
     assert (row.head, row.title, row.status, row.turn_id, row.model) == (6, "second", "idle", None, "model")
+
+
+async def test_row_is_changed_by_units_that_follow_one_which_only_appends(store: PostgresStore) -> None:
+    lease = await running(store)
+    units = [
+        Unit(key=KEY, fence=lease.fence, events=(said("plain"),)),
+        Unit(key=KEY, fence=lease.fence, status="waiting", turn_id=TURN, title="later"),
+    ]
+    await asyncio.gather(*map(store.commit, units))
+    row = await store.row(KEY)
+    assert row is not None
+    assert (row.head, row.status, row.title) == (4, "waiting", "later")
+
+
+async def test_bytes_of_a_session_are_those_of_its_events_however_they_were_written(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    lease = await running(store)
+    await asyncio.gather(
+        *(store.commit(Unit(key=KEY, fence=lease.fence, events=(said(text), said(2 * text)))) for text in "abc")
+    )
+    many = tuple(info(str(number)) for number in range(LARGE_UNIT_EVENTS + 1))
+    imported = Key(Owner("ann"), SessionId("imported"))
+    await store.commit(Unit(key=imported, fence=None, events=many, creates=NewSession(created_at=1)))
+    db = await asyncpg.connect(postgres_url)
+    try:
+        rows = await db.fetch(
+            "SELECT id, bytes, (SELECT sum(length(data)) FROM holdfast.event"
+            " WHERE event.owner = session.owner AND event.session = session.id) FROM holdfast.session ORDER BY id"
+        )
+    finally:
+        await db.close()
+    assert [(id, counted == real) for id, counted, real in rows] == [(KEY.session, True), ("imported", True)]
 
 
 async def test_batch_has_one_group_for_each_session_in_key_order() -> None:

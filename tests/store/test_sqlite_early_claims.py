@@ -15,7 +15,7 @@ from holdfast.session.fold import FOLD_VERSION
 from holdfast.store import crash_points
 from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Accepted, Claim, Committed, FenceMissed, Outcome, Refused, Unit
+from holdfast.store.store import Accepted, Claim, Committed, FenceMissed, Outcome, Refused, Snapshot, Unit
 from holdfast.testing.store_conformance.words import KEY, MANY, create, info
 from tests.faults.world import endings_of, model_said, people_said, runtime_on, scripted
 
@@ -126,3 +126,28 @@ async def test_turn_of_a_failed_early_claim_runs_once_under_the_next_claim(
         assert await people_said(session) == ["Are you there?"]
         assert await model_said(session) == ["Here."]
         assert await endings_of(session) == ["completed"]
+
+
+@pytest.mark.parametrize(("events", "size", "is_loaded"), [(400, 10, True), (600, 10, False), (10, 30_000, False)])
+async def test_only_a_session_with_little_to_read_is_loaded_along_with_its_claim(
+    store: SqliteStore, events: int, size: int, is_loaded: bool
+) -> None:
+    """A process that dies of a load must have counted its claim before."""
+    await store.commit(Unit(key=KEY, fence=None, events=tuple(info("x" * size) for _ in range(events))))
+    await store.put(KEY, Message(message_id=MessageId("m"), text="go"), item_key="m", queue_limit=1)
+    (claim,) = await store.claim(limit=MANY, fold_version=FOLD_VERSION)
+    assert (claim.loaded is not None) is is_loaded
+
+
+async def test_session_whose_snapshot_leaves_little_to_read_is_loaded_however_long_its_log_is(
+    store: SqliteStore,
+) -> None:
+    committed = await store.commit(Unit(key=KEY, fence=None, events=tuple(info("x" * 30_000) for _ in range(10))))
+    assert isinstance(committed, Committed)
+    await store.put(KEY, Message(message_id=MessageId("m"), text="go"), item_key="m", queue_limit=1)
+    (claim,) = await store.claim(limit=MANY)
+    assert await store.keep_snapshot(claim.lease, Snapshot(FOLD_VERSION, committed.head, b"small"))
+    assert await store.release(claim.lease, seen_tail=-1, how="handed_over")
+    (again,) = await store.claim(limit=MANY, fold_version=FOLD_VERSION)
+    assert again.loaded is not None
+    assert (again.loaded.events, again.loaded.row.head) == ((), committed.head)

@@ -107,13 +107,19 @@ class Careless(LocalLive):
             super().publish(key, self._late.pop(self._chance.randrange(len(self._late))))
 
 
+@pytest.mark.parametrize("subscribes", ["itself", "before"])
 @pytest.mark.parametrize("seed", range(20))
-async def test_lost_repeated_or_late_hints_do_not_change_what_a_reader_sees(tmp_path: Path, seed: int) -> None:
+async def test_lost_repeated_or_late_hints_do_not_change_what_a_reader_sees(
+    tmp_path: Path, seed: int, subscribes: str
+) -> None:
     chance = Random(seed)
     live = Careless(chance)
     async with recording(tmp_path, live) as found:
         read = Read()
-        following = asyncio.create_task(until_the_turn_ends(reader(found), read))
+        heard = live.subscribe(KEY) if subscribes == "before" else None
+        following = asyncio.create_task(
+            until_the_turn_ends(found.operations.read(KEY, Cursor(), heard_since=heard), read)
+        )
         async for _ in writes(found, chance, messages=6):
             for _ in range(chance.randrange(20)):
                 await asyncio.sleep(0)

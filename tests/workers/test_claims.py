@@ -221,6 +221,118 @@ async def test_a_session_that_is_lost_and_claimed_again_waits_until_its_tool_has
         assert len(mine) == (3 if then == "all leases are lost again" else 2)
 
 
+@pytest.mark.parametrize("then", ["it is claimed once more", "all leases are lost again"])
+async def test_a_claim_that_ends_before_its_first_step_is_not_released_over_an_earlier_claim_s_tool(
+    database: Path, then: str
+) -> None:
+    """A lease without a task is released by the claim loop, which has several chances to do it too early here."""
+    running: list[str] = []
+    most: list[int] = []
+    over: list[Lease] = []
+    claims: list[Claim] = []
+    looks: list[int] = []
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    @tool(permission="allow", after_crash="repeat")
+    async def effect() -> str:
+        running.append("one")
+        most.append(len(running))
+        try:
+            if len(most) == 1:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cleaning.set()
+            await cleaned.wait()
+            raise
+        finally:
+            running.pop()
+        return "did it"
+
+    async def note(found: list[Claim]) -> None:
+        looks.append(len(found))
+        claims.extend(found)
+
+    async def check(lease: Lease) -> None:
+        if running:
+            over.append(lease)
+
+    script = told(otherwise=(call("effect"), Reply(text="Good.")))
+    async with (
+        patience(),
+        runtime_on(
+            database, ScriptedModel(script), tools=[effect], tails_every_seconds=3600, **LONG_LEASE, **NO_GRACE_ENDS
+        ) as runtime,
+    ):
+        session = await runtime.session("s")
+        await session.send("go", message_id="m")
+        await comes_true(lambda: bool(running))
+        store = store_of(runtime)
+        store.after["claim"], store.before["release"] = note, check
+        loop = asyncio.get_running_loop()
+        lost = before_the_first_step_of_a_session(
+            lambda: loop.call_soon(runtime.worker.keeper._lose_all, "this process could not renew in time")
+        )
+        await declare_dead(runtime)
+        await lost.wait()
+        await cleaning.wait()
+        if then == "all leases are lost again":
+            await declare_dead(runtime)
+            await comes_true(lambda: len(claims) == 2)
+        begun = len(looks)
+        await comes_true(lambda: len(looks) > begun + 2)
+        assert over == []
+        cleaned.set()
+        assert (await session.result_of("m")).reason == "completed"
+        assert (most, over) == ([1, 1], [])
+        await comes_true(lambda: not runtime.worker._unreleased and not runtime.worker._to_release)
+
+
+async def test_a_void_lease_whose_release_failed_is_forgotten_while_the_next_claim_runs(database: Path) -> None:
+    runs: list[str] = []
+    claims: list[Claim] = []
+    cleaning, cleaned, second, end = (asyncio.Event() for _ in range(4))
+
+    @tool(permission="allow", after_crash="repeat")
+    async def effect() -> str:
+        runs.append("run")
+        if len(runs) == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cleaning.set()
+                await cleaned.wait()
+                raise
+        second.set()
+        await end.wait()
+        return "did it"
+
+    async def note(found: list[Claim]) -> None:
+        claims.extend(found)
+
+    async def fail(lease: Lease) -> None:
+        if lease == claims[0].lease:
+            raise StoreUnavailable("store_busy", "More is waiting than this process can hold.")
+
+    script = told(otherwise=(call("effect"), Reply(text="Good.")))
+    async with (
+        patience(),
+        runtime_on(database, ScriptedModel(script), tools=[effect], **LONG_LEASE, **NO_GRACE_ENDS) as runtime,
+    ):
+        store_of(runtime).after["claim"], store_of(runtime).before["release"] = note, fail
+        session = await runtime.session("s")
+        await session.send("go", message_id="m")
+        await comes_true(lambda: bool(runs))
+        await declare_dead(runtime)
+        await cleaning.wait()
+        await comes_true(lambda: len(claims) == 2)
+        cleaned.set()
+        await second.wait()
+        await comes_true(lambda: claims[0].lease not in runtime.worker._unreleased)
+        assert not runtime.worker._to_release
+        end.set()
+        assert (await session.result_of("m")).reason == "completed"
+
+
 async def test_a_session_that_is_still_loading_when_leases_are_lost_is_dropped(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,3 +191,27 @@ async def test_activities_end_with_their_lease_even_while_a_write_is_in_flight(d
             written.open()
             background[0].cancel()
         await asyncio.gather(*background, return_exceptions=True)
+
+
+@pytest.mark.parametrize("reads", ["run", "follow"])
+async def test_reader_hears_of_a_turn_that_ended_with_an_unknown_outcome_as_its_lease_was_lost(
+    database: Path, reads: str
+) -> None:
+    """The end of the turn is on disk, so the session is idle and never claimed again: no later hint tells of it."""
+    async with patience(), runtime_on(database, scripted(Reply(text="Hi."))) as runtime:
+        troubled: list[Unit] = []
+
+        async def lose(unit: Unit) -> None:
+            if ends_turn(unit) and not troubled:
+                troubled.append(unit)
+                runtime.worker.keeper._lose_all("this process could not renew in time")
+                raise unheard()
+
+        store_of(runtime).after["commit"] = lose
+        session = await runtime.session("s")
+        if reads == "run":
+            ended = await session.run("hello")
+        else:
+            await session.send("hello", message_id="m")
+            ended = await session.result_of("m")
+        assert (ended.reason, len(troubled)) == ("completed", 1)
