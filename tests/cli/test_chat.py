@@ -4,7 +4,7 @@ import re
 import signal
 
 from holdfast.app import Runtime
-from holdfast.cli.terminal import INTERRUPTED
+from holdfast.cli.transcript import INTERRUPTED
 from holdfast.config import load
 from tests.cli.processes import Place
 from tests.cli.scripts import LONG, Valve, model

@@ -3,7 +3,7 @@
 import json
 import re
 
-from holdfast.cli.terminal import WOKEN
+from holdfast.cli.transcript import WOKEN
 from tests.cli.processes import Place
 from tests.cli.scripts import model
 from tests.cli.slow_commands import SLOW, Gate, ended_on_disk, started

@@ -87,7 +87,7 @@ async def test_without_anybody_who_works_something_is_wrong(place: Place, databa
         assert "! No process runs sessions" in done.out
         assert "! A session has waited" in done.out
         assert "Backlog    1 session(s) wait to be run" in done.out
-        assert "Requests   1 wait for somebody" in done.out
+        assert "Requests   1 wait for an answer" in done.out
         assert await rows_of(database) == before, "a look changed something"
         (process,) = (await seen(place, database))["processes"]
         assert (process["role"], process["max_sessions"]) == ("serve", 0)

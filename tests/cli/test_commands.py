@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import __version__
+from holdfast.cli import commands
 from holdfast.cli.commands import app
 from holdfast.models.demo import BUILD_STEPS
 from tests.cli.processes import Place
@@ -75,6 +76,11 @@ def test_the_list_of_commands_above_is_whole() -> None:
     assert {line.split()[0] for line in listed.splitlines() if line.strip()} == {
         name for name in COMMANDS if " " not in name
     }
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS)
+def test_the_table_repeats_the_first_sentence_of_each_help(command: str) -> None:
+    assert commands.load_command(command).get_short_help_str(1000) == commands.COMMANDS[command][1].rstrip(".")
 
 
 def test_help_and_version_import_next_to_nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.cli.errors import Refusal
-from holdfast.cli.where import find_folder, find_where
+from holdfast.cli.target import find_folder, find_target
 from tests.cli.processes import Place
 from tests.cli.served import LONG, WORDS, Desk, key_of
 from tests.client.way import http, somebody_else
@@ -371,19 +371,19 @@ URL = "http://127.0.0.1:8787"
 @pytest.mark.parametrize(("url", "environ"), [(URL, {}), (None, {"HOLDFAST_URL": URL})])
 def test_options_about_a_database_do_not_go_with_a_server(name: str, url: str | None, environ: dict[str, str]) -> None:
     with pytest.raises(Refusal) as refused:
-        find_where({name: "given"}, url, None, environ)
+        find_target({name: "given"}, url=url, key=None, environ=environ)
     source = "--url" if url else "HOLDFAST_URL"
     assert f"--{name.replace('_', '-')} can't be used with {source}" in refused.value.message
 
 
 def test_a_folder_of_a_server_has_a_whole_path_and_one_here_is_told_by_its_name() -> None:
-    theirs = find_where({}, URL, "hf_key", {})
+    theirs = find_target({}, url=URL, key="hf_key", environ={})
     assert find_folder(theirs, "/srv/project").directory == "/srv/project"
     assert find_folder(theirs, None).directory is None
     with pytest.raises(Refusal) as refused:
         find_folder(theirs, "project")
     assert refused.value.code == "folder_not_absolute"
-    ours = find_where({}, URL, None, {})
+    ours = find_target({}, url=URL, key=None, environ={})
     assert find_folder(ours, None).directory == str(Path.cwd().resolve())
 
 

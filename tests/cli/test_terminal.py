@@ -10,7 +10,7 @@ from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
 from holdfast.cli.line_flow import LineFlow
-from holdfast.cli.terminal import Piece, Transcript, one_line, styled
+from holdfast.cli.transcript import Piece, Transcript, one_line, styled
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId

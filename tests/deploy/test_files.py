@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.cli.commands import app
+from holdfast.cli.commands import COMMANDS, load_command
 from holdfast.config import PREFIX, RESERVED, SETTINGS, Config, load
 from holdfast.observability.figures import END_REASONS
 
@@ -50,8 +49,9 @@ def test_every_named_setting_exists(path: Path) -> None:
 
 def unknown_options(words: list[str]) -> list[str]:
     """Options that the command does not have; or the command itself, if it does not exist."""
-    command: Any = typer.main.get_command(app)
-    rest = words
+    if words[0] not in COMMANDS:
+        return [f"no command: {words[0]}"]
+    command, rest = load_command(words[0]), words[1:]
     while rest and rest[0] in getattr(command, "commands", {}):
         command, rest = command.commands[rest[0]], rest[1:]
     if hasattr(command, "commands") and rest and not rest[0].startswith("-"):

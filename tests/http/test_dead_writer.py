@@ -78,7 +78,7 @@ async def test_a_worker_whose_writer_died_ends_with_an_error(own_place: Place) -
 
 def test_a_process_that_can_t_end_by_itself_is_ended() -> None:
     script = (
-        "import time; from holdfast.cli.ending import end_within; "
+        "import time; from holdfast.cli.process import end_within; "
         "from holdfast.store.writer_failure import writer_died; "
         "end_within(0.01, writer_died()); time.sleep(600)"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli.opening import warn_without_redis
+from holdfast.cli.settings import warn_without_redis
 from holdfast.config import ConfigError, load
 
 HOME = {"HOME": "/home/somebody"}

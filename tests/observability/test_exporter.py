@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from opentelemetry import trace
 
-from holdfast.cli.monitoring import traced, wants_spans
+from holdfast.cli.telemetry import span_export, wants_spans
 from tests.http.world import Client, Model, Place, patience
 from tests.observability.collector import Collector
 from tests.wire.copilot import harness as copilot
@@ -132,6 +132,6 @@ def test_server_runs_with_a_warning_when_the_sdk_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "holdfast.observability.exporter", None)
-    with traced("a test", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there"}):
+    with span_export("a test", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there"}):
         pass
     assert "holdfast[otel]" in capsys.readouterr().err

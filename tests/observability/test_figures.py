@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from holdfast import Runtime, tool
-from holdfast.cli.monitoring import metrics_of
+from holdfast.cli.telemetry import runtime_metrics
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.observability.exposition import OTHER, Labels
@@ -67,11 +67,11 @@ async def test_known_traffic_gives_exact_counts(tmp_path: Path) -> None:
             await (await runtime.session()).run(text)
         session = await runtime.session()
         assert (await session.run("ask", message_id="m")).reason == "waiting"
-        waiting = Page(await metrics_of(runtime).page())
+        waiting = Page(await runtime_metrics(runtime).page())
         (request,) = await session.requests()
         await session.deny(request.request_id)
         await session.result_of("m")
-        page = Page(await metrics_of(runtime).page())
+        page = Page(await runtime_metrics(runtime).page())
     assert page.figure("holdfast_turns_started_total") == 6
     assert page.figure("holdfast_turns_ended_total", reason="completed") == 5
     assert page.figure("holdfast_turns_ended_total", reason="error") == 1
@@ -101,7 +101,7 @@ async def test_tools_that_a_model_makes_up_share_one_label(tmp_path: Path) -> No
     model = ScriptedModel(Script(rules=(Rule(replies=(Reply(tool_calls=made_up), Reply(text="So."))),)))
     async with Runtime(database=tmp_path / "f.db", model=model) as runtime:
         await (await runtime.session()).run("go")
-        page = Page(await metrics_of(runtime).page())
+        page = Page(await runtime_metrics(runtime).page())
     assert page.labels("holdfast_tool_calls_total", "tool") == {OTHER}
     assert page.figure("holdfast_tool_calls_total", tool=OTHER, outcome="unknown_tool") == len(made_up)
 

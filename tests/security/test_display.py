@@ -15,7 +15,7 @@ from holdfast.cli import request_lines
 from holdfast.cli.escapes import EMOJI, HIDDEN, LINES, visible
 from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.request_lines import BAR
-from holdfast.cli.terminal import Piece, Transcript, one_line
+from holdfast.cli.transcript import Piece, Transcript, one_line
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position, RequestId, ToolCallId
 from holdfast.events.request import ExternalToolRequested, PermissionKind, PermissionRequested, UserInputRequested
@@ -107,7 +107,7 @@ def asks(kind: PermissionKind, subject: str, *, tool: str = "exec", **details: A
     )
 
 
-def whole(asked: request_lines.Asked, arguments: str = "") -> str:
+def whole(asked: request_lines.OpenedRequest, arguments: str = "") -> str:
     return "\n".join((request_lines.first_line(asked), *request_lines.lines(asked, arguments)))
 
 

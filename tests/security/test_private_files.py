@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Runtime
-from holdfast.cli.opening import settings
+from holdfast.cli.settings import load_settings
 from holdfast.config import load
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.observability.logs import RotatingFile
@@ -82,7 +82,7 @@ def test_a_folder_that_others_can_get_into_is_warned_of_by_every_command(
         data.chmod(mode)
         (data / "holdfast.db").touch(mode=0o600)
         (data / "holdfast.db").chmod(0o644 if is_open else 0o600)
-        settings(options)
+        load_settings(options)
         said = capsys.readouterr().err
         assert (f"WARNING: {data} is not for you alone: others may" in said) is is_open
         assert (f"Run: chmod u=rwx,go= {data}\n" in said) is is_open

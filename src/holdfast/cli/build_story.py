@@ -10,8 +10,8 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 from holdfast.app import Runtime
-from holdfast.cli.story import Teller, within_time
-from holdfast.cli.terminal import WOKEN
+from holdfast.cli.crash_story import Teller, within_time
+from holdfast.cli.transcript import WOKEN
 from holdfast.commands.command import CommandStatus
 from holdfast.events.body import Body
 from holdfast.events.message import AssistantMessage, TextBlock

@@ -1,10 +1,10 @@
 """What a line that begins with a slash does in a chat."""
 
-from holdfast.cli.conversation import Command, Conversation
-from holdfast.cli.finding import find_session, find_task
+from holdfast.cli.conversation import ChatCommand, Conversation
+from holdfast.cli.lookup import find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
 from holdfast.cli.task_lines import heading, processes, task_line
-from holdfast.cli.terminal import one_line
+from holdfast.cli.transcript import one_line
 from holdfast.server.errors import Conflict, Invalid
 
 LISTED = 10
@@ -100,7 +100,7 @@ async def _title(chat: Conversation, rest: str) -> None:
 
 async def _model(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.say("note", f"· The model is {chat.watched.model or chat.home.model}.")
+        chat.say("note", f"· The model is {chat.activity.model or chat.home.model}.")
         return
     await chat.home.change_model(chat.session_id, rest)
 
@@ -113,7 +113,7 @@ async def _quit(chat: Conversation, rest: str) -> None:
     chat.leaving.set()
 
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, ChatCommand] = {
     "/help": _help,
     "/stop": _stop,
     "/show": _show,

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.cli.activity import SessionActivity
 from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Folder, Home, NewSession, Reader, Reading
-from holdfast.cli.request_lines import Asked, short
-from holdfast.cli.screen import Screen, Status
-from holdfast.cli.terminal import Style, Transcript, one_line
-from holdfast.cli.watching import Watched
+from holdfast.cli.home import Folder, Home, SessionReader, SessionReading, SessionSetup
+from holdfast.cli.request_lines import OpenedRequest, short
+from holdfast.cli.screen import Screen, ScreenStatus
+from holdfast.cli.transcript import Style, Transcript, one_line
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.client.views import Connection, SessionView
 from holdfast.events.event import Event
@@ -50,7 +50,7 @@ AWAY: Final = (Unreachable, Unavailable, TooMany)
 """A server that does not answer now, and may later."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
     folder: Folder
@@ -64,13 +64,13 @@ class Conversation:
     """The conversation that is open, and what can be done with it."""
 
     def __init__(
-        self, home: Home, screen: Screen, *, wanted: Wanted, hints: Hints, commands: Mapping[str, "Command"]
+        self, home: Home, screen: Screen, *, options: ChatOptions, hints: Hints, commands: Mapping[str, "ChatCommand"]
     ) -> None:
         self.home = home
         self.screen = screen
         self.hints = hints
-        self.wanted = wanted
-        self.watched = Watched()
+        self.options = options
+        self.activity = SessionActivity()
         self.transcript = Transcript()
         self.leaving = asyncio.Event()
         self._commands = commands
@@ -107,7 +107,7 @@ class Conversation:
         """Show a session and follow it from here on; without one, make it."""
         await self._close()
         self.session_id = await self._made() if found is None else found.id
-        self.watched = Watched()
+        self.activity = SessionActivity()
         self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints, fits=self.screen.fits)
         self._read_through: set[RequestId] = set()
         self._answered: set[RequestId] = set()
@@ -123,13 +123,13 @@ class Conversation:
         self._attaching = asyncio.create_task(self._attach())
 
     async def _made(self) -> str:
-        wanted = NewSession(folder=self.wanted.folder, model=self.wanted.model, allow=self.wanted.allow)
+        wanted = SessionSetup(folder=self.options.folder, model=self.options.model, allow=self.options.allow)
         return await self.home.create(wanted)
 
     async def _come_back(self) -> None:
         await self.home.came_back(self.session_id)
-        if self.wanted.model is not None and self.wanted.model != self.watched.model:
-            await self.home.change_model(self.session_id, self.wanted.model)
+        if self.options.model is not None and self.options.model != self.activity.model:
+            await self.home.change_model(self.session_id, self.options.model)
 
     async def _tasks_left(self, found: SessionView | None) -> int:
         """How many tasks run on from before. Looked at now, so that one that ended while nobody did is told at once."""
@@ -191,19 +191,19 @@ class Conversation:
         # Typed again, what may have arrived is the same message.
         message_id = self._unsure.pop(text, None) or MessageId(str(uuid.uuid4()))
         self._sent_here.add(message_id)
-        self.watched.unpromoted[message_id] = text
+        self.activity.unpromoted[message_id] = text
         self._refresh()
-        was_busy = self.watched.busy
+        was_busy = self.activity.busy
         try:
             await self.home.send(self.session_id, text, message_id=message_id)
         except asyncio.CancelledError:
             raise  # Somebody leaves; whether it arrived is not known.
         except BaseException as error:
-            self.watched.unpromoted.pop(message_id, None)
+            self.activity.unpromoted.pop(message_id, None)
             if isinstance(error, Unreachable):
                 self._unsure[text] = message_id
             raise
-        if was_busy and message_id in self.watched.unpromoted and self._says_what_is_queued():
+        if was_busy and message_id in self.activity.unpromoted and self._says_what_is_queued():
             self.say("note", f"· Queued: {one_line(text)}")
         self._refresh()
 
@@ -259,9 +259,9 @@ class Conversation:
         self._answered.add(request_id)
         self._refresh()
 
-    def asked_now(self) -> Asked | None:
+    def asked_now(self) -> OpenedRequest | None:
         """The oldest request that can be answered here and was not."""
-        for request_id, asked in self.watched.asked.items():
+        for request_id, asked in self.activity.asked.items():
             if request_id not in self._answered and isinstance(asked, PermissionRequested | UserInputRequested):
                 return asked
         return None
@@ -271,7 +271,7 @@ class Conversation:
     def _interrupted(self) -> None:
         if self._is_away:
             self.leaving.set()  # Nobody is there who could stop anything.
-        elif self.watched.busy or self.watched.unpromoted:
+        elif self.activity.busy or self.activity.unpromoted:
             self._in_background(self.stop())
         elif time.monotonic() - self._interrupted_at < LEAVE_SECONDS:
             self.leaving.set()
@@ -281,7 +281,7 @@ class Conversation:
 
     async def stop(self) -> None:
         stopped = await self.home.stop(self.session_id)
-        self.watched.unpromoted.clear()
+        self.activity.unpromoted.clear()
         if stopped.outcome == "nothing_running":
             self.say("note", "· Nothing is running.")
         if stopped.returned and not self.screen.give_back("\n".join(stopped.returned)):
@@ -294,15 +294,15 @@ class Conversation:
         self.leaving.set()
 
     def _say_goodbye(self) -> None:
-        for task_id in self.watched.running_tasks:
+        for task_id in self.activity.running_tasks:
             follow = self.hints.command("tasks", "tail", task_id)
             self.say("note", f"· Task {task_id} runs on: {follow}")
         if self._is_away:
-            for text in self.watched.unpromoted.values():
+            for text in self.activity.unpromoted.values():
                 self.say("note", f"· Not known to have arrived: {one_line(text)}")
-        if not (self.watched.busy or self.watched.unpromoted or self.watched.running_tasks):
+        if not (self.activity.busy or self.activity.unpromoted or self.activity.running_tasks):
             return
-        waits = [asked for asked in self.watched.asked if asked not in self._answered]
+        waits = [asked for asked in self.activity.asked if asked not in self._answered]
         self.say("note", "· The work is kept. " + ("It waits for an answer:" if waits else "Come back to it with:"))
         for request_id in waits:
             self.say("note", f"  {self.hints.command('approve', short(request_id))}")
@@ -316,7 +316,7 @@ class Conversation:
     def _introduce(self, found: SessionView | None, tasks: int) -> None:
         if found is None:
             about = (
-                f"holdfast {__version__} · {self.wanted.model or self.home.model} · session {short(self.session_id)}"
+                f"holdfast {__version__} · {self.options.model or self.home.model} · session {short(self.session_id)}"
             )
             self.say("note", f"{about} · /help")
             return
@@ -325,7 +325,7 @@ class Conversation:
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
         self.say("note", f"Going on with session {short(self.session_id)}{title}: {doing}. /new starts another.")
 
-    async def _show_past(self, reader: Reader) -> None:
+    async def _show_past(self, reader: SessionReader) -> None:
         readings = [reading async for reading in reader.until_now()]
         starts = [index for index, reading in enumerate(readings) if _starts_turn(reading)]
         first = starts[-SHOWN_TURNS] if len(starts) > SHOWN_TURNS else 0
@@ -336,7 +336,7 @@ class Conversation:
             self._take(reading, show=index >= first)
         await self._read_queue()
 
-    async def _follow(self, reader: Reader) -> None:
+    async def _follow(self, reader: SessionReader) -> None:
         try:
             async with aclosing(reader.follow()) as readings:
                 async for reading in readings:
@@ -354,9 +354,9 @@ class Conversation:
             self._failure = failure
             self.leaving.set()
 
-    def _take(self, reading: Reading, *, show: bool) -> None:
+    def _take(self, reading: SessionReading, *, show: bool) -> None:
         if isinstance(reading, Event):
-            self.watched.take(reading)
+            self.activity.take(reading)
         elif isinstance(reading, Connection):
             self._is_away = not reading.is_back
         if show:
@@ -385,30 +385,30 @@ class Conversation:
         with suppress(*AWAY):  # A server that is there again tells of its queue by itself.
             messages = await self.home.queue(self.session_id)
             self._queue = tuple(message.text for message in messages)
-            for message_id in self.watched.unpromoted.keys() - {message.message_id for message in messages}:
+            for message_id in self.activity.unpromoted.keys() - {message.message_id for message in messages}:
                 # Taken up, which the log is about to say; or taken back by somebody else's stop, which it never says.
                 with suppress(NotFound):
                     if await self.home.receipt(self.session_id, message_id) in ("removed", "refused"):
-                        self.watched.unpromoted.pop(message_id, None)
+                        self.activity.unpromoted.pop(message_id, None)
         self._refresh()
 
     def _refresh(self) -> None:
         self._changed.set()
         self.screen.update(
-            Status(
+            ScreenStatus(
                 prompt=self._prompt(),
                 state=self._state(),
-                about=f"{self.watched.model or self.home.model} · {short(self.session_id)}",
+                about=f"{self.activity.model or self.home.model} · {short(self.session_id)}",
                 queued=self._shown_queue(),
-                busy=self.watched.busy,
-                runs_command=self.watched.runs_command,
+                busy=self.activity.busy,
+                runs_command=self.activity.runs_command,
             )
         )
 
     def _shown_queue(self) -> tuple[str, ...]:
         if self._is_away:
-            return tuple(self.watched.unpromoted.values())
-        return self._queue if self.watched.busy else ()
+            return tuple(self.activity.unpromoted.values())
+        return self._queue if self.activity.busy else ()
 
     def _prompt(self) -> str:
         match self.asked_now():
@@ -426,15 +426,15 @@ class Conversation:
     def _state(self) -> str:
         if self._is_away:
             return "the server is away, trying again · Ctrl-C leaves"
-        if not self.watched.busy:
-            tasks = len(self.watched.running_tasks)
+        if not self.activity.busy:
+            tasks = len(self.activity.running_tasks)
             return f"ready · {tasks_run(tasks)}" if tasks else "ready"
         if self.asked_now() is not None:
             return "waits for your answer · Ctrl-C stops"
-        if self.watched.asked and not self._answered:
+        if self.activity.asked and not self._answered:
             return "waits for a client · Ctrl-C stops"
-        tools = ", ".join(one_line(name, 30) for name in self.watched.running_tools.values())
-        if self.watched.runs_command:
+        tools = ", ".join(one_line(name, 30) for name in self.activity.running_tools.values())
+        if self.activity.runs_command:
             return f"working: {tools} · Ctrl-B to the background · Ctrl-C stops"
         return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"
 
@@ -445,7 +445,7 @@ class Conversation:
         while True:
             self._changed.clear()
             with suppress(*AWAY):
-                if await self.home.is_settled(self.session_id, self.watched.position):
+                if await self.home.is_settled(self.session_id, self.activity.position):
                     return
             with suppress(TimeoutError):
                 # What other processes put into the inbox is not told to readers, so it is looked for.
@@ -476,13 +476,13 @@ def tasks_run(count: int) -> str:
     return "1 task runs" if count == 1 else f"{count} tasks run"
 
 
-def _starts_turn(reading: Reading) -> bool:
+def _starts_turn(reading: SessionReading) -> bool:
     return isinstance(reading, Event) and isinstance(reading.body, TurnStarted)
 
 
-def _ends_turn(reading: Reading) -> bool:
+def _ends_turn(reading: SessionReading) -> bool:
     return isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
 
 
-Command = Callable[[Conversation, str], Awaitable[None]]
+ChatCommand = Callable[[Conversation, str], Awaitable[None]]
 """What a line that begins with a slash does, with what follows the slash word."""

@@ -225,7 +225,7 @@ def _parsed(arguments: list[str], environ: Mapping[str, str]) -> argparse.Namesp
 
 
 def _config(options: argparse.Namespace, environ: Mapping[str, str], home: Path) -> "Config":
-    from holdfast.cli.opening import DEBUG
+    from holdfast.cli.settings import DEBUG
     from holdfast.config import load
 
     keeps_elsewhere = options.data_dir is not None or environ.get("HOLDFAST_DATA_DIR", "").strip()
@@ -252,7 +252,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
     """Log only to a file in this folder: over TCP no client reads stdout or stderr. Without a writable file, run
     unlogged."""
-    from holdfast.cli.opening import LOG_BYTES, LOG_FILES
+    from holdfast.cli.runtime import LOG_BYTES, LOG_FILES
     from holdfast.observability.logs import RotatingFile, line_formatter
 
     root = logging.getLogger()
@@ -285,12 +285,12 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str], surface_fact
         log.warning("%s", warning)
     from holdfast import event_loop
     from holdfast.app import wants_redis
-    from holdfast.cli.monitoring import traced
-    from holdfast.cli.opening import WITHOUT_REDIS
+    from holdfast.cli.settings import WITHOUT_REDIS
+    from holdfast.cli.telemetry import span_export
 
     if wants_redis(config):
         log.warning("%s", WITHOUT_REDIS)
-    with traced("holdfast-copilot", environ):
+    with span_export("holdfast-copilot", environ):
         return event_loop.run(_Process(options, environ, config).serve(surface_factory))
 
 
@@ -309,7 +309,7 @@ class _Process:
 
     async def serve(self, surface_factory: RpcSurfaceFactory) -> int:
         from holdfast.app import Runtime
-        from holdfast.cli.ending import until_ended
+        from holdfast.cli.process import until_stopped
         from holdfast.observability.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
         from holdfast.server.copilot.listener import CopilotListener, take_standard_streams
@@ -338,7 +338,7 @@ class _Process:
                 gone.add_done_callback(lambda _: self._stop.set())
             importing = asyncio.create_task(_import_models())
             try:
-                await until_ended(self._stop, self._runtime)
+                await until_stopped(self._stop, self._runtime)
             finally:
                 importing.cancel()
             await self._listener.close()

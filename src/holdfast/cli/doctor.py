@@ -17,7 +17,7 @@ from holdfast.app import Runtime, isolation_of
 from holdfast.cli.errors import explained
 from holdfast.cli.escapes import visible
 from holdfast.cli.screen import wants_color
-from holdfast.cli.terminal import Piece, styled
+from holdfast.cli.transcript import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
 from holdfast.config import Config
 from holdfast.store.file_access import access_fault, database_files

@@ -25,7 +25,7 @@ from holdfast.events.request import Decision
 from holdfast.events.session import SessionStarted
 from holdfast.live.live import Changed, Delta, Progress
 
-Reading = Event | Delta | Progress | Changed | Connection
+SessionReading = Event | Delta | Progress | Changed | Connection
 
 MARK: Final = "folder"
 """The metadata under which a session that has no folder of ours remembers from where it was started."""
@@ -45,7 +45,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.mark) and started.metadata.get(MARK) == self.mark
 
 
-class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is made with."""
 
     folder: Folder
@@ -54,7 +54,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
+class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one model call used. None is unknown."""
 
     input_tokens: int | None
@@ -62,7 +62,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     cost_microdollars: int | None
 
 
-class Written(NamedTuple):
+class OutputPiece(NamedTuple):
     """A piece of what a task wrote."""
 
     offset: int
@@ -72,12 +72,12 @@ class Written(NamedTuple):
     """Where the next one begins."""
 
 
-class Reader(Protocol):
+class SessionReader(Protocol):
     """One reading of one session: where the first way of reading ends, the second goes on."""
 
-    def until_now(self) -> AsyncIterator[Reading]: ...
+    def until_now(self) -> AsyncIterator[SessionReading]: ...
 
-    def follow(self) -> AsyncGenerator[Reading, None]:
+    def follow(self) -> AsyncGenerator[SessionReading, None]:
         """Without end. Raises `NotFound` when the session is deleted."""
         ...
 
@@ -93,7 +93,7 @@ class Home(Protocol):
 
     # Sessions
 
-    async def create(self, wanted: NewSession) -> str: ...
+    async def create(self, wanted: SessionSetup) -> str: ...
 
     async def session(self, session_id: str) -> SessionView: ...
 
@@ -119,7 +119,7 @@ class Home(Protocol):
 
     async def import_session(self, document: bytes) -> str: ...
 
-    async def usage(self, session_id: str) -> Sequence[Used]: ...
+    async def usage(self, session_id: str) -> Sequence[CallUsage]: ...
 
     # Messages
 
@@ -135,7 +135,7 @@ class Home(Protocol):
 
     async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped: ...
 
-    def read(self, session_id: str, after: int = 0) -> Reader: ...
+    def read(self, session_id: str, after: int = 0) -> SessionReader: ...
 
     async def is_settled(self, session_id: str, position: int) -> bool:
         """Whether that was the last event, and nothing more happens by itself."""
@@ -185,9 +185,9 @@ class Home(Protocol):
 
     async def output_size(self, task: Task) -> int: ...
 
-    async def output(self, task: Task, offset: int, length: int) -> Written: ...
+    async def output(self, task: Task, offset: int, length: int) -> OutputPiece: ...
 
-    def follow_output(self, task: Task, offset: int) -> AsyncIterator[Written]:
+    def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
         """What it wrote and writes, until it ends."""
         ...
 

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
-from holdfast.cli.opening import opened
+from holdfast.cli.runtime import open_runtime
 from holdfast.cli.session_lines import when
 from holdfast.config import Config
 from holdfast.server.http.identity import Role
@@ -17,7 +17,7 @@ from holdfast.store.keys import KeyRow
 
 async def create_key(config: Config, *, name: str, role: Role, owner: str | None, as_json: bool) -> None:
     """The key goes to stdout, alone, so that it can be caught; the words about it to stderr."""
-    async with opened(config, work=False) as runtime:
+    async with open_runtime(config, work=False) as runtime:
         made = await KeyRing(runtime.store, runtime.clock).create(
             name=name, role=role, owner=owner if owner is not None else config.owner
         )
@@ -38,7 +38,7 @@ def checked_role(given: str) -> Role:
 
 
 async def list_keys(config: Config, *, as_json: bool) -> None:
-    async with opened(config, work=False) as runtime:
+    async with open_runtime(config, work=False) as runtime:
         rows = await KeyRing(runtime.store, runtime.clock).all()
     for row in rows:
         if as_json:
@@ -50,7 +50,7 @@ async def list_keys(config: Config, *, as_json: bool) -> None:
 
 
 async def revoke_key(config: Config, key_id: str) -> None:
-    async with opened(config, work=False) as runtime:
+    async with open_runtime(config, work=False) as runtime:
         await KeyRing(runtime.store, runtime.clock).revoke(key_id)
     print(f"Key {key_id} is revoked. Servers refuse it within a second.")
 

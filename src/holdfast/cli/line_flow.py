@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from holdfast.cli.request_lines import BAR
-from holdfast.cli.terminal import Piece, Style
+from holdfast.cli.transcript import Piece, Style
 
 TAB = "    "
 

@@ -4,16 +4,16 @@ import msgspec
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
-from holdfast.cli.finding import MIN_PREFIX, find_session
 from holdfast.cli.home import Home
+from holdfast.cli.lookup import MIN_PREFIX, find_session
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
-from holdfast.cli.where import Where, at_home
+from holdfast.cli.target import Target, open_home
 from holdfast.client.views import Permission, PermissionOrigin
 
 
-async def list_permissions(where: Where, session: str | None, *, as_json: bool) -> None:
-    async with at_home(where) as home:
+async def list_permissions(target: Target, session: str | None, *, as_json: bool) -> None:
+    async with open_home(target) as home:
         found = await home.permissions(await _session_id(home, session))
     for permission in found:
         print(msgspec.json.encode(permission).decode() if as_json else "\n".join(_lines(permission)))
@@ -21,8 +21,8 @@ async def list_permissions(where: Where, session: str | None, *, as_json: bool) 
         print("This session has to ask." if session else "Nothing is allowed for always.")
 
 
-async def revoke_permission(where: Where, wanted: str, session: str | None) -> None:
-    async with at_home(where) as home:
+async def revoke_permission(target: Target, wanted: str, session: str | None) -> None:
+    async with open_home(target) as home:
         session_id = await _session_id(home, session)
         found = await _find(home, wanted, session_id)
         revoked = await home.revoke_permission(found.id, session_id)

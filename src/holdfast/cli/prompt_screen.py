@@ -19,8 +19,8 @@ from prompt_toolkit.utils import get_cwidth
 from holdfast.cli.escapes import visible
 from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.pager import page
-from holdfast.cli.screen import Status, wants_color
-from holdfast.cli.terminal import Piece, one_line, styled
+from holdfast.cli.screen import ScreenStatus, wants_color
+from holdfast.cli.transcript import Piece, one_line, styled
 
 ROWS_BESIDE = 8
 """What a request must leave free, so that all of it is on the screen when it is answered."""
@@ -42,7 +42,7 @@ class PromptScreen:
     def __init__(self) -> None:
         self._color = wants_color(is_terminal=True)
         self._flow = LineFlow(get_cwidth)
-        self._status = Status()
+        self._status = ScreenStatus()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._interrupted: Callable[[], None] = lambda: None
         self._prompt: PromptSession[str] = PromptSession(
@@ -86,7 +86,7 @@ class PromptScreen:
         self._print(self._flow.feed(pieces, self._width))
         self._app.invalidate()
 
-    def update(self, status: Status) -> None:
+    def update(self, status: ScreenStatus) -> None:
         if status != self._status:
             self._status = status
             self._app.invalidate()

@@ -12,7 +12,7 @@ from holdfast.cli.escapes import visible
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.tools.diffs import is_whole
 
-Asked = PermissionRequested | UserInputRequested | ExternalToolRequested
+OpenedRequest = PermissionRequested | UserInputRequested | ExternalToolRequested
 
 SHORT: Final = 120
 """A subject of at most so many characters stands in the line that asks."""
@@ -31,7 +31,7 @@ def short(identifier: str) -> str:
     return visible(identifier, keep="")[:8]
 
 
-def first_line(asked: Asked) -> str:
+def first_line(asked: OpenedRequest) -> str:
     """Names the request, and what it is about where that is short."""
     name = f"(request {short(asked.request_id)})"
     match asked:
@@ -45,7 +45,7 @@ def first_line(asked: Asked) -> str:
             return f"? A client is to run {visible(tool, keep='')} {name}"
 
 
-def lines(asked: Asked, arguments: str = "") -> list[str]:
+def lines(asked: OpenedRequest, arguments: str = "") -> list[str]:
     """Everything below the first line. `arguments`: what the call was given, as JSON."""
     match asked:
         case PermissionRequested():

@@ -11,19 +11,26 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.cli import request_lines
+from holdfast.cli.activity import SessionActivity
 from holdfast.cli.answers import question_answer
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
-from holdfast.cli.finding import AskedCall, Waiting, asked_calls, find_request, find_session, waiting_requests
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home
+from holdfast.cli.lookup import (
+    RequestDetail,
+    WaitingRequest,
+    find_request,
+    find_session,
+    request_details,
+    waiting_requests,
+)
 from holdfast.cli.pager import page
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import when
-from holdfast.cli.terminal import Piece, Transcript, one_line, styled
-from holdfast.cli.watching import Watched
-from holdfast.cli.where import Where, at_home
+from holdfast.cli.target import Target, open_home
+from holdfast.cli.transcript import Piece, Transcript, one_line, styled
 from holdfast.events.event import Event
 from holdfast.events.request import (
     Decision,
@@ -38,27 +45,27 @@ from holdfast.session.state import Phase
 TAKEN_UP_SECONDS: Final = 1.5
 """A process that works on the database takes an answer up within this time."""
 
-Answering = Callable[[Home, Waiting], Awaitable[None]]
+AnswerSender = Callable[[Home, WaitingRequest], Awaitable[None]]
 
 _HOW: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
 
 
-class Listed(NamedTuple):
+class ListedRequest(NamedTuple):
     """A request that waits, and all of what it asks; None: it was closed while it was looked up."""
 
-    waiting: Waiting
-    call: AskedCall | None
+    waiting: WaitingRequest
+    call: RequestDetail | None
 
 
-async def list_requests(where: Where, session: str | None, *, as_json: bool) -> None:
+async def list_requests(target: Target, session: str | None, *, as_json: bool) -> None:
     """Everything that is asked, whole: nobody can decide on a part of it."""
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         found = await waiting_requests(home)
         if session is not None:
             wanted = (await find_session(home, session)).id
             found = [waiting for waiting in found if waiting.session.id == wanted]
-        calls = {waiting.session.id: await asked_calls(home, waiting.session.id) for waiting in found}
-    listed = [Listed(waiting, calls[waiting.session.id].get(waiting.request.id)) for waiting in found]
+        calls = {waiting.session.id: await request_details(home, waiting.session.id) for waiting in found}
+    listed = [ListedRequest(waiting, calls[waiting.session.id].get(waiting.request.id)) for waiting in found]
     if as_json:
         for one in listed:
             print(msgspec.json.encode(_request_json(one)).decode())
@@ -75,7 +82,7 @@ async def _show_whole(text: str) -> None:
         print(text)
 
 
-def _request_lines(listed: Listed) -> list[str]:
+def _request_lines(listed: ListedRequest) -> list[str]:
     asking, request = listed.waiting
     about = f"{short(request.id)}  {when(request.opened_at)}  session {short(asking.id)}"
     start = f"{about}  {request.kind}  [{_HOW[request.kind]}]"
@@ -84,11 +91,11 @@ def _request_lines(listed: Listed) -> list[str]:
     return [start, *_whole(listed.call)]
 
 
-def _whole(call: AskedCall) -> list[str]:
+def _whole(call: RequestDetail) -> list[str]:
     return [request_lines.first_line(call.asked), *request_lines.lines(call.asked, call.arguments)]
 
 
-def _request_json(listed: Listed) -> dict[str, Any]:
+def _request_json(listed: ListedRequest) -> dict[str, Any]:
     asking, request = listed.waiting
     told: dict[str, Any] = {
         "request_id": request.id,
@@ -100,28 +107,28 @@ def _request_json(listed: Listed) -> dict[str, Any]:
         "tool_call_id": request.tool_call_id,
     }
     match listed.call:
-        case AskedCall(PermissionRequested() as asked, arguments):
+        case RequestDetail(PermissionRequested() as asked, arguments):
             whole = {"permission": asked.kind, "subject": asked.subject, "rule": asked.rule, "shown": asked.details}
             return {**told, "tool_name": asked.tool_name, "arguments": arguments, **whole}
-        case AskedCall(ExternalToolRequested() as asked, _):
+        case RequestDetail(ExternalToolRequested() as asked, _):
             return {**told, "tool_name": asked.tool_name, "arguments": asked.arguments}
-        case AskedCall(UserInputRequested() as asked, _):
+        case RequestDetail(UserInputRequested() as asked, _):
             choices = {"choices": asked.choices, "allow_freeform": asked.allow_freeform}
             return {**told, "question": asked.question, **choices}
         case _:
             return told
 
 
-def approving(*, for_session: bool) -> Answering:
-    async def approve(home: Home, waiting: Waiting) -> None:
+def approval(*, for_session: bool) -> AnswerSender:
+    async def approve(home: Home, waiting: WaitingRequest) -> None:
         decision: Decision = "approved-for-session" if for_session else "approved"
         await home.decide(waiting.session.id, waiting.request.id, decision, answered_by="holdfast approve")
 
     return approve
 
 
-def denying(reason: str) -> Answering:
-    async def deny(home: Home, waiting: Waiting) -> None:
+def denial(reason: str) -> AnswerSender:
+    async def deny(home: Home, waiting: WaitingRequest) -> None:
         await home.decide(
             waiting.session.id,
             waiting.request.id,
@@ -133,8 +140,8 @@ def denying(reason: str) -> Answering:
     return deny
 
 
-def answering(text: str) -> Answering:
-    async def answer(home: Home, waiting: Waiting) -> None:
+def reply(text: str) -> AnswerSender:
+    async def answer(home: Home, waiting: WaitingRequest) -> None:
         answer, was_freeform = _understood(text, await _question(home, waiting))
         await home.answer(
             waiting.session.id, waiting.request.id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
@@ -153,26 +160,26 @@ def _understood(text: str, asked: UserInputRequested | None) -> tuple[str, bool]
     return understood
 
 
-async def _question(home: Home, waiting: Waiting) -> UserInputRequested | None:
-    call = (await asked_calls(home, waiting.session.id)).get(waiting.request.id)
+async def _question(home: Home, waiting: WaitingRequest) -> UserInputRequested | None:
+    call = (await request_details(home, waiting.session.id)).get(waiting.request.id)
     return call.asked if call is not None and isinstance(call.asked, UserInputRequested) else None
 
 
-async def give_answer(where: Where, wanted: str, answer: Answering, *, work: bool, hints: Hints) -> None:
+async def give_answer(target: Target, wanted: str, answer: AnswerSender, *, work: bool) -> None:
     """Answer a request, durable on return. With `work`, go on with its session here until nothing is left to do."""
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         waiting = await find_request(home, wanted)
-        call = (await asked_calls(home, waiting.session.id)).get(waiting.request.id)
+        call = (await request_details(home, waiting.session.id)).get(waiting.request.id)
         print("\n".join(_whole(call)) if call else visible(waiting.request.title), flush=True)
         await answer(home, waiting)
         print(f"Answered: {waiting.request.kind} {one_line(waiting.request.title)}", flush=True)
         if not work:
-            await _say_who_goes_on(home, waiting, hints)
+            await _say_who_goes_on(home, waiting, target.hints)
     if work:
-        await _work_until_settled(where, waiting, hints)
+        await _work_until_settled(target, waiting)
 
 
-async def _say_who_goes_on(home: Home, waiting: Waiting, hints: Hints) -> None:
+async def _say_who_goes_on(home: Home, waiting: WaitingRequest, hints: Hints) -> None:
     if home.goes_on:
         print("The server goes on with the session.")
         return
@@ -186,7 +193,7 @@ async def _say_who_goes_on(home: Home, waiting: Waiting, hints: Hints) -> None:
     print(f"Nothing runs on this database now. The session goes on when something opens it: {back}")
 
 
-async def _is_taken_up(home: Home, waiting: Waiting) -> bool:
+async def _is_taken_up(home: Home, waiting: WaitingRequest) -> bool:
     """Whether somebody has taken the answer into the log."""
     closed: set[str] = set()
     async for reading in home.read(waiting.session.id, waiting.session.head).until_now():
@@ -198,27 +205,26 @@ async def _is_taken_up(home: Home, waiting: Waiting) -> bool:
     return waiting.request.id in closed
 
 
-async def _work_until_settled(where: Where, waiting: Waiting, hints: Hints) -> None:
+async def _work_until_settled(target: Target, waiting: WaitingRequest) -> None:
     color = wants_color(is_terminal=sys.stdout.isatty())
-    transcript, watched, start = Transcript(hints=hints), Watched(), waiting.session.head
+    transcript, activity, start = Transcript(hints=target.hints), SessionActivity(), waiting.session.head
     async with (
-        at_home(where, work=True, grace_seconds=0.5) as home,
+        open_home(target, work=True, grace_seconds=0.5) as home,
         aclosing(home.read(waiting.session.id).follow()) as readings,
     ):
         async for reading in readings:
             pieces = transcript.take(reading)
             if isinstance(reading, Event):
-                watched.take(reading)
-            is_new = watched.position > start
-            if is_new or (watched.position == start and not isinstance(reading, Event)):
+                activity.take(reading)
+            is_new = activity.position > start
+            if is_new or (activity.position == start and not isinstance(reading, Event)):
                 _show(pieces, color=color)
-            rests = is_new and watched.phase in (Phase.IDLE, Phase.WAITING)
-            if rests and await home.is_settled(waiting.session.id, watched.position):
+            rests = is_new and activity.phase in (Phase.IDLE, Phase.WAITING)
+            if rests and await home.is_settled(waiting.session.id, activity.position):
                 break
-    for task_id in watched.running_tasks:
-        _show(
-            transcript.say("note", f"· Task {task_id} runs on: {hints.command('tasks', 'tail', task_id)}"), color=color
-        )
+    for task_id in activity.running_tasks:
+        follow = target.hints.command("tasks", "tail", task_id)
+        _show(transcript.say("note", f"· Task {task_id} runs on: {follow}"), color=color)
 
 
 def _show(pieces: list[Piece], *, color: bool) -> None:

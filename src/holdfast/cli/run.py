@@ -12,14 +12,14 @@ import msgspec
 
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
-from holdfast.cli.finding import find_session
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Folder, Home, NewSession, Reading
+from holdfast.cli.home import Folder, Home, SessionReading, SessionSetup
+from holdfast.cli.lookup import find_session
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
+from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import task_json
-from holdfast.cli.terminal import AGAIN, AWAY, Transcript, one_line, styled
-from holdfast.cli.where import Where, at_home
+from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, styled
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.client.views import Connection
 from holdfast.events import codec
@@ -30,9 +30,9 @@ from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
 
-Reason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
+RunReason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
 
-EXIT: Final[dict[Reason, int]] = {
+EXIT: Final[dict[RunReason, int]] = {
     "completed": 0,
     "stopped": 3,
     "error": 4,
@@ -42,7 +42,7 @@ EXIT: Final[dict[Reason, int]] = {
 }
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
     prompt: str
@@ -55,18 +55,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-async def run(where: Where, asked: Asked, hints: Hints) -> int:
-    text = sys.stdin.read() if asked.prompt == "-" else asked.prompt
-    async with at_home(where, work=True) as home:
-        session_id = await _session(home, asked)
+async def run(target: Target, options: RunOptions) -> int:
+    hints = target.hints
+    text = sys.stdin.read() if options.prompt == "-" else options.prompt
+    async with open_home(target, work=True) as home:
+        session_id = await _session(home, options)
         message_id = MessageId(str(uuid.uuid4()))
-        outcome = Outcome(session_id, message_id)
-        printer = _printer(asked, hints)
+        outcome = RunOutcome(session_id, message_id)
+        printer = _printer(options, hints)
         start = (await home.session(session_id)).head
         await home.send(session_id, text, message_id=message_id, delivery="enqueue", unattended=True)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(home, session_id))
         try:
-            async with asyncio.timeout(asked.timeout_seconds):
+            async with asyncio.timeout(options.timeout_seconds):
                 await _follow(home, start, outcome, printer)
         except TimeoutError:
             outcome.reason = "timed_out"
@@ -74,7 +75,7 @@ async def run(where: Where, asked: Asked, hints: Hints) -> int:
             raise _lost(error, session_id, hints) from None
         outcome.tasks = await _running_tasks(home, session_id)
         printer.end(outcome)
-        _explain(home, outcome, asked, hints)
+        _explain(home, outcome, options, hints)
         return EXIT[outcome.reason or "interrupted"]
 
 
@@ -84,16 +85,16 @@ def _lost(error: ClientError, session_id: str, hints: Hints) -> Refusal:
     return Refusal(error.code, message, exit_code=WORLD)
 
 
-async def _session(home: Home, asked: Asked) -> str:
-    if asked.session is None:
+async def _session(home: Home, options: RunOptions) -> str:
+    if options.session is None:
         return await home.create(
-            NewSession(folder=asked.folder, model=asked.model, allow=asked.allow, dry_run=asked.dry_run)
+            SessionSetup(folder=options.folder, model=options.model, allow=options.allow, dry_run=options.dry_run)
         )
-    if asked.allow or asked.dry_run:
+    if options.allow or options.dry_run:
         raise Refusal("option_not_usable", "--allow and --dry-run are for new sessions; leave them out with --session.")
-    found = await find_session(home, asked.session)
-    if asked.model is not None:
-        await home.change_model(found.id, asked.model)
+    found = await find_session(home, options.session)
+    if options.model is not None:
+        await home.change_model(found.id, options.model)
     return found.id
 
 
@@ -114,7 +115,7 @@ def _stopper(home: Home, session_id: str) -> Callable[[], None]:
     return stop
 
 
-async def _follow(home: Home, start: int, outcome: "Outcome", printer: "Printer") -> None:
+async def _follow(home: Home, start: int, outcome: "RunOutcome", printer: "Printer") -> None:
     async with aclosing(home.read(outcome.session_id, start).follow()) as readings:
         async for reading in readings:
             if isinstance(reading, Connection) and not sys.stdout.isatty():
@@ -126,7 +127,7 @@ async def _follow(home: Home, start: int, outcome: "Outcome", printer: "Printer"
                 return
 
 
-class Outcome:
+class RunOutcome:
     """Watches a log for the end of the turn that a message is in."""
 
     def __init__(self, session_id: str, message_id: MessageId) -> None:
@@ -135,7 +136,7 @@ class Outcome:
         self.turn_id: TurnId | None = None
         self.text = ""
         self.error: SessionError | None = None
-        self.reason: Reason | None = None
+        self.reason: RunReason | None = None
         self.tasks: list[dict[str, Any]] = []
         """Those that still run, as JSON objects have them."""
 
@@ -163,18 +164,18 @@ class Outcome:
 
 
 class Printer(Protocol):
-    def take(self, reading: Reading, outcome: Outcome) -> None: ...
+    def take(self, reading: SessionReading, outcome: RunOutcome) -> None: ...
 
-    def end(self, outcome: Outcome) -> None: ...
+    def end(self, outcome: RunOutcome) -> None: ...
 
 
 class FinalText:
     """Only what the model said last: for scripts."""
 
-    def take(self, reading: Reading, outcome: Outcome) -> None:
+    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
         pass
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         if outcome.text:
             print(visible(outcome.text, keep=PROSE))
 
@@ -186,19 +187,19 @@ class Streaming:
         self._transcript = Transcript(shows_user=lambda message: False, hints=hints)
         self._color = wants_color(is_terminal=True)
 
-    def take(self, reading: Reading, outcome: Outcome) -> None:
+    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
         pieces = self._transcript.take(reading) if outcome.begun or isinstance(reading, Connection) else []
         sys.stdout.write("".join(styled(piece, color=self._color) for piece in pieces))
         sys.stdout.flush()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         pass
 
 
 class JsonLines:
     """One JSON object to a line; the last is the result."""
 
-    def take(self, reading: Reading, outcome: Outcome) -> None:
+    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
         match reading:
             case Event():
                 _print_json({"type": "event", **event_json(reading)})
@@ -207,7 +208,7 @@ class JsonLines:
             case _:
                 pass
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         error = outcome.error
         _print_json(
             {
@@ -232,22 +233,22 @@ def _print_json(value: dict[str, Any]) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
 
 
-def _printer(asked: Asked, hints: Hints) -> Printer:
-    if asked.as_json:
+def _printer(options: RunOptions, hints: Hints) -> Printer:
+    if options.as_json:
         return JsonLines()
     return Streaming(hints) if sys.stdout.isatty() else FinalText()
 
 
-def _explain(home: Home, outcome: Outcome, asked: Asked, hints: Hints) -> None:
+def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints) -> None:
     """On stderr: why it did not end well, and how to go on."""
     back = hints.command("chat", "--session", short(outcome.session_id))
     match outcome.reason:
-        case "error" if outcome.error is not None and not (asked.as_json or sys.stdout.isatty()):
+        case "error" if outcome.error is not None and not (options.as_json or sys.stdout.isatty()):
             print(f"holdfast: {visible(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
         case "stopped":
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
-            late = f"The turn did not end within {asked.timeout_seconds:g} s."
+            late = f"The turn did not end within {options.timeout_seconds:g} s."
             how = "It goes on" if home.goes_on else "It goes on when the database is opened"
             print(f"holdfast: {late} {how}: {back} [timed_out]", file=sys.stderr)
         case "waiting":

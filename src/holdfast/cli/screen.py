@@ -11,12 +11,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.cli.terminal import Piece, styled
+from holdfast.cli.transcript import Piece, styled
 
 READ_BYTES: Final = 65_536
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ScreenStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a screen may show beside the conversation."""
 
     prompt: str = "> "
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
     def show(self, pieces: list[Piece]) -> None: ...
 
-    def update(self, status: Status) -> None: ...
+    def update(self, status: ScreenStatus) -> None: ...
 
     def fits(self, lines: list[str]) -> bool:
         """Whether so many lines can be seen at once, or are to be shown whatever their number."""
@@ -88,7 +88,7 @@ class PlainScreen:
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    def update(self, status: Status) -> None:
+    def update(self, status: ScreenStatus) -> None:
         pass
 
     def fits(self, lines: list[str]) -> bool:

@@ -10,7 +10,6 @@ import ipaddress
 import os
 import shlex
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.app import Runtime
-from holdfast.cli.ending import heed_signals, until_ended
 from holdfast.cli.errors import USAGE, WORLD, Refusal
-from holdfast.cli.monitoring import metrics_of, monitored, traced
-from holdfast.cli.opening import log_of_server, warn_without_redis
+from holdfast.cli.process import print_line, until_stopped, watch_signals
+from holdfast.cli.runtime import log_service
+from holdfast.cli.settings import warn_without_redis
+from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
 from holdfast.server.http.app import application
@@ -56,11 +56,11 @@ async def serve(config: Config, *, works: bool = True) -> int:
             f"--auth none is for this machine only, and {config.host} is open to others. Make keys with `holdfast keys "
             "create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
-    log_of_server(config)
+    log_service(config)
     warn_without_redis(config)
     bound = _bound(config)
-    stopping = heed_signals()
-    with traced("holdfast-serve"):
+    stopping = watch_signals()
+    with span_export("holdfast-serve"):
         await _serve(config, bound, stopping, works=works)
     return 0
 
@@ -72,17 +72,17 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
         hide_in_logs(runtime.shell.desk.redaction.text)
         service = _service(config, runtime, identities)
         listener = HttpListener(application(service, _names(config, is_local=_is_loopback(config.host))))
-        monitor = monitored(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
+        monitor = metrics_endpoint(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
         metrics_port = await shown.enter_async_context(monitor)
         await listener.listen(bound)
         _say_hello(config, port, identities)
         if metrics_port is not None:
-            _say(f"Figures are on port {metrics_port}: /metrics, /healthz, /readyz.")
+            print_line(f"Figures are on port {metrics_port}: /metrics, /healthz, /readyz.")
         if not works:
-            _say("Sessions are run by other processes: start `holdfast worker` on the same database.")
+            print_line("Sessions are run by other processes: start `holdfast worker` on the same database.")
         importing = asyncio.create_task(_import_models())
         try:
-            await until_ended(stopping, runtime)
+            await until_stopped(stopping, runtime)
         finally:
             importing.cancel()
             await _drain(config, runtime, service, listener)
@@ -159,7 +159,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
         identities=identities,
         policies=Policies(user=_user_policy(config)),
         credentials=runtime.credentials,
-        metrics=metrics_of(runtime),
+        metrics=runtime_metrics(runtime),
         observer=runtime.observer,
         models=models,
         check_model=lambda name: _check_model(config, name),
@@ -220,7 +220,7 @@ async def _drain(config: Config, runtime: Runtime, service: HttpService, listene
     service.is_draining = True
     listener.stop_accepting()
     if runtime.worker.sessions_held:
-        _say("Ending: what runs comes to the end of its step, or is handed over. Ctrl-C again ends at once.")
+        print_line("Ending: what runs comes to the end of its step, or is handed over. Ctrl-C again ends at once.")
     # Meanwhile streams go on: a turn that ends now is told to its end.
     await runtime.worker.stop(grace_seconds=config.drain_seconds)
     service.streams.break_all()
@@ -230,22 +230,24 @@ async def _drain(config: Config, runtime: Runtime, service: HttpService, listene
 def _say_hello(config: Config, port: int, identities: Identities) -> None:
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{port}"
-    _say(f"Holdfast {__version__} serves {url} with the model {config.model}. Sessions are in {config.database_shown}.")
+    print_line(
+        f"Holdfast {__version__} serves {url} with the model {config.model}. Sessions are in {config.database_shown}."
+    )
     if isinstance(identities, StartToken):
         token = _token_file(config, port).read_text("ascii").strip()
-        _say(f"Open   {url}/#token={token}")
+        print_line(f"Open   {url}/#token={token}")
         setting = f"TOKEN=$(cat {shlex.quote(str(_token_file(config, port)))})"
     else:
         if config.refuses_commands:
-            _say("Commands are refused, since there is no sandbox: see HOLDFAST_COMMANDS_WITHOUT_SANDBOX.")
+            print_line("Commands are refused, since there is no sandbox: see HOLDFAST_COMMANDS_WITHOUT_SANDBOX.")
         elif config.sandbox == "none":
-            _say("Commands run without a sandbox: whoever has an admin's key can do all that this user can.")
-        _say("Make a key with `holdfast keys create --name NAME --owner OWNER`.")
+            print_line("Commands run without a sandbox: whoever has an admin's key can do all that this user can.")
+        print_line("Make a key with `holdfast keys create --name NAME --owner OWNER`.")
         setting = "TOKEN=hf_..."
-    _say("Try    in another terminal:")
+    print_line("Try    in another terminal:")
     for line in (setting, *_examples(url)):
-        _say(f"  {line}")
-    _say("End it with Ctrl-C. Whatever runs then goes on when it is started again.")
+        print_line(f"  {line}")
+    print_line("End it with Ctrl-C. Whatever runs then goes on when it is started again.")
 
 
 def _examples(url: str) -> tuple[str, ...]:
@@ -257,10 +259,3 @@ def _examples(url: str) -> tuple[str, ...]:
         f"""{asks} {url}/v1/sessions/first/requests/REQUEST -d '{{"decision": "approve"}}'""",
         f"{asks} {url}/v1/sessions/first",
     )
-
-
-def _say(line: str) -> None:
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Nobody listens; we serve all the same.

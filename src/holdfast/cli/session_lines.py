@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.cli.home import Used
+from holdfast.cli.home import CallUsage
 from holdfast.cli.request_lines import short
-from holdfast.cli.terminal import one_line
+from holdfast.cli.transcript import one_line
 from holdfast.client.views import SessionView
 
 
@@ -21,7 +21,7 @@ def when(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M")
 
 
-def cost(entries: Sequence[Used]) -> str:
+def cost(entries: Sequence[CallUsage]) -> str:
     """What model calls used. What nobody reported is said to be unknown, and never counted as nothing."""
     if not entries:
         return "No model call yet."

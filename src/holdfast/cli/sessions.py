@@ -10,23 +10,23 @@ import msgspec
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
-from holdfast.cli.finding import find_session, folder_of
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import Home
+from holdfast.cli.lookup import find_session, folder_of
 from holdfast.cli.request_lines import short
 from holdfast.cli.run import event_json
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
+from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import processes
-from holdfast.cli.terminal import Transcript, one_line, styled
-from holdfast.cli.where import Where, at_home
+from holdfast.cli.transcript import Transcript, one_line, styled
 from holdfast.client.views import SessionView, Task
 from holdfast.events.event import Event
 from holdfast.server.errors import Conflict
 
 
-async def list_sessions(where: Where, *, limit: int, search: str, as_json: bool) -> None:
-    async with at_home(where) as home:
+async def list_sessions(target: Target, *, limit: int, search: str, as_json: bool) -> None:
+    async with open_home(target) as home:
         shown = 0
         width = shutil.get_terminal_size((120, 24)).columns
         async for found in home.sessions(search):
@@ -38,13 +38,13 @@ async def list_sessions(where: Where, *, limit: int, search: str, as_json: bool)
         print("No sessions yet. `holdfast chat` starts one." if not search else "No session has that in it.")
 
 
-async def show_session(where: Where, wanted: str, *, events: bool, as_json: bool, hints: Hints) -> None:
-    async with at_home(where) as home:
+async def show_session(target: Target, wanted: str, *, events: bool, as_json: bool) -> None:
+    async with open_home(target) as home:
         found = await find_session(home, wanted)
         if as_json or events:
             await _show_log(home, found, as_json=as_json, events=events)
         else:
-            await _show_conversation(home, found, hints)
+            await _show_conversation(home, found, target.hints)
 
 
 async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: bool) -> None:
@@ -72,8 +72,8 @@ async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> 
     sys.stdout.flush()
 
 
-async def delete_session(where: Where, wanted: str, *, yes: bool) -> None:
-    async with at_home(where) as home:
+async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:
+    async with open_home(target) as home:
         found = await find_session(home, wanted)
         tasks = [task for task in await home.tasks(found.id) if task.is_running]
         if not yes:
@@ -104,21 +104,21 @@ def _confirm(question: str) -> None:
         raise Refusal("not_confirmed", "Nothing was deleted.")
 
 
-async def move_session(where: Where, wanted: str, folder: Path) -> None:
-    directory = _directory(folder, where)
-    async with at_home(where) as home:
+async def move_session(target: Target, wanted: str, folder: Path) -> None:
+    directory = _directory(folder, target)
+    async with open_home(target) as home:
         session = await find_session(home, wanted)
         await home.move(session.id, directory)
     print(f"Session {short(session.id)} works in {visible(directory)} from its next step on.")
 
 
-def _directory(folder: Path, where: Where) -> str:
+def _directory(folder: Path, target: Target) -> str:
     """A server has its own folders: there, the path is taken as it was given."""
-    return str(folder if where.server is not None else folder.absolute())
+    return str(folder if target.server is not None else folder.absolute())
 
 
-async def export_session(where: Where, wanted: str, file: Path | None) -> None:
-    async with at_home(where) as home:
+async def export_session(target: Target, wanted: str, file: Path | None) -> None:
+    async with open_home(target) as home:
         data = await home.export_session((await find_session(home, wanted)).id)
     if file is None:
         sys.stdout.buffer.write(data + b"\n")
@@ -137,9 +137,9 @@ def _read(file: Path) -> bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
-async def import_session(where: Where, file: Path) -> None:
+async def import_session(target: Target, file: Path) -> None:
     data = _read(file)
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         made = await home.import_session(data)
     print(f"Imported as session {made}.")
 

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.cli.escapes import visible
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
-from holdfast.cli.terminal import duration, one_line
+from holdfast.cli.transcript import duration, one_line
 from holdfast.client.views import ProcessView, Task, TaskStatus
 
 NARROW = 100

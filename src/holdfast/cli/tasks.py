@@ -9,21 +9,21 @@ import msgspec
 
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
-from holdfast.cli.finding import find_session, find_task
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home, Written
+from holdfast.cli.home import Home, OutputPiece
+from holdfast.cli.lookup import find_session, find_task
 from holdfast.cli.session_lines import when
+from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import ending, heading, processes, task_json, task_line
-from holdfast.cli.terminal import one_line
-from holdfast.cli.where import Where, at_home
+from holdfast.cli.transcript import one_line
 from holdfast.client.views import KilledTask, Task
 
 READ_BYTES = 65_536
 
 
-async def list_tasks(where: Where, session: str | None, *, ended_too: bool, as_json: bool, hints: Hints) -> None:
+async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as_json: bool) -> None:
     """Those that run, and if wanted those that ended within the time that tasks are kept for."""
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         known = await home.tasks()
         if session is not None:
             wanted = (await find_session(home, session)).id
@@ -36,7 +36,7 @@ async def list_tasks(where: Where, session: str | None, *, ended_too: bool, as_j
     elif shown:
         _print_list(shown)
     else:
-        print(_nothing(ended, session, ended_too=ended_too, hints=hints))
+        print(_nothing(ended, session, ended_too=ended_too, hints=target.hints))
 
 
 def _print_json(tasks: Iterable[Task]) -> None:
@@ -60,8 +60,8 @@ def _nothing(ended: list[Task], session: str | None, *, ended_too: bool, hints: 
     return f"No task runs{where}. {several}: {hints.command('tasks', 'list', *options)}"
 
 
-async def show_task(where: Where, wanted: str, *, as_json: bool, hints: Hints) -> None:
-    async with at_home(where) as home:
+async def show_task(target: Target, wanted: str, *, as_json: bool) -> None:
+    async with open_home(target) as home:
         task = await find_task(home, wanted)
         if as_json:
             _print_json([task])
@@ -73,7 +73,7 @@ async def show_task(where: Where, wanted: str, *, as_json: bool, hints: Hints) -
         none = "It has written nothing, or it is not kept any more."
         print(f"\n{tail or ('What it wrote is on its own machine.' if words is None else none)}")
         if words is not None and task.is_running:
-            print(f"\nTo follow it: {hints.command('tasks', 'tail', task.id)}")
+            print(f"\nTo follow it: {target.hints.command('tasks', 'tail', task.id)}")
 
 
 def _facts(task: Task) -> list[tuple[str, str]]:
@@ -92,10 +92,10 @@ def _facts(task: Task) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-async def tail_task(where: Where, wanted: str, *, count: int, follow: bool) -> int:
+async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) -> int:
     """The last bytes that it wrote, then what comes, until it ends: as they are, or fit for a terminal. How it ended is
     told on stderr."""
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         task = await find_task(home, wanted)
         out = RawOutput(max(0, await home.output_size(task) - count))
         if follow:
@@ -124,7 +124,7 @@ class RawOutput:
         self._is_terminal = sys.stdout.isatty()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def write(self, piece: Written) -> bool:
+    def write(self, piece: OutputPiece) -> bool:
         """Whether there was anything."""
         if piece.end == piece.offset:
             return False
@@ -151,9 +151,9 @@ class RawOutput:
         sys.stdout.flush()
 
 
-async def kill_task(where: Where, wanted: str) -> int:
+async def kill_task(target: Target, wanted: str) -> int:
     """End it, with all that can be found of it; 1 if something is known to have escaped."""
-    async with at_home(where) as home:
+    async with open_home(target) as home:
         tell_of_kill(await home.kill(await find_task(home, wanted)))
     return 0
 

@@ -20,7 +20,7 @@ from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.screen import wants_color
-from holdfast.cli.terminal import INTERRUPTED, Piece, Style, styled
+from holdfast.cli.transcript import INTERRUPTED, Piece, Style, styled
 from holdfast.config import load
 from holdfast.events.event import Event
 from holdfast.events.message import AssistantMessage, TextBlock

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from holdfast.cli.request_lines import Asked
+from holdfast.cli.request_lines import OpenedRequest
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId
@@ -25,14 +25,14 @@ from holdfast.session.state import TRANSITIONS, Phase
 COMMAND_TOOLS: Final = frozenset({"exec", "bash"})
 
 
-class Watched:
+class SessionActivity:
     """Follows a log, event by event. All of it is in the log, so that every reader knows the same."""
 
     def __init__(self) -> None:
         self.position = Position(0)
         self.phase = Phase.IDLE
         self.model: str | None = None
-        self.asked: dict[RequestId, Asked] = {}
+        self.asked: dict[RequestId, OpenedRequest] = {}
         self.turns = 0
         self.turn_started_at = 0.0
         self.running_tools: dict[str, str] = {}

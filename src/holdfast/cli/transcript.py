@@ -12,7 +12,7 @@ import msgspec
 from holdfast.cli import request_lines
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Reading
+from holdfast.cli.home import SessionReading
 from holdfast.cli.request_lines import short
 from holdfast.client.views import Connection
 from holdfast.events.body import Body
@@ -102,7 +102,7 @@ class Transcript:
         self._calls: dict[ToolCallId, ToolStarted] = {}
         self._questions: set[ToolCallId] = set()
 
-    def take(self, reading: Reading) -> list[Piece]:
+    def take(self, reading: SessionReading) -> list[Piece]:
         match reading:
             case Delta(kind="text", text=text):
                 return list(self._flowing("text", text))

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import Folder, Home
-from holdfast.cli.request_lines import Asked
+from holdfast.cli.request_lines import OpenedRequest
 from holdfast.client.views import RequestView, SessionView, Task
 from holdfast.events.event import Event
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
@@ -18,7 +18,7 @@ CLOSED_IN_SESSIONS: Final = 50
 """How many of the latest sessions are searched for a request that is no longer open."""
 
 
-class Waiting(NamedTuple):
+class WaitingRequest(NamedTuple):
     """A request and the session that it belongs to."""
 
     session: SessionView
@@ -42,7 +42,7 @@ async def find_session(home: Home, wanted: str) -> SessionView:
     return found[0]
 
 
-async def unfinished_here(home: Home, folder: Folder) -> SessionView | None:
+async def unfinished_session(home: Home, folder: Folder) -> SessionView | None:
     """The latest session of this folder that has something left to do, or a task of which it was not told the end."""
     at_work = {task.session_id for task in await home.tasks() if task.is_running}
     async for found in home.sessions():
@@ -82,38 +82,38 @@ def _listed(within: str | None) -> str:
     return "`holdfast tasks list --all` shows them." if within is None else "/tasks shows those of this session."
 
 
-async def waiting_requests(home: Home) -> list[Waiting]:
+async def waiting_requests(home: Home) -> list[WaitingRequest]:
     """All that waits for an answer, the latest session first."""
-    found: list[Waiting] = []
+    found: list[WaitingRequest] = []
     async for session in home.sessions():
         if session.pending_requests:
-            found += [Waiting(session, request) for request in await home.requests(session.id)]
+            found += [WaitingRequest(session, request) for request in await home.requests(session.id)]
     return found
 
 
-class AskedCall(NamedTuple):
+class RequestDetail(NamedTuple):
     """A request as the log has it, with what its tool call was given."""
 
-    asked: Asked
+    asked: OpenedRequest
     arguments: str = ""
 
 
-async def asked_calls(home: Home, session_id: str) -> dict[str, AskedCall]:
+async def request_details(home: Home, session_id: str) -> dict[str, RequestDetail]:
     """Everything that a session ever asked, by the id of the request."""
     arguments: dict[str, str] = {}
-    found: dict[str, AskedCall] = {}
+    found: dict[str, RequestDetail] = {}
     async for reading in home.read(session_id).until_now():
         match reading:
             case Event(body=ToolStarted(tool_call_id=call, arguments=given)):
                 arguments[call] = given
             case Event(body=PermissionRequested() | UserInputRequested() | ExternalToolRequested() as asked):
-                found[asked.request_id] = AskedCall(asked, arguments.get(asked.tool_call_id, ""))
+                found[asked.request_id] = RequestDetail(asked, arguments.get(asked.tool_call_id, ""))
             case _:
                 pass
     return found
 
 
-async def find_request(home: Home, wanted: str) -> Waiting:
+async def find_request(home: Home, wanted: str) -> WaitingRequest:
     """The open request whose id is this, or begins with it. Says so when it is not open any more."""
     if len(wanted) < MIN_PREFIX:
         raise Refusal("request_not_found", f"There is no request {wanted}. Give at least 4 characters of its id.")
@@ -143,7 +143,7 @@ async def _asked_before(home: Home, wanted: str) -> tuple[str, str] | None:
         searched += 1
         if searched > CLOSED_IN_SESSIONS:
             break
-        found = [asked for asked in await asked_calls(home, session.id) if asked.startswith(wanted)]
+        found = [asked for asked in await request_details(home, session.id) if asked.startswith(wanted)]
         if found:
             return session.id, found[0]
     return None

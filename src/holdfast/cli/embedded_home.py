@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
-from holdfast.cli.home import NewSession, Reader, Used, Written
+from holdfast.cli.home import CallUsage, OutputPiece, SessionReader, SessionSetup
 from holdfast.client.views import (
     Delivery,
     KilledTask,
@@ -59,7 +59,7 @@ class EmbeddedHome:
 
     # Sessions
 
-    async def create(self, wanted: NewSession) -> str:
+    async def create(self, wanted: SessionSetup) -> str:
         made = await self.runtime.session(
             model=wanted.model or self.model,
             working_directory=wanted.folder.directory,
@@ -119,10 +119,10 @@ class EmbeddedHome:
     async def import_session(self, document: bytes) -> str:
         return await import_session(self._operations, self.runtime.owner, document)
 
-    async def usage(self, session_id: str) -> Sequence[Used]:
+    async def usage(self, session_id: str) -> Sequence[CallUsage]:
         entries = await self._operations.usage(self.runtime.owner, SessionId(session_id))
         return [
-            Used(
+            CallUsage(
                 input_tokens=entry.input_tokens,
                 output_tokens=entry.output_tokens,
                 cost_microdollars=entry.cost_microdollars,
@@ -162,7 +162,7 @@ class EmbeddedHome:
         stopped = await self._operations.stop(self._key(session_id), keep_queued=keep_queued)
         return Stopped(stop_id=stopped.stop_id, outcome=stopped.outcome, returned=stopped.returned)
 
-    def read(self, session_id: str, after: int = 0) -> Reader:
+    def read(self, session_id: str, after: int = 0) -> SessionReader:
         return self._operations.read(self._key(session_id), Cursor(Position(after)))
 
     async def is_settled(self, session_id: str, position: int) -> bool:
@@ -258,13 +258,13 @@ class EmbeddedHome:
         except CommandsError as error:
             raise Refusal("commands_unavailable", f"{error}.", exit_code=WORLD) from error
 
-    async def output(self, task: Task, offset: int, length: int) -> Written:
+    async def output(self, task: Task, offset: int, length: int) -> OutputPiece:
         chunk = await self._tasks.read(self._key(task.session_id), task.id, offset, length)
-        return Written(chunk.offset, chunk.data, chunk.end)
+        return OutputPiece(chunk.offset, chunk.data, chunk.end)
 
-    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[Written]:
+    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
         async for chunk in self._tasks.follow(self._key(task.session_id), task.id, offset):
-            yield Written(chunk.offset, chunk.data, chunk.end)
+            yield OutputPiece(chunk.offset, chunk.data, chunk.end)
 
     async def kill(self, task: Task) -> KilledTask:
         killed = await self._tasks.kill(self._key(task.session_id), task.id)

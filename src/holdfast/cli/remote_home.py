@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final
 
-from holdfast.cli.home import MARK, NewSession, Reader, Reading, Used, Written
+from holdfast.cli.home import MARK, CallUsage, OutputPiece, SessionReader, SessionReading, SessionSetup
 from holdfast.client import errors
 from holdfast.client.server import Server
 from holdfast.client.session import Session
@@ -51,14 +51,14 @@ class RemoteReader:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    async def until_now(self) -> AsyncGenerator[Reading, None]:
+    async def until_now(self) -> AsyncGenerator[SessionReading, None]:
         async with aclosing(self._stream.until_now()) as readings:
             with as_here():
                 async for reading in readings:
                     if not isinstance(reading, QueueChanged):
                         yield reading
 
-    async def follow(self) -> AsyncGenerator[Reading, None]:
+    async def follow(self) -> AsyncGenerator[SessionReading, None]:
         async with aclosing(self._stream.follow()) as readings:
             with as_here():
                 async for reading in readings:
@@ -81,7 +81,7 @@ class RemoteHome:
 
     # Sessions
 
-    async def create(self, wanted: NewSession) -> str:
+    async def create(self, wanted: SessionSetup) -> str:
         folder = wanted.folder
         with as_here():
             made = await self._server.session(
@@ -132,10 +132,10 @@ class RemoteHome:
         with as_here():
             return (await self._server.import_session(document)).id
 
-    async def usage(self, session_id: str) -> Sequence[Used]:
+    async def usage(self, session_id: str) -> Sequence[CallUsage]:
         """By the log, which has what every call used that said so."""
         return [
-            Used(
+            CallUsage(
                 input_tokens=reading.body.input_tokens,
                 output_tokens=reading.body.output_tokens,
                 cost_microdollars=reading.body.cost_microdollars,
@@ -165,7 +165,7 @@ class RemoteHome:
         with as_here():
             return await self._at(session_id).stop(keep_queued=keep_queued)
 
-    def read(self, session_id: str, after: int = 0) -> Reader:
+    def read(self, session_id: str, after: int = 0) -> SessionReader:
         return RemoteReader(self._at(session_id).stream(str(after), patience_seconds=self._away_seconds))
 
     async def is_settled(self, session_id: str, position: int) -> bool:
@@ -252,11 +252,11 @@ class RemoteHome:
         with as_here():
             return await self._at(task.session_id).output_size(task.id)
 
-    async def output(self, task: Task, offset: int, length: int) -> Written:
+    async def output(self, task: Task, offset: int, length: int) -> OutputPiece:
         with as_here():
             return _written(await self._at(task.session_id).task_output(task.id, offset, length))
 
-    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[Written]:
+    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
         with as_here():
             async for part in self._at(task.session_id).follow_task(task.id, offset):
                 yield _written(part)
@@ -270,5 +270,5 @@ class RemoteHome:
             await self._at(task.session_id).to_background(task.id)
 
 
-def _written(part: TaskOutput) -> Written:
-    return Written(part.offset, part.text.encode(), part.next_offset)
+def _written(part: TaskOutput) -> OutputPiece:
+    return OutputPiece(part.offset, part.text.encode(), part.next_offset)

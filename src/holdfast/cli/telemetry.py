@@ -21,7 +21,7 @@ FINISH_SECONDS: Final = 1.0
 # Figures
 
 
-def metrics_of(runtime: Runtime) -> Metrics:
+def runtime_metrics(runtime: Runtime) -> Metrics:
     """What there is to tell of a runtime."""
     worker = runtime.worker
 
@@ -37,7 +37,7 @@ def metrics_of(runtime: Runtime) -> Metrics:
 
 
 @asynccontextmanager
-async def monitored(
+async def metrics_endpoint(
     config: Config,
     runtime: Runtime,
     *,
@@ -60,7 +60,7 @@ async def monitored(
             exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
         ) from None
     monitor = Monitor(
-        page or metrics_of(runtime).page,
+        page or runtime_metrics(runtime).page,
         runtime.store,
         is_draining=is_draining,
         redis_state=lambda: runtime.redis_state,
@@ -78,7 +78,7 @@ async def monitored(
 
 
 @contextmanager
-def traced(service: str, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+def span_export(service: str, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     """While inside, spans are sent where the variables of OpenTelemetry say, if they say anything."""
     if not wants_spans(environ):
         yield
