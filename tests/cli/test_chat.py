@@ -41,7 +41,7 @@ async def test_killed_in_mid_stream_it_goes_on_at_once_and_keeps_what_was_read(p
         later = await conversation_of(place)
     read = seen[seen.index("word0") :].rstrip("\n")
     assert f"{read} {INTERRUPTED}" in said
-    assert "Going on with session" in said
+    assert "Continuing session" in said
     assert "word39" in said
     assert re.search(r"word39 \(2-", said), "the second answer is another one, not the first one repeated"
     assert without_notes(said) == later
@@ -288,7 +288,7 @@ async def test_a_finished_session_is_not_gone_on_with_unless_it_is_named(place: 
         assert "Going on with" not in other.out
         session = re.findall(r"session (\w{8})", first.out)[0]
         named = await place.run("chat", "--session", session, typed="third\n")
-    assert f"Going on with session {session}" in named.out
+    assert f"Continuing session {session}" in named.out
     assert "> first" in named.out
     assert "You said third." in named.out
 

@@ -38,7 +38,7 @@ async def test_killed_while_a_command_is_waited_for_the_next_chat_waits_on_for_t
             await first.kill()
         before = json.loads((await place.run("tasks", "list", "--json")).out)
         async with place.piped("chat") as second:
-            await second.until("Going on with session")
+            await second.until("Continuing session")
             await gate.let_go()
             said = await second.until("It has an outcome.")
             second.end_of_input()

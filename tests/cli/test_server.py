@@ -160,7 +160,7 @@ async def test_a_request_of_a_chat_is_answered_from_another_terminal(ada: Desk, 
         assert command is not None
         assert command[1] in (await ada.run("requests")).out
         approved = await ada.run("approve", command[1])
-        assert approved.out.endswith("Answered: permission write note.txt\nThe server goes on with the session.\n")
+        assert approved.out.endswith("Answered: permission write note.txt\nThe server continues the session.\n")
         await chat.until("Written.")
         again = await ada.run("deny", command[1])
         assert (again.code, again.out) == (1, "")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.task_lines import heading, task_line
-from holdfast.cli.tasks import tell_of_kill
+from holdfast.cli.tasks import print_kill
 from holdfast.client.views import KilledTask, ProcessView, Task, TaskStatus
 from tests.cli.processes import SECONDS, Place
 from tests.cli.scripts import model
@@ -167,7 +167,7 @@ async def test_a_task_of_another_machine_is_listed_but_can_neither_be_followed_n
         assert (await place.run("db", "backup", str(copy))).code == 0
         there = ("--database", f"sqlite:///{copy}")
         assert json.loads((await place.run("tasks", "list", "--json", *there)).out)["task_id"] == task
-        assert "What it wrote is on its own machine." in (await place.run("tasks", "show", task, *there)).out
+        assert "Its output is on another machine." in (await place.run("tasks", "show", task, *there)).out
         for command in ("tail", "kill"):
             refused = await place.run("tasks", command, task, *there)
             assert (refused.code, refused.out) == (1, "")
@@ -321,7 +321,7 @@ def kill(task: Task, *, killed: tuple[ProcessView, ...] = (), escaped: tuple[Pro
 def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     shell, server = ProcessView(pid=10, name="bash"), ProcessView(pid=11, name="server\x1b[2J")
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(kill(ended(), killed=(shell,), escaped=(server,)))
+        print_kill(kill(ended(), killed=(shell,), escaped=(server,)))
     assert capsys.readouterr().out == "Killed task t0123456789ab; ended: bash (pid 10).\n"
     assert (refused.value.code, refused.value.exit_code) == ("task_escaped", 1)
     assert refused.value.message == "Not everything ended. Still running: server\\u001b[2J (pid 11)."
@@ -329,17 +329,17 @@ def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.Capt
 
 def test_what_a_task_had_left_running_is_named_once_it_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
     server = ProcessView(pid=11, name="server")
-    tell_of_kill(kill(ended("completed", exit_code=0), killed=(server,)))
+    print_kill(kill(ended("completed", exit_code=0), killed=(server,)))
     said = "Task t0123456789ab had completed; ended what it had left running: server (pid 11).\n"
     assert capsys.readouterr().out == said
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(kill(ended("completed", exit_code=0), escaped=(server,)))
+        print_kill(kill(ended("completed", exit_code=0), escaped=(server,)))
     assert (capsys.readouterr().out, refused.value.code) == ("", "task_escaped")
 
 
 def test_a_task_that_was_quicker_than_its_kill_is_not_said_to_be_killed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Refusal) as refused:
-        tell_of_kill(kill(ended("completed", exit_code=0)))
+        print_kill(kill(ended("completed", exit_code=0)))
     assert capsys.readouterr().out == ""
     assert (refused.value.code, refused.value.exit_code) == ("task_not_running", 1)
 

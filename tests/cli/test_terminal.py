@@ -126,7 +126,7 @@ def test_a_command_in_the_background_is_named_with_the_way_to_follow_it() -> Non
         (
             "stalled",
             None,
-            "? Task t1 seems stuck: it is quiet, as if it waited for somebody to type · 12.3 s · make all",
+            "? Task t1 seems stuck: it writes nothing, as if it waited for input · 12.3 s · make all",
         ),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_turn_that_nobody_typed_for_says_so() -> None:
     told = event(TaskNotified(notice=notice("completed", exit_code=0)))
     text = shown(delta("Before."), woken, told, delta("After."))
     assert text == (
-        "Before.\n\n◆ Started by news of a task; nobody typed.\n"
+        "Before.\n\n◆ Started by the news of a task, without a message.\n"
         "✓ Task t1 completed · exit code 0 · 12.3 s · make all\n\nAfter."
     )
     assert shown(event(TurnStarted(turn_id=TurnId("t")))) == ""

@@ -185,7 +185,7 @@ async def test_fault_39_a_stop_and_an_answer_given_to_any_node_reach_the_worker(
 
 @contextlib.asynccontextmanager
 async def figures_of(worker: Node) -> AsyncIterator[Client]:
-    port = (await worker.said("Figures are on port")).partition("port ")[2].partition(":")[0]
+    port = (await worker.said("Metrics are on port")).partition("port ")[2].partition(":")[0]
     async with Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
 

@@ -163,7 +163,7 @@ async def test_metrics_port_serves_only_metrics_and_health(tmp_path: Path, comma
     try:
         assert child.stdout is not None
         async with patience():
-            while not (found := re.search(rb"Figures are on port (\d+)", await child.stdout.readline())):
+            while not (found := re.search(rb"Metrics are on port (\d+)", await child.stdout.readline())):
                 assert not child.stdout.at_eof()
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", trust_env=False) as anonymous:
             page = await anonymous.get("/metrics")

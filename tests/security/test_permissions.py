@@ -162,7 +162,7 @@ async def test_the_surfaces_of_a_server_list_it_and_take_it_back(client: Client,
     assert f"by local in session {session[:8]}" in listed
     (as_json,) = (await _run(desk, "permissions", "list", "--json", *at)).splitlines()
     assert json.loads(as_json) == found
-    assert "Taken back: write" in await _run(desk, "permissions", "revoke", found["id"][:6], *at)
+    assert "Revoked: write" in await _run(desk, "permissions", "revoke", found["id"][:6], *at)
     assert (await client.get("/v1/permissions")).json() == {"permissions": []}
     gone = await client.delete(f"/v1/permissions/{found['id']}")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "permission_not_found")

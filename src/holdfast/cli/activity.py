@@ -1,4 +1,4 @@
-"""What a reader of a session knows of it: whether it works or waits, what it asks, what it costs to wait for."""
+"""The activity of a session, computed from its log: its phase, its open requests, its running tools and tasks."""
 
 import time
 from typing import Final
@@ -26,20 +26,20 @@ COMMAND_TOOLS: Final = frozenset({"exec", "bash"})
 
 
 class SessionActivity:
-    """Follows a log, event by event. All of it is in the log, so that every reader knows the same."""
+    """Follows a log event by event. Every reader of the log computes the same."""
 
     def __init__(self) -> None:
         self.position = Position(0)
         self.phase = Phase.IDLE
         self.model: str | None = None
-        self.asked: dict[RequestId, OpenedRequest] = {}
+        self.open_requests: dict[RequestId, OpenedRequest] = {}
         self.turns = 0
         self.turn_started_at = 0.0
         self.running_tools: dict[str, str] = {}
         self.running_tasks: dict[TaskId, str] = {}
-        """What goes on in the background, as far as the log was told, by its description or command."""
+        """The description or command of each task whose end is not in the log yet."""
         self.unpromoted: dict[MessageId, str] = {}
-        """Messages sent from here that no turn has taken up yet."""
+        """Messages sent from here that are not in the log yet."""
         self._names: dict[str, str] = {}
 
     @property
@@ -48,7 +48,7 @@ class SessionActivity:
 
     @property
     def runs_command(self) -> bool:
-        """The turn waits for a command, as far as the names of the tools tell."""
+        """Whether the turn waits for a command, judged by the names of its tools."""
         return any(name in COMMAND_TOOLS for name in self.running_tools.values())
 
     def take(self, event: Event) -> None:
@@ -80,9 +80,9 @@ class SessionActivity:
     def _follow_requests(self, body: Body) -> None:
         match body:
             case PermissionRequested() | UserInputRequested() | ExternalToolRequested():
-                self.asked[body.request_id] = body
+                self.open_requests[body.request_id] = body
             case PermissionCompleted() | UserInputCompleted() | ExternalToolCompleted():
-                self.asked.pop(body.request_id, None)
+                self.open_requests.pop(body.request_id, None)
             case _:
                 pass
 

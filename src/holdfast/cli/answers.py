@@ -1,4 +1,4 @@
-"""What somebody typed at a request, as an answer to it. Pure."""
+"""Typed lines as answers to a request. Pure."""
 
 import re
 
@@ -8,7 +8,7 @@ _PERMISSION = re.compile(r"(?P<word>y|yes|s|session|n|no)(?:\s*[,:;.]?\s+(?P<rea
 
 
 def permission_answer(line: str) -> tuple[Decision, str] | None:
-    """The decision and the reason given for it. None: this is no answer."""
+    """The decision and the reason given for it; None if the line is no answer."""
     found = _PERMISSION.fullmatch(line.strip())
     if found is None:
         return None
@@ -16,12 +16,13 @@ def permission_answer(line: str) -> tuple[Decision, str] | None:
     if word == "n":
         return "denied-interactively-by-user", reason
     if reason:
-        return None  # "yes but …" is not a plain yes: nobody should find out later that it counted as one
+        return None  # "yes but …" is not a plain yes, and must not count as one
     return ("approved" if word == "y" else "approved-for-session"), ""
 
 
 def question_answer(line: str, asked: UserInputRequested) -> tuple[str, bool] | None:
-    """The answer and whether it is free text. A number, or a choice itself, picks a choice."""
+    """The answer and whether it is free text; None if the line is no answer. A number, or the text of a choice, picks
+    that choice."""
     typed = line.strip()
     if typed.isdecimal() and 1 <= int(typed) <= len(asked.choices):
         return asked.choices[int(typed) - 1], False

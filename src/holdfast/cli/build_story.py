@@ -1,7 +1,7 @@
-"""`holdfast story build`: a slow build that nobody waits for, told as it happens: it goes to the background, outlives a
-`kill -9` of the runtime, and wakes its session when it ends.
+"""`holdfast story build`: a slow build, told as it happens: it moves to the background, outlives a `kill -9` of the
+runtime, and wakes its session when it ends.
 
-Like the other story it checks what it tells, and fails if anything does not hold.
+Like the other story, it checks each of its claims and fails if one does not hold.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holdfast.models.demo import BUILD_STEPS
 from holdfast.store.tasks import TaskRow
 
 REPORTED = "wakes its session, once"
-"""How the demo model's report ends."""
+"""The end of the demo model's report."""
 
 
 async def tell() -> int:
@@ -38,27 +38,27 @@ async def tell() -> int:
 
 
 class BuildTeller(Teller):
-    """Looks at the task from outside: its row, and what the machine says of its process."""
+    """Checks the task from outside: its row, and the status of its process on this machine."""
 
     async def build_outlives_its_process(self) -> None:
         first = await self._chat("build something", "--allow", "shell")
         await self._said(first, r"goes on in the background, task t\w+")
         row, status = await self._task()
-        self._hold(row.status == "running" and not row.foreground, "the build goes on, and nobody waits for it")
+        self._hold(row.status == "running" and not row.foreground, "the build continues, and no turn waits for it")
         pid = self._pid(status)
         self.say("text", f"It took longer than the model would wait: task {row.task_id}, process {pid}, runs on.")
         await self._kill(first, "The build is running.")
         await self._see_it_run_on(row, pid)
         second = await self._come_back(row, pid)
         said = await self._said(second, REPORTED)
-        self._hold(WOKEN in said, "nobody typed anything for the report to come")
+        self._hold(WOKEN in said, "the report came without a message")
         await self._see_the_end(pid)
         assert second.stdin is not None
         second.stdin.close()
         await self._said(second, None)
 
     async def _see_it_run_on(self, row: TaskRow, pid: int) -> None:
-        """No process of the runtime is there now, only the supervisor and its command."""
+        """Check that the command runs while no process of the runtime does, only the supervisor."""
         async with self._runtime() as runtime, within_time():
             begin = await runtime.tasks.desk.size(row)
             written = b""
@@ -69,9 +69,9 @@ class BuildTeller(Teller):
         self._hold(status is not None and self._pid(status) == pid, "it is the same process")
         if written:
             line = written.decode().splitlines()[-1]
-            self.say("text", f"Who started it is dead. Process {pid} has written since: {line}")
+            self.say("text", f"The process that started it is dead. Process {pid} has written since: {line}")
         else:
-            self.say("text", f"Who started it is dead. Process {pid} has ended since, by itself.")
+            self.say("text", f"The process that started it is dead. Process {pid} has ended since, by itself.")
 
     async def _come_back(self, row: TaskRow, pid: int) -> Process:
         self.say("text", "The same command again, in the same folder: holdfast chat")
@@ -103,7 +103,9 @@ class BuildTeller(Teller):
         self._hold(len(woken) == 1, "its end woke the session, once")
         report = _last_answer(bodies)
         self._hold("exit code 0" in report and last in report, "the model reports its exit code and its last line")
-        self.say("text", f"It ended after {(notice.duration_ms / 1000):.1f} s, and nobody typed. The model says:")
+        self.say(
+            "text", f"It ended after {notice.duration_ms / 1000:.1f} s, and started a turn itself. The model says:"
+        )
         self.say("text", f"  {report.partition(chr(10))[0]}")
 
     async def _task(self) -> tuple[TaskRow, CommandStatus]:
@@ -120,7 +122,7 @@ class BuildTeller(Teller):
         return status.runner.pid
 
     async def end_tasks(self) -> None:
-        """A story that broke off must not leave its build behind."""
+        """Kill the build of a story that failed."""
         async with self._runtime() as runtime:
             for row in await runtime.tasks.of_owner(runtime.owner):
                 await self._end_task(runtime, row)

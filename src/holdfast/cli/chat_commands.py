@@ -1,4 +1,4 @@
-"""What a line that begins with a slash does in a chat."""
+"""The commands of a chat: lines that begin with a slash."""
 
 from holdfast.cli.conversation import ChatCommand, Conversation
 from holdfast.cli.lookup import find_session, find_task
@@ -9,22 +9,22 @@ from holdfast.server.errors import Conflict, Invalid
 
 LISTED = 10
 NARROW = 56
-"""Columns for the list of tasks, two lines for each: it fits any terminal."""
+"""The width of the list of tasks, two lines for each, so that it fits every terminal."""
 
 HELP = """\
 /stop            end the running turn (Ctrl-C does the same)
-/show            all of what is asked, where only its beginning was shown
-/background      let the command that runs go on in the background (Ctrl-B does the same)
-/tasks           the commands of this session that run, or ended lately
+/show            all of a request of which only the beginning was shown
+/background      move the running command to the background (Ctrl-B does the same)
+/tasks           the commands of this session that run, or have ended lately
 /kill ID         end one of them
-/queue           what waits to be read
-/sessions [ID]   the latest sessions, or go on with one of them
+/queue           the messages that wait to be read
+/sessions [ID]   the latest sessions, or continue one of them
 /new             start another session; this one keeps its work
 /title TEXT      name this session
 /model NAME      use another model from the next step on
-/usage           what this session used
+/usage           the tokens and the cost of this session
 /quit            leave; the work is kept (Ctrl-D does the same)
-A line typed while it works is queued and read at the next step. Alt-Enter starts a new line."""
+A line typed while the agent works is queued, and read at the next step. Alt-Enter starts a new line."""
 
 
 async def _help(chat: Conversation, rest: str) -> None:
@@ -42,7 +42,7 @@ async def _show(chat: Conversation, rest: str) -> None:
 async def _background(chat: Conversation, rest: str) -> None:
     waited_for = [task for task in await chat.home.tasks(chat.session_id) if task.foreground and task.is_running]
     if not waited_for:
-        raise Conflict("no_command_runs", "No command runs that the turn waits for.")
+        raise Conflict("no_command_runs", "The turn waits for no command.")
     for task in waited_for:
         await chat.home.to_background(task)
 
@@ -59,7 +59,7 @@ async def _tasks(chat: Conversation, rest: str) -> None:
 
 async def _kill(chat: Conversation, rest: str) -> None:
     if not rest:
-        raise Invalid("task_missing", "Say which: /kill ID. /tasks shows them.")
+        raise Invalid("task_missing", "Name the task: /kill ID. /tasks shows the ids.")
     task = await find_task(chat.home, rest, within=chat.session_id)
     killed = await chat.home.kill(task)
     chat.say("note", f"· Killed task {task.id}; ended: {processes(killed.killed_processes) or 'nothing'}.")
@@ -93,7 +93,7 @@ async def _new(chat: Conversation, rest: str) -> None:
 
 async def _title(chat: Conversation, rest: str) -> None:
     if not rest:
-        raise Invalid("title_empty", "Give the title after the command: /title The new title.")
+        raise Invalid("title_empty", "Type the title after the command: /title The new title.")
     await chat.home.rename(chat.session_id, rest)
     chat.say("note", f"· The title is now “{one_line(rest)}”.")
 

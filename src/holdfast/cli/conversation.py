@@ -1,7 +1,7 @@
 """A conversation on a screen: one person, one session at a time.
 
-What is shown comes from the log and from nowhere else, so that coming back shows the same. Whatever is typed is
-durable before it is shown as sent.
+Everything shown comes from the log, so that a later visit shows the same. A typed message is durable before it is
+shown as sent.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ from holdfast.store.errors import StoreError
 from holdfast.version import __version__
 
 SHOWN_TURNS: Final = 3
-"""How much of an older conversation is shown when it goes on."""
+"""How many of the last turns are shown when a session is continued."""
 
 LEAVE_SECONDS: Final = 2.0
 """A second Ctrl-C within this time leaves."""
 
 ATTACH_SECONDS: Final = 20.0
-"""How often it is said that somebody is here; it is believed for three times as long."""
+"""How often the attachment is renewed; it times out after three times as long."""
 
 LOOK_SECONDS: Final = 0.5
 CAPABILITIES: Final = ("permission", "question")
 
 AWAY: Final = (Unreachable, Unavailable, TooMany)
-"""A server that does not answer now, and may later."""
+"""Errors of a server that does not answer now, and may later."""
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asked for."""
+    """The options of `holdfast chat`."""
 
     folder: Folder
     session: str | None = None
@@ -61,7 +61,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation:
-    """The conversation that is open, and what can be done with it."""
+    """The open conversation and its operations, which chat commands use too."""
 
     def __init__(
         self, home: Home, screen: Screen, *, options: ChatOptions, hints: Hints, commands: Mapping[str, "ChatCommand"]
@@ -82,16 +82,16 @@ class Conversation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._is_away = False
-        """The server does not answer now."""
+        """Whether the server is away: it does not answer now."""
         self._unsure: dict[str, MessageId] = {}
-        """Texts of which it is not known whether they arrived, with the id under which they would be known."""
+        """Messages that may or may not have arrived: the text, and the message id that it was sent under."""
 
-    # From the first line to the last
+    # Start and end
 
     async def run(self, found: SessionView | None) -> int:
         self.screen.start(self._interrupted)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_end, number)
+            asyncio.get_running_loop().add_signal_handler(number, self._terminated, number)
         try:
             await self.open(found)
             await self._until_left()
@@ -104,11 +104,11 @@ class Conversation:
         return self._exit_code
 
     async def open(self, found: SessionView | None) -> None:
-        """Show a session and follow it from here on; without one, make it."""
+        """Show a session and follow it; make a new one if none is given."""
         await self._close()
-        self.session_id = await self._made() if found is None else found.id
+        self.session_id = await self._create() if found is None else found.id
         self.activity = SessionActivity()
-        self.transcript = Transcript(shows_user=self._is_to_be_shown, hints=self.hints, fits=self.screen.fits)
+        self.transcript = Transcript(shows_user=self._shows_message, hints=self.hints, fits=self.screen.fits)
         self._read_through: set[RequestId] = set()
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
@@ -122,17 +122,17 @@ class Conversation:
         self._following.add_done_callback(self._stopped_following)
         self._attaching = asyncio.create_task(self._attach())
 
-    async def _made(self) -> str:
-        wanted = SessionSetup(folder=self.options.folder, model=self.options.model, allow=self.options.allow)
-        return await self.home.create(wanted)
+    async def _create(self) -> str:
+        setup = SessionSetup(folder=self.options.folder, model=self.options.model, allow=self.options.allow)
+        return await self.home.create(setup)
 
     async def _come_back(self) -> None:
-        await self.home.came_back(self.session_id)
+        await self.home.note_resume(self.session_id)
         if self.options.model is not None and self.options.model != self.activity.model:
             await self.home.change_model(self.session_id, self.options.model)
 
     async def _tasks_left(self, found: SessionView | None) -> int:
-        """How many tasks run on from before. Looked at now, so that one that ended while nobody did is told at once."""
+        """The number of tasks that still run. Refreshes them, so that those that ended meanwhile are reported at once."""
         if found is None:
             return 0
         return sum(task.is_running for task in await self.home.tasks(self.session_id, foreground=False))
@@ -158,7 +158,7 @@ class Conversation:
         with suppress(StoreError):
             await self.home.detach(self.session_id, self._attachment)
 
-    # What is typed
+    # Typed lines
 
     async def _take_lines(self) -> None:
         while (line := await self.screen.next_line()) is not None:
@@ -188,7 +188,7 @@ class Conversation:
             self.say("note", f"  Not sent: {one_line(line)}")
 
     async def send(self, text: str) -> None:
-        # Typed again, what may have arrived is the same message.
+        # A text that may have arrived is sent again under the same id, so that it is the same message.
         message_id = self._unsure.pop(text, None) or MessageId(str(uuid.uuid4()))
         self._sent_here.add(message_id)
         self.activity.unpromoted[message_id] = text
@@ -197,23 +197,23 @@ class Conversation:
         try:
             await self.home.send(self.session_id, text, message_id=message_id)
         except asyncio.CancelledError:
-            raise  # Somebody leaves; whether it arrived is not known.
+            raise  # The person leaves; whether the message arrived is not known.
         except BaseException as error:
             self.activity.unpromoted.pop(message_id, None)
             if isinstance(error, Unreachable):
                 self._unsure[text] = message_id
             raise
-        if was_busy and message_id in self.activity.unpromoted and self._says_what_is_queued():
+        if was_busy and message_id in self.activity.unpromoted and self._prints_queued():
             self.say("note", f"· Queued: {one_line(text)}")
         self._refresh()
 
-    def _says_what_is_queued(self) -> bool:
-        """A screen with a place for the queue shows it there."""
+    def _prints_queued(self) -> bool:
+        """Whether queued messages are printed, because the screen has no place for the queue."""
         return self.screen.echoes or not self.screen.interactive
 
     async def _answer(self, line: str) -> bool:
-        """Take a line as the answer to what is asked now, if it is one."""
-        match self.asked_now():
+        """Take a line as the answer to the current request; False if it is none."""
+        match self.current_request():
             case PermissionRequested(request_id=request_id):
                 return await self._decide(request_id, line)
             case UserInputRequested(request_id=request_id) as asked:
@@ -230,7 +230,7 @@ class Conversation:
     async def _decide(self, request_id: RequestId, line: str) -> bool:
         decided = permission_answer(line)
         if decided is None:
-            self.say("note", "· This is sent as a message. To answer the request, type y, s or n (and a reason).")
+            self.say("note", "· This is sent as a message. To answer the request, type y, s or n (with a reason).")
             return False
         decision, reason = decided
         if decision in ("approved", "approved-for-session") and self._is_unshown(request_id):
@@ -241,15 +241,15 @@ class Conversation:
         return True
 
     def _is_unshown(self, request_id: RequestId) -> bool:
-        """Whether the screen had room for a part of the request only, and nobody has read the rest since."""
+        """Whether only the beginning of the request was shown, and the rest has not been read since."""
         return request_id in self.transcript.unshown and request_id not in self._read_through
 
     async def show_request(self) -> None:
-        """Show all of what is asked now."""
-        asked = self.asked_now()
+        """Show all of the current request."""
+        asked = self.current_request()
         text = self.transcript.unshown.get(asked.request_id) if asked is not None else None
         if asked is None or text is None:
-            self.say("note", "· All of it is shown above." if asked else "· Nothing is asked now.")
+            self.say("note", "· All of it is shown above." if asked else "· No request is open.")
             return
         await self.screen.read_through(text)
         self._read_through.add(asked.request_id)
@@ -259,25 +259,25 @@ class Conversation:
         self._answered.add(request_id)
         self._refresh()
 
-    def asked_now(self) -> OpenedRequest | None:
-        """The oldest request that can be answered here and was not."""
-        for request_id, asked in self.activity.asked.items():
+    def current_request(self) -> OpenedRequest | None:
+        """The oldest open request that can be answered here."""
+        for request_id, asked in self.activity.open_requests.items():
             if request_id not in self._answered and isinstance(asked, PermissionRequested | UserInputRequested):
                 return asked
         return None
 
-    # Stopping and leaving
+    # Stop and exit
 
     def _interrupted(self) -> None:
         if self._is_away:
-            self.leaving.set()  # Nobody is there who could stop anything.
+            self.leaving.set()  # the server is away, so nothing can be stopped
         elif self.activity.busy or self.activity.unpromoted:
             self._in_background(self.stop())
         elif time.monotonic() - self._interrupted_at < LEAVE_SECONDS:
             self.leaving.set()
         else:
             self._interrupted_at = time.monotonic()
-            self.say("note", "· Press Ctrl-C again to leave, or type on.")
+            self.say("note", "· Press Ctrl-C again to leave, or type a message.")
 
     async def stop(self) -> None:
         stopped = await self.home.stop(self.session_id)
@@ -289,7 +289,7 @@ class Conversation:
                 self.say("note", f"· Taken back from the queue: {one_line(text)}")
         self._refresh()
 
-    def _told_to_end(self, number: signal.Signals) -> None:
+    def _terminated(self, number: signal.Signals) -> None:
         self._exit_code = 128 + number
         self.leaving.set()
 
@@ -302,13 +302,13 @@ class Conversation:
                 self.say("note", f"· Not known to have arrived: {one_line(text)}")
         if not (self.activity.busy or self.activity.unpromoted or self.activity.running_tasks):
             return
-        waits = [asked for asked in self.activity.asked if asked not in self._answered]
+        waits = [asked for asked in self.activity.open_requests if asked not in self._answered]
         self.say("note", "· The work is kept. " + ("It waits for an answer:" if waits else "Come back to it with:"))
         for request_id in waits:
             self.say("note", f"  {self.hints.command('approve', short(request_id))}")
         self.say("note", f"  {self.hints.command('chat', '--session', short(self.session_id))}")
 
-    # What is shown
+    # Output
 
     def say(self, style: Style, text: str) -> None:
         self.screen.show(self.transcript.say(style, text))
@@ -320,10 +320,10 @@ class Conversation:
             )
             self.say("note", f"{about} · /help")
             return
-        state = {"idle": "it is idle", "queued": "it has work queued", "running": "it was at work"}
+        state = {"idle": "it is idle", "queued": "it has messages queued", "running": "it was at work"}
         doing = state.get(found.status, "it waits for an answer") + (f", and {tasks_run(tasks)}" if tasks else "")
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
-        self.say("note", f"Going on with session {short(self.session_id)}{title}: {doing}. /new starts another.")
+        self.say("note", f"Continuing session {short(self.session_id)}{title}: {doing}. /new starts another.")
 
     async def _show_past(self, reader: SessionReader) -> None:
         readings = [reading async for reading in reader.until_now()]
@@ -349,7 +349,7 @@ class Conversation:
             self.leaving.set()
 
     def _stopped_following(self, task: asyncio.Task[None]) -> None:
-        """Without a reader nobody would ever know that a turn has ended: leave, and say why."""
+        """Leave with the reader's error: without the reader, no end of a turn would ever be seen."""
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failure = failure
             self.leaving.set()
@@ -362,13 +362,13 @@ class Conversation:
         if show:
             self.screen.show(self.transcript.take(reading))
             if isinstance(reading, Event):
-                self._ask_elsewhere(reading)
+                self._suggest_answer(reading)
             elif isinstance(reading, Progress):
                 self.say("note", f"  {one_line(reading.text)}")
         self._refresh()
 
-    def _ask_elsewhere(self, event: Event) -> None:
-        """Where nobody can be asked, say how to answer from another terminal."""
+    def _suggest_answer(self, event: Event) -> None:
+        """If no person can answer here, show how to answer from another terminal."""
         match event.body:
             case PermissionRequested(request_id=request_id) if not self.screen.interactive:
                 self.say("note", f"  To answer: {self.hints.command('approve', short(request_id))} (or deny)")
@@ -377,16 +377,16 @@ class Conversation:
             case _:
                 pass
 
-    def _is_to_be_shown(self, message: UserMessage) -> bool:
-        """What a terminal shows by itself as it is typed is not shown twice."""
+    def _shows_message(self, message: UserMessage) -> bool:
+        """Whether a message is shown: not if the terminal already showed it while it was typed."""
         return not (self.screen.echoes and message.message_id in self._sent_here and message.delivery == "idle")
 
     async def _read_queue(self) -> None:
-        with suppress(*AWAY):  # A server that is there again tells of its queue by itself.
+        with suppress(*AWAY):  # a server that is back reports its queue itself
             messages = await self.home.queue(self.session_id)
             self._queue = tuple(message.text for message in messages)
             for message_id in self.activity.unpromoted.keys() - {message.message_id for message in messages}:
-                # Taken up, which the log is about to say; or taken back by somebody else's stop, which it never says.
+                # Promoted, which the log is about to show; or removed by another client's stop, which it never shows.
                 with suppress(NotFound):
                     if await self.home.receipt(self.session_id, message_id) in ("removed", "refused"):
                         self.activity.unpromoted.pop(message_id, None)
@@ -411,7 +411,7 @@ class Conversation:
         return self._queue if self.activity.busy else ()
 
     def _prompt(self) -> str:
-        match self.asked_now():
+        match self.current_request():
             case PermissionRequested(request_id=request_id) if self._is_unshown(request_id):
                 return "read it first: /show, or [n]o > "
             case PermissionRequested():
@@ -429,31 +429,31 @@ class Conversation:
         if not self.activity.busy:
             tasks = len(self.activity.running_tasks)
             return f"ready · {tasks_run(tasks)}" if tasks else "ready"
-        if self.asked_now() is not None:
+        if self.current_request() is not None:
             return "waits for your answer · Ctrl-C stops"
-        if self.activity.asked and not self._answered:
+        if self.activity.open_requests and not self._answered:
             return "waits for a client · Ctrl-C stops"
         tools = ", ".join(one_line(name, 30) for name in self.activity.running_tools.values())
         if self.activity.runs_command:
             return f"working: {tools} · Ctrl-B to the background · Ctrl-C stops"
         return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"
 
-    # Beside it all
+    # Background work
 
     async def settled(self) -> None:
-        """Wait until all is shown and nothing more happens without somebody's doing."""
+        """Wait until everything is shown and the session waits for a person, a client or a message."""
         while True:
             self._changed.clear()
             with suppress(*AWAY):
                 if await self.home.is_settled(self.session_id, self.activity.position):
                     return
             with suppress(TimeoutError):
-                # What other processes put into the inbox is not told to readers, so it is looked for.
+                # Readers get no reading for items that other processes put into the inbox, so this polls.
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
 
     async def _attach(self) -> None:
-        """Say that somebody is here who can answer, again and again while it is so."""
+        """Renew the attachment while the conversation is open."""
         can = CAPABILITIES if self.screen.interactive else ()
         while True:
             with suppress(StoreError):
@@ -485,4 +485,4 @@ def _ends_turn(reading: SessionReading) -> bool:
 
 
 ChatCommand = Callable[[Conversation, str], Awaitable[None]]
-"""What a line that begins with a slash does, with what follows the slash word."""
+"""The work of a line that begins with a slash. The string is the rest of the line."""

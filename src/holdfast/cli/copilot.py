@@ -5,14 +5,12 @@ The client that starts this process waits for its first answer, so a module is i
 
 import argparse
 import asyncio
-import errno
 import logging
 import os
 import signal
 import stat
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -21,7 +19,6 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from holdfast.app import Runtime
     from holdfast.config import Config
-    from holdfast.models.model import Model
     from holdfast.observability.logs import LogFormat
     from holdfast.server.copilot.listener import CopilotListener
     from holdfast.server.copilot.peer import Handler, Peer
@@ -42,10 +39,6 @@ LOOPBACKS: Final = (LOOPBACK, "127.0.0.1", "::1")
 FAREWELL_SECONDS: Final = 0.05
 """Pause between the answer to `runtime.shutdown` and the exit: the client's two threads race when both arrive
 together."""
-
-QUIET_SECONDS: Final = 1.0
-"""Delay before the model libraries are imported, so that a process that lives only for one request never pays for
-them."""
 
 LOG_LEVELS: Final[dict[str, int | None]] = {
     "none": None,
@@ -310,6 +303,7 @@ class _Process:
     async def serve(self, surface_factory: RpcSurfaceFactory) -> int:
         from holdfast.app import Runtime
         from holdfast.cli.process import until_stopped
+        from holdfast.cli.runtime import demo_or_none, import_models_later
         from holdfast.observability.logs import hide_in_logs
         from holdfast.server.copilot.gate import Terms
         from holdfast.server.copilot.listener import CopilotListener, take_standard_streams
@@ -322,7 +316,7 @@ class _Process:
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         async with Runtime(
             config=self._config,
-            model=_demo(self._config),
+            model=demo_or_none(self._config),
             environ=_with_token(self._options, self._environ),
             role="copilot",
         ) as self._runtime:
@@ -336,7 +330,7 @@ class _Process:
                 peer = await self._listener.attach(*streams)
                 gone = asyncio.create_task(peer.finished())
                 gone.add_done_callback(lambda _: self._stop.set())
-            importing = asyncio.create_task(_import_models())
+            importing = asyncio.create_task(import_models_later())
             try:
                 await until_stopped(self._stop, self._runtime)
             finally:
@@ -351,13 +345,9 @@ class _Process:
         try:
             port = await self._listener.listen(host, port, token=self._environ.get(CONNECTION_TOKEN) or None)
         except OSError as error:
-            from holdfast.cli.errors import USAGE, WORLD, Refusal
+            from holdfast.cli.errors import address_refusal
 
-            raise Refusal(
-                "address_not_usable",
-                f"Can't listen on {host}, port {port}: {error.strerror or error}.",
-                exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
-            ) from None
+            raise address_refusal(error, purpose="listen", host=host, port=port) from None
         print(f"CLI server listening on port {port}", flush=True)
         _silence_standard_streams()
 
@@ -391,21 +381,6 @@ def _with_token(options: argparse.Namespace, environ: Mapping[str, str]) -> Mapp
     """The environment with the client's token under the name that models read."""
     token = environ.get(options.auth_token_env or "", "")
     return {**environ, "COPILOT_SDK_AUTH_TOKEN": token} if token else environ
-
-
-def _demo(config: "Config") -> "Model | None":
-    """The demo model, which opens without importing the provider libraries; None for every other model."""
-    if config.model != "demo":
-        return None
-    from holdfast.models.demo import demo_model
-
-    return demo_model()
-
-
-async def _import_models() -> None:
-    """Import the provider libraries in the background, before the first model call needs them."""
-    await asyncio.sleep(QUIET_SECONDS)
-    await asyncio.to_thread(import_module, "holdfast.models.catalogue")
 
 
 def _silence_standard_streams() -> None:

@@ -1,6 +1,6 @@
 """`holdfast story`: half a minute of crashes, told as they happen. Every process is real, and so is every kill.
 
-It checks what it tells: if anything does not hold, it says so and fails.
+Each claim of the story is checked: if one does not hold, the story says so and fails.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from holdfast.models.demo import DEMO_FILE
 from holdfast.server.reader import Reading
 
 STEP_SECONDS: Final = 20.0
-"""No part of the story takes longer, or it went wrong."""
+"""A part of the story that takes longer has failed."""
 
 CUT_AFTER: Final = "When the process comes back"
-"""What the demo's long answer says when it has said enough to be killed."""
+"""The words of the demo's long answer after which the process is killed."""
 
 QUOTED: Final = 50
 
 
 async def tell() -> int:
-    """The story of the two crashes."""
+    """Tell the story of the two crashes, and return the exit status."""
     with tempfile.TemporaryDirectory(prefix="holdfast-story-") as folder:
         teller = Teller(Path(folder))
         try:
@@ -51,7 +51,7 @@ async def tell() -> int:
 
 
 class Teller:
-    """Starts the processes, kills them, looks at what is left, and says so."""
+    """Starts processes, kills them, checks the state they leave, and tells it."""
 
     def __init__(self, folder: Path) -> None:
         self._work = folder.resolve() / "work"
@@ -102,7 +102,7 @@ class Teller:
         return child
 
     async def _start(self, *words: str, typed: str = "", stays: bool = False) -> Process:
-        """A process that is given this to read. One that is given something, or `stays`, may expect more."""
+        """Start a process and type a line. Its input stays open if a line was typed, or if it `stays`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -123,7 +123,7 @@ class Teller:
         return child
 
     async def _said(self, child: Process, until: str | None) -> str:
-        """What a process prints, until a pattern is in it or, without one, until it ends well."""
+        """The output of a process until it matches a pattern or, without one, until it ends well."""
         said = b""
         assert child.stdout is not None
         async with within_time():
@@ -173,7 +173,7 @@ class Teller:
             readings: list[Reading] = [reading async for reading in runtime.operations.read(row.key).until_now()]
         return [reading for reading in readings if isinstance(reading, Event)]
 
-    # Telling
+    # Output
 
     def say(self, style: Style, text: str) -> None:
         line = Piece(style, " ".join(visible(text).split()))
@@ -186,7 +186,7 @@ class Teller:
 
 @asynccontextmanager
 async def within_time() -> AsyncIterator[None]:
-    """For one part of a story: what does not come in time does not come."""
+    """Bound the time of one part of the story."""
     try:
         async with asyncio.timeout(STEP_SECONDS):
             yield

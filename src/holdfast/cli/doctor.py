@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks at everything that Holdfast needs, and says what to do about what is missing."""
+"""`holdfast doctor`: checks everything that Holdfast needs, and says how to fix what is wrong."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ OLDEST_PYTHON: Final = (3, 11)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `advice` says what to do when it is not well."""
+    """The result of one check. `advice` says what to do if it failed."""
 
     name: str
     ok: bool
@@ -40,21 +40,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def examine(config: Config, *, as_json: bool) -> int:
-    """The exit status: 1 if anything is not well."""
-    looks = {name: look for name, look in LOOKS.items() if not (config.is_postgres and name in OF_THE_FILE)}
-    findings = [await _looked(name, config, look) for name, look in looks.items()]
+    """Print the result of every check and return the exit status: 1 if one failed."""
+    checks = {name: check for name, check in CHECKS.items() if not (config.is_postgres and name in FILE_CHECKS)}
+    findings = [await _checked(name, config, check) for name, check in checks.items()]
     color = wants_color(is_terminal=sys.stdout.isatty())
     for finding in findings:
         print(msgspec.json.encode(finding).decode() if as_json else _line(finding, color=color))
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-async def _looked(name: str, config: Config, look: Callable[[Config], Awaitable[Finding]]) -> Finding:
+async def _checked(name: str, config: Config, check: Callable[[Config], Awaitable[Finding]]) -> Finding:
     try:
-        return await look(config)
+        return await check(config)
     except Exception as error:
-        told = explained(error)
-        why = told.message if told else f"{type(error).__name__}: {error}"
+        refusal = explained(error)
+        why = refusal.message if refusal else f"{type(error).__name__}: {error}"
         return Finding(name=name, ok=False, found=why)
 
 
@@ -83,7 +83,7 @@ async def _sqlite(config: Config) -> Finding:
 
 
 async def _data_dir(config: Config) -> Finding:
-    """The folder and the files in it hold every session and the key of a local server: they are for one user alone."""
+    """The folder and its files hold every session and the token of a local server: only their user may read them."""
     folder = config.data_dir if config.is_postgres else config.database_path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = [] if config.is_postgres else database_files(config.database_path)
@@ -109,7 +109,7 @@ def _kind_of_file_system(path: Path) -> str | None:
     try:
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     except OSError:
-        return None  # this system does not say
+        return None  # this system has no such file
     return kind_of(path.resolve(), mounts)
 
 
@@ -121,9 +121,9 @@ async def _database(config: Config) -> Finding:
 
 
 async def _integrity(config: Config) -> Finding:
-    said = await asyncio.to_thread(_quick_check, config.database_path)
+    result = await asyncio.to_thread(_quick_check, config.database_path)
     return Finding(
-        name="Integrity", ok=said == "ok", found=said, advice="Restore a backup (made with `holdfast db backup`)."
+        name="Integrity", ok=result == "ok", found=result, advice="Restore a backup (made with `holdfast db backup`)."
     )
 
 
@@ -133,7 +133,7 @@ def _quick_check(path: Path) -> str:
 
 
 async def _locks(config: Config) -> Finding:
-    """A lock must keep others out while its process lives, and let them in when it has ended."""
+    """A lock must exclude other processes while its own lives, and be free when that has ended."""
     folder = config.database_path.resolve()
     own, other = Liveness(folder), Liveness(folder)
     own.begin()
@@ -153,9 +153,9 @@ async def _locks(config: Config) -> Finding:
 
 
 async def _redis(config: Config) -> Finding:
-    """Without one, hints go through the database: no fault on one machine, and on many they only take longer."""
+    """Whether Redis answers. Without Redis, hints go through the database, which is slower on many machines."""
     if config.redis is None:
-        needed = "many machines hear of each other sooner with one" if config.is_postgres else "one machine needs none"
+        needed = "hints between machines are faster with it" if config.is_postgres else "one machine needs none"
         return Finding(name="Redis", ok=True, found=f"not set ({needed})")
     async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
         is_up = await runtime.redis_answers()
@@ -164,7 +164,7 @@ async def _redis(config: Config) -> Finding:
 
 
 async def _sandbox(config: Config) -> Finding:
-    """Whether one can be had, also if none is asked for; then it is no fault if not."""
+    """Whether a sandbox works here. It is checked even if none is set; then a failure is no fault."""
     wanted = config.sandbox != "none"
     isolation = isolation_of(msgspec.structs.replace(config, sandbox="bubblewrap"), os.environ)
     off = "" if wanted else "off, so that commands can reach the database. "
@@ -189,10 +189,10 @@ async def _model(config: Config) -> Finding:
     provider = PROVIDERS[config.model.partition("/")[0]]
     base = config.model_base_url or os.environ.get(provider.base_url_variable or "") or provider.base_url
     secret = key.reveal() if key else os.environ.get(provider.key_variable, "").strip()
-    return await _asked_for_models(config.model, f"{base.rstrip('/')}/models", secret)
+    return await _model_endpoint(config.model, f"{base.rstrip('/')}/models", secret)
 
 
-async def _asked_for_models(name: str, url: str, key: str) -> Finding:
+async def _model_endpoint(name: str, url: str, key: str) -> Finding:
     import aiohttp
 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -209,10 +209,10 @@ async def _asked_for_models(name: str, url: str, key: str) -> Finding:
     return Finding(name="Model", ok=ok, found=f"{name}: {url} answers with {status}", advice="Try again later.")
 
 
-OF_THE_FILE: Final = frozenset({"SQLite", "File system", "Integrity", "Locks"})
-"""What there is to look at only where the database is a file."""
+FILE_CHECKS: Final = frozenset({"SQLite", "File system", "Integrity", "Locks"})
+"""Checks of a database that is a file."""
 
-LOOKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
     "Python": _python,
     "SQLite": _sqlite,
     "Folder": _data_dir,

@@ -1,4 +1,4 @@
-"""Sessions in a database of this machine, through a runtime of this process."""
+"""The home of sessions in a database on this machine, through a runtime in this process."""
 
 import asyncio
 import os
@@ -40,11 +40,11 @@ from holdfast.tools.working_directory import identity_of
 PAGE: Final = 200
 
 ATTACHED_SECONDS: Final = 60.0
-"""For how long it is believed that somebody is there who was."""
+"""The timeout of an attachment that is not repeated."""
 
 
 class EmbeddedHome:
-    """The sessions of one owner. With a runtime that works, they run here."""
+    """The sessions of one owner in the database. If the runtime works, they run in this process."""
 
     goes_on = False
 
@@ -86,14 +86,14 @@ class EmbeddedHome:
         body = first[0].body if first else None
         return body if isinstance(body, SessionStarted) else None
 
-    async def came_back(self, session_id: str) -> None:
+    async def note_resume(self, session_id: str) -> None:
         await self._operations.note_resume(self._key(session_id))
 
     async def rename(self, session_id: str, title: str) -> None:
         await self._operations.rename(self._key(session_id), title)
 
     async def change_model(self, session_id: str, model: str) -> None:
-        """One that could not be asked is refused before anything changes."""
+        """Change the model, unless it could not be called: then it is refused, and nothing changes."""
         from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
 
         config = self.runtime.config
@@ -107,7 +107,7 @@ class EmbeddedHome:
     async def move(self, session_id: str, directory: str) -> None:
         identity = identity_of(directory)
         if identity is None:
-            raise Invalid("directory_not_found", f"{directory} is not a folder. Name one that is.")
+            raise Invalid("directory_not_found", f"{directory} is not a folder. Name one that exists.")
         await self._operations.move(self._key(session_id), identity.path, identity)
 
     async def delete(self, session_id: str) -> None:
@@ -221,8 +221,7 @@ class EmbeddedHome:
     async def detach(self, session_id: str, attachment_id: str) -> None:
         await self._operations.detach(self._key(session_id), attachment_id)
 
-    # Tasks. A row may be older than the machine's knowledge, if nothing was open since its command ended: whatever is
-    # shown was asked of the machine first.
+    # Tasks. A row is out of date if its command ended while no process was open, so every task is refreshed first.
 
     async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
         if session_id is None:
@@ -230,7 +229,7 @@ class EmbeddedHome:
         return await self._refreshed(await self._tasks.of_session(self._key(session_id), foreground=foreground))
 
     async def _refreshed(self, rows: Iterable[TaskRow]) -> list[Task]:
-        """Without those whose session was deleted meanwhile."""
+        """The tasks in their current state, without those whose session was deleted meanwhile."""
         found = await asyncio.gather(*(self._tasks.refresh(row) for row in rows), return_exceptions=True)
         for failure in found:
             if isinstance(failure, BaseException) and not isinstance(failure, NotFound):
@@ -243,7 +242,7 @@ class EmbeddedHome:
         except NotFound:
             return None
 
-    async def last_words(self, task: Task) -> str | None:
+    async def last_output(self, task: Task) -> str | None:
         row = await self._row(task)
         return await self._tasks.desk.tail(row) if row.host == self._tasks.desk.host else None
 
@@ -253,7 +252,7 @@ class EmbeddedHome:
         except TaskError as error:
             raise Refusal(error.code, f"{error}.", exit_code=WORLD) from error
         except NoSuchCommand:
-            gone = f"What task {task.id} wrote is not kept any more."
+            gone = f"The output of task {task.id} is not kept any more."
             raise Refusal("output_gone", gone, exit_code=WORLD) from None
         except CommandsError as error:
             raise Refusal("commands_unavailable", f"{error}.", exit_code=WORLD) from error

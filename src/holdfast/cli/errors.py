@@ -1,10 +1,11 @@
-"""How a command fails: one sentence with its stable code, and an exit status that says whose fault it was.
+"""The errors of commands: a sentence with a stable code, and an exit status.
 
 0  done
-1  the world failed, or things are no longer as the caller thought
+1  the database, the server or the system failed, or the state has changed meanwhile
 2  the caller is wrong: an option, a setting, an id
 """
 
+import errno
 import os
 import sys
 from typing import Final
@@ -20,15 +21,15 @@ WORLD: Final = 1
 USAGE: Final = 2
 
 NOT_SIGNED_IN: Final = (
-    "The server does not know who asks: there is no key, or it is not one of its keys. Make one where the server runs, "
-    "with `holdfast keys create --name NAME`, and give it as HOLDFAST_KEY or with --key. A server with --auth none has "
-    "a token for each start instead: it is in the link that it prints, and found by itself if you started the server, "
-    "on this machine."
+    "The server did not accept the key, or none was given. Make one on the server's machine with `holdfast keys create "
+    "--name NAME`, and set HOLDFAST_KEY to it or pass it with --key. A server with --auth none has no keys but a "
+    "token, new at each start: if you started it on this machine, the token is found without being given; otherwise "
+    "use the link that the server prints as the --url."
 )
 
 
 class Refusal(Exception):
-    """A command can't do what it was asked, and says why."""
+    """A command can't do what it was asked to do."""
 
     def __init__(self, code: str, message: str, *, exit_code: int = USAGE) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class Refusal(Exception):
 
 
 def explained(error: BaseException) -> Refusal | None:
-    """What to tell a person of this error; None when it is our bug."""
+    """The error as a sentence for people; None if it is a bug of ours."""
     match error:
         case Refusal():
             return error
@@ -57,11 +58,11 @@ def explained(error: BaseException) -> Refusal | None:
         case StoreError():
             return Refusal(error.code, error.message, exit_code=WORLD)
         case ClientError():
-            return _of_server(error)
+            return _server_refusal(error)
         case FileExistsError() | FileNotFoundError() | PermissionError() | IsADirectoryError() | NotADirectoryError():
-            return Refusal("file_not_usable", _of_file(error), exit_code=WORLD)
+            return Refusal("file_not_usable", _file_message(error), exit_code=WORLD)
         case OSError():
-            return Refusal("system_error", _of_file(error), exit_code=WORLD)
+            return Refusal("system_error", _file_message(error), exit_code=WORLD)
         case BaseExceptionGroup() if len(error.exceptions) == 1:
             return explained(error.exceptions[0])
         case _:
@@ -69,30 +70,34 @@ def explained(error: BaseException) -> Refusal | None:
 
 
 def report(error: BaseException) -> int:
-    """Tell what went wrong on stderr; the exit status."""
+    """Print an error to stderr and return the exit status."""
     found = explained(error)
     if os.environ.get("HOLDFAST_DEBUG") == "1":
         import traceback
 
         traceback.print_exception(error)
     if found is None:
-        kind = type(error).__name__
-        found = Refusal("internal_error", f"Holdfast has a bug ({kind}: {error}).", exit_code=WORLD)
-        found.message += " Set HOLDFAST_DEBUG=1 to see where. What was accepted before is kept."
-    tell(found)
+        bug = f"Holdfast has a bug ({type(error).__name__}: {error}). Set HOLDFAST_DEBUG=1 to see the traceback."
+        found = Refusal("internal_error", f"{bug} Everything that was accepted before is kept.", exit_code=WORLD)
+    from holdfast.cli.escapes import visible
+
+    print(f"holdfast: {visible(found.message)} [{found.code}]", file=sys.stderr)
     return found.exit_code
 
 
-def tell(refusal: Refusal) -> None:
-    from holdfast.cli.escapes import visible
+def address_refusal(error: OSError, *, purpose: str, host: str, port: int) -> Refusal:
+    """The refusal for an address that can't be listened on. Only a port in use may be free again later."""
+    return Refusal(
+        "address_not_usable",
+        f"Can't {purpose} on {host}, port {port}: {error.strerror or error}.",
+        exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
+    )
 
-    print(f"holdfast: {visible(refusal.message)} [{refusal.code}]", file=sys.stderr)
 
-
-def _of_server(error: ClientError) -> Refusal:
+def _server_refusal(error: ClientError) -> Refusal:
     match error:
         case Unreachable(message=message):
-            start = "Is the URL right, and is the server running? `holdfast serve` starts one."
+            start = "Check the URL, and that the server is running: `holdfast serve` starts one."
             return Refusal(error.code, f"{message} {start}", exit_code=WORLD)
         case NotSignedIn():
             return Refusal(error.code, NOT_SIGNED_IN)
@@ -106,7 +111,7 @@ def _of_server(error: ClientError) -> Refusal:
             return Refusal(error.code, error.message, exit_code=WORLD)
 
 
-def _of_file(error: OSError) -> str:
+def _file_message(error: OSError) -> str:
     if error.filename is None or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}."

@@ -1,8 +1,8 @@
-"""Characters that a screen obeys or does not show, as escapes that people can read. Pure.
+"""Escapes for the characters that a terminal obeys or does not show. Pure.
 
-A text from a model, a file or another person must look like what it is before somebody approves it: a character that
-turns the direction of writing can make one command look like another, and one without a width can hide words. The page
-does the same in `web/src/view/escapes.ts`; `web/test/escapes.json` has cases that both are tested with.
+A text from a model, a file or another person must look like what it is before a person approves it: a character that
+reverses the direction of writing can make one command look like another, and one without a width can hide words. The
+page does the same in `web/src/view/escapes.ts`; `web/test/escapes.json` has cases that both are tested with.
 """
 
 import re
@@ -33,18 +33,18 @@ HIDDEN: Final = (
 )
 
 LINES: Final = "\n\t"
-"""What stays as it is in a text of several lines."""
+"""Characters that stay as they are in a text of several lines."""
 
 PROSE: Final = "\n\t\u200c\u200d\ufe0e\ufe0f"
-"""What stays as it is in running text that nobody approves: joiners belong to the spelling of many languages, and two
-variation selectors say whether a sign is drawn as a picture."""
+"""Characters that stay as they are in running text that is not up for approval: joiners belong to the spelling of many
+languages, and two variation selectors say whether a sign is drawn as a picture."""
 
 EMOJI: Final = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23fa\u24c2\u25aa-\u27bf\u2934-\u2b55\u3030\u303d\u3297\u3299"
     "\U0001f000-\U0001faff]\ufe0f"
 )
-"""A sign with the one selector that draws it as a picture. It stays; a second one behind it is escaped, like any that
-stands elsewhere: many of them can hold any bytes, and none is seen."""
+"""A sign with the one selector that draws it as a picture. It stays; a second selector after it is escaped, like any
+other: a row of invisible selectors can carry hidden bytes."""
 
 _HIDDEN = re.compile(EMOJI + "|[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in HIDDEN) + "]")
 
@@ -52,10 +52,10 @@ _HIDDEN = re.compile(EMOJI + "|[" + "".join(f"{chr(first)}-{chr(last)}" for firs
 def visible(text: str, *, keep: str = LINES) -> str:
     """The text with an escape, such as \\u202e, in place of each character that a screen would obey or hide."""
 
-    def shown(found: re.Match[str]) -> str:
+    def replacement(found: re.Match[str]) -> str:
         return found[0] if len(found[0]) > 1 or found[0] in keep else _escape(ord(found[0]))
 
-    return _HIDDEN.sub(shown, text)
+    return _HIDDEN.sub(replacement, text)
 
 
 def _escape(code: int) -> str:

@@ -1,5 +1,5 @@
-"""Command lines to tell people, with the options that they need to reach the same sessions and the same model. A key is
-never repeated: it is left for them to fill in."""
+"""Command lines to suggest to people, with the options that reach the same sessions and the same model. Keys and
+passwords are left out, for people to fill in."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ RUNS_TURNS: Final = frozenset({"chat", "run", "approve", "deny", "answer"})
 
 
 class Hints:
-    """Knows which options this command was given, and repeats those that the next one needs too."""
+    """Suggests commands that repeat the options of this one where they are needed."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = options
 
     def command(self, *words: str) -> str:
-        # The session knows its model, but not where that is. Nor what its commands are to run inside of.
+        # A session knows the name of its model, but neither the URL of the model's API nor the sandbox of its commands.
         runs = words[0] in RUNS_TURNS
         if self._options.get("url"):
             key = ("--key", "KEY") if self._options.get("key") else ()
@@ -29,5 +29,5 @@ class Hints:
 
 
 def _shown(value: object) -> object:
-    """A password in a URL is left for them to fill in, as a key is."""
+    """The value of an option, without the password of a URL."""
     return without_password(value) if isinstance(value, str) and is_postgres(value) else value

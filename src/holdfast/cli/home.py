@@ -1,6 +1,6 @@
-"""Where sessions live, as far as the command line needs to know: a database of this machine, or a server.
+"""The home of sessions as the command line uses it: a database on this machine, or a server.
 
-Whatever a command does, it does through this; so nobody can tell from what a command says which of the two it was.
+Commands reach sessions through this protocol only, so that they work and print the same for both.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -28,25 +28,26 @@ from holdfast.live.live import Changed, Delta, Progress
 SessionReading = Event | Delta | Progress | Changed | Connection
 
 MARK: Final = "folder"
-"""The metadata under which a session that has no folder of ours remembers from where it was started."""
+"""The metadata in which a session on a server keeps the folder on this machine that it was started from."""
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder that a command was given in."""
+    """The folder that a command is about."""
 
     directory: str | None
-    """The session's working directory; None leaves it to the server."""
+    """The working directory of new sessions; None leaves it to the server."""
     mark: str = ""
+    """The value of `MARK` for sessions started from here; empty if the directory tells them apart."""
 
     def is_of(self, started: SessionStarted) -> bool:
-        """Whether that session was started here."""
+        """Whether that session was started from this folder."""
         if self.directory is not None:
             return started.working_directory == self.directory
         return bool(self.mark) and started.metadata.get(MARK) == self.mark
 
 
 class SessionSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is made with."""
+    """The settings of a session to be made."""
 
     folder: Folder
     model: str | None = None
@@ -55,7 +56,7 @@ class SessionSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model call used. None is unknown."""
+    """The usage of one model call. None is unknown."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -63,33 +64,33 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputPiece(NamedTuple):
-    """A piece of what a task wrote."""
+    """A piece of a task's output."""
 
     offset: int
-    """Where it begins. Beyond what was asked for: what lay between is gone."""
+    """The position of its first byte. If it is beyond the requested one, the bytes between are not kept any more."""
     data: bytes
     end: int
-    """Where the next one begins."""
+    """The position after its last byte."""
 
 
 class SessionReader(Protocol):
-    """One reading of one session: where the first way of reading ends, the second goes on."""
+    """Reads one session once: `follow` continues where `until_now` ended."""
 
     def until_now(self) -> AsyncIterator[SessionReading]: ...
 
     def follow(self) -> AsyncGenerator[SessionReading, None]:
-        """Without end. Raises `NotFound` when the session is deleted."""
+        """Yield readings without end. Raises `NotFound` when the session is deleted."""
         ...
 
 
 class Home(Protocol):
-    """Ids are whole ones. What is not there raises `NotFound`; what is refused is an `OperationError` or a
-    `ClientError`."""
+    """The sessions of one owner. Ids are whole ones. An unknown id raises `NotFound`; a refusal is an `OperationError`
+    or a `ClientError`."""
 
     model: str
-    """What a session gets whose maker names none."""
+    """The model of a new session that names none."""
     goes_on: bool
-    """Sessions run on when this command ends: somebody else runs them."""
+    """Whether sessions continue when this command ends, because another process runs them."""
 
     # Sessions
 
@@ -98,19 +99,19 @@ class Home(Protocol):
     async def session(self, session_id: str) -> SessionView: ...
 
     def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
-        """All, the newest first."""
+        """All sessions, or those with this text in the title or a message; the newest first."""
         ...
 
     async def started(self, session_id: str) -> SessionStarted | None: ...
 
-    async def came_back(self, session_id: str) -> None: ...
+    async def note_resume(self, session_id: str) -> None: ...
 
     async def rename(self, session_id: str, title: str) -> None: ...
 
     async def change_model(self, session_id: str, model: str) -> None: ...
 
     async def move(self, session_id: str, directory: str) -> None:
-        """Let it work in that folder, or in what has taken the place of the one that it had."""
+        """Change the working directory, or accept the folder that now has the name of the old one."""
         ...
 
     async def delete(self, session_id: str) -> None: ...
@@ -126,7 +127,7 @@ class Home(Protocol):
     async def send(
         self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
     ) -> None:
-        """Durable on return. The same id again is the same message."""
+        """Send a message, durable on return. The same id again is the same message."""
         ...
 
     async def receipt(self, session_id: str, message_id: str) -> ItemState: ...
@@ -138,7 +139,7 @@ class Home(Protocol):
     def read(self, session_id: str, after: int = 0) -> SessionReader: ...
 
     async def is_settled(self, session_id: str, position: int) -> bool:
-        """Whether that was the last event, and nothing more happens by itself."""
+        """Whether that was the last event and the session waits for a person, a client or a message."""
         ...
 
     # Requests
@@ -154,17 +155,17 @@ class Home(Protocol):
     ) -> None: ...
 
     async def answered_by(self, session_id: str, request_id: str) -> str | None:
-        """Who answered it, or nothing if that was not said; None: nobody did."""
+        """The name that the answer was given under, which may be empty; None if there is no answer."""
         ...
 
     async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
-        """What was allowed for always; or all that one session may do without asking."""
+        """The permissions granted for always; or all that one session has."""
         ...
 
     async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission: ...
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
-        """Say that somebody is there who can answer. To be repeated."""
+        """Announce a client that can answer requests. To be repeated before the attachment times out."""
         ...
 
     async def detach(self, session_id: str, attachment_id: str) -> None: ...
@@ -172,15 +173,15 @@ class Home(Protocol):
     # Tasks
 
     async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
-        """As their machine knows them now, the oldest first; of one session, or of all."""
+        """The tasks of one session or of all, in their current state, the oldest first."""
         ...
 
     async def task(self, task: Task) -> Task | None:
-        """The same as it is now; None: its session is gone."""
+        """The current state of a task; None if its session was deleted."""
         ...
 
-    async def last_words(self, task: Task) -> str | None:
-        """The end of what it wrote; None: that is on another machine."""
+    async def last_output(self, task: Task) -> str | None:
+        """The end of its output; None if that is on another machine."""
         ...
 
     async def output_size(self, task: Task) -> int: ...
@@ -188,7 +189,7 @@ class Home(Protocol):
     async def output(self, task: Task, offset: int, length: int) -> OutputPiece: ...
 
     def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
-        """What it wrote and writes, until it ends."""
+        """Its output from this position on, until it ends."""
         ...
 
     async def kill(self, task: Task) -> KilledTask: ...

@@ -1,4 +1,4 @@
-"""`holdfast keys`: who may use the HTTP server. A key is shown once, when it is made."""
+"""`holdfast keys`: the API keys of the HTTP server. A key is shown once, when it is made."""
 
 import sys
 from typing import cast, get_args
@@ -16,7 +16,7 @@ from holdfast.store.keys import KeyRow
 
 
 async def create_key(config: Config, *, name: str, role: Role, owner: str | None, as_json: bool) -> None:
-    """The key goes to stdout, alone, so that it can be caught; the words about it to stderr."""
+    """Make a key. It goes to stdout alone, so that a script can capture it; the sentence about it goes to stderr."""
     async with open_runtime(config, work=False) as runtime:
         made = await KeyRing(runtime.store, runtime.clock).create(
             name=name, role=role, owner=owner if owner is not None else config.owner
@@ -25,16 +25,15 @@ async def create_key(config: Config, *, name: str, role: Role, owner: str | None
         print(msgspec.json.encode({**_shown(made.row), "key": made.key}).decode())
         return
     print(made.key)
-    row = made.row
-    about = f"Key {row.key_id} for the {row.role} {visible(row.owner)}. It is not shown again, and kept nowhere."
-    print(about, file=sys.stderr)
+    about = f"Key {made.row.key_id} for the {made.row.role} {visible(made.row.owner)}."
+    print(f"{about} It is stored nowhere and not shown again: keep it.", file=sys.stderr)
 
 
 def checked_role(given: str) -> Role:
     for role in get_args(Role):
         if given == role:
             return cast(Role, role)
-    raise Refusal("role_invalid", f"{given!r} is no role. Allowed: user or admin.")
+    raise Refusal("role_invalid", f"{given!r} is not a role. Allowed: user or admin.")
 
 
 async def list_keys(config: Config, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Styled text as it streams in, cut into lines of a width at the spaces. Pure."""
+"""The flow of streamed, styled text into lines of a given width. Pure."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ TAB = "    "
 
 
 class LineFlow:
-    """Gives whole lines as they fill; `rest` is the line that is not finished yet."""
+    """Returns whole lines as they fill up; `rest` is the line that is not finished yet."""
 
     def __init__(self, width_of: Callable[[str], int]) -> None:
         self._width_of = width_of
@@ -35,8 +35,8 @@ class LineFlow:
         return _joined(self._line)
 
     def _wrap(self, width: int) -> list[Piece]:
-        """Cut at the last space, or before the last character of a word that is longer than a line. A line with a bar
-        goes on behind a bar: no part of it may look like a line of its own."""
+        """Cut at the last space, or before the last character of a word that is longer than a line. The rest of a line
+        with a bar begins with a bar too, so that it can't pass for a line of ours."""
         bar = self._line[: len(BAR)] if width > 2 * len(BAR) and _text(self._line).startswith(BAR) else []
         spaces = [index for index, (_, character) in enumerate(self._line) if character == " " and index > len(bar)]
         at = spaces[-1] if spaces else 0

@@ -1,6 +1,7 @@
-"""Finds what a person means: a session, a request or a task by the beginning of its id, the session of a folder."""
+"""Lookup of the thing that a person means: a session, request or task by the beginning of its id, or the unfinished
+session of a folder."""
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import Folder, Home
@@ -12,49 +13,58 @@ from holdfast.events.tool import ToolStarted
 from holdfast.server.errors import NotFound
 
 MIN_PREFIX: Final = 4
-"""Fewer characters of an id are a guess."""
+"""Fewer characters of an id could name the wrong thing."""
 
 CLOSED_IN_SESSIONS: Final = 50
 """How many of the latest sessions are searched for a request that is no longer open."""
 
+Found = TypeVar("Found")
 
-class WaitingRequest(NamedTuple):
-    """A request and the session that it belongs to."""
 
-    session: SessionView
-    request: RequestView
+def check_prefix(noun: str, wanted: str) -> None:
+    """Refuse too few characters of an id."""
+    if len(wanted) < MIN_PREFIX:
+        raise _not_found(noun, wanted, f"Give at least {MIN_PREFIX} characters of its id.")
+
+
+def only_match(noun: str, wanted: str, found: list[Found], *, advice: str) -> Found:
+    """The only match of the beginning of an id. `advice` says where to look if there is none."""
+    if not found:
+        raise _not_found(noun, wanted, advice)
+    if len(found) > 1:
+        raise Refusal("id_ambiguous", f"{len(found)} {noun}s begin with {wanted}. Give more of the id.")
+    return found[0]
+
+
+def _not_found(noun: str, wanted: str, advice: str) -> Refusal:
+    return Refusal(f"{noun}_not_found", f"There is no {noun} {wanted}. {advice}")
+
+
+# Sessions
 
 
 async def find_session(home: Home, wanted: str) -> SessionView:
-    """The session whose id is this, or begins with it."""
+    """The session with this id, or the only one whose id begins with it."""
     if wanted:
         try:
             return await home.session(wanted)
         except NotFound:
             pass  # It may be the beginning of one.
-    if len(wanted) < MIN_PREFIX:
-        raise Refusal("session_not_found", f"There is no session {wanted}. Give at least 4 characters of its id.")
+    check_prefix("session", wanted)
     found = [session async for session in home.sessions() if session.id.startswith(wanted)]
-    if not found:
-        raise Refusal("session_not_found", f"There is no session {wanted}. `holdfast sessions list` shows them.")
-    if len(found) > 1:
-        raise Refusal("id_ambiguous", f"{len(found)} sessions begin with {wanted}. Give more of the id.")
-    return found[0]
+    return only_match("session", wanted, found, advice="`holdfast sessions list` shows them.")
 
 
 async def unfinished_session(home: Home, folder: Folder) -> SessionView | None:
-    """The latest session of this folder that has something left to do, or a task of which it was not told the end."""
+    """The latest session of this folder that has work to do, an open request or a running task."""
     at_work = {task.session_id for task in await home.tasks() if task.is_running}
     async for found in home.sessions():
         has_work = found.waiting_messages > 0 or found.pending_requests > 0 or found.id in at_work
-        if (found.status != "idle" or has_work) and await _is_of(home, found, folder):
-            return found
+        if found.status != "idle" or has_work:
+            started = await home.started(found.id)
+            if started is not None and folder.is_of(started):
+                return found
     return None
-
-
-async def _is_of(home: Home, session: SessionView, folder: Folder) -> bool:
-    started = await home.started(session.id)
-    return started is not None and folder.is_of(started)
 
 
 async def folder_of(home: Home, session: SessionView) -> str | None:
@@ -62,28 +72,39 @@ async def folder_of(home: Home, session: SessionView) -> str | None:
     return started.working_directory if started is not None else None
 
 
+# Tasks
+
+
 async def find_task(home: Home, wanted: str, *, within: str | None = None) -> Task:
-    """The task whose id is this, or begins with it; `within` looks in one session only."""
-    found = [task for task in await home.tasks() if within is None or task.session_id == within]
-    for task in found:
+    """The task with this id, or the only one whose id begins with it; `within` looks in one session only."""
+    known = [task for task in await home.tasks() if within is None or task.session_id == within]
+    for task in known:
         if task.id == wanted:
             return task
-    if len(wanted) < MIN_PREFIX:
-        raise Refusal("task_not_found", f"There is no task {wanted}. Give at least 4 characters of its id.")
-    found = [task for task in found if task.id.startswith(wanted)]
-    if not found:
-        raise Refusal("task_not_found", f"There is no task {wanted}. {_listed(within)}")
-    if len(found) > 1:
-        raise Refusal("id_ambiguous", f"{len(found)} tasks begin with {wanted}. Give more of the id.")
-    return found[0]
+    check_prefix("task", wanted)
+    advice = "`holdfast tasks list --all` shows them." if within is None else "/tasks shows those of this session."
+    return only_match("task", wanted, [task for task in known if task.id.startswith(wanted)], advice=advice)
 
 
-def _listed(within: str | None) -> str:
-    return "`holdfast tasks list --all` shows them." if within is None else "/tasks shows those of this session."
+# Requests
+
+
+class WaitingRequest(NamedTuple):
+    """An open request and the session that it belongs to."""
+
+    session: SessionView
+    request: RequestView
+
+
+class RequestDetail(NamedTuple):
+    """A request as the log has it, with the arguments of its tool call as JSON."""
+
+    opened: OpenedRequest
+    arguments: str = ""
 
 
 async def waiting_requests(home: Home) -> list[WaitingRequest]:
-    """All that waits for an answer, the latest session first."""
+    """All open requests, those of the latest session first."""
     found: list[WaitingRequest] = []
     async for session in home.sessions():
         if session.pending_requests:
@@ -91,45 +112,32 @@ async def waiting_requests(home: Home) -> list[WaitingRequest]:
     return found
 
 
-class RequestDetail(NamedTuple):
-    """A request as the log has it, with what its tool call was given."""
-
-    asked: OpenedRequest
-    arguments: str = ""
-
-
 async def request_details(home: Home, session_id: str) -> dict[str, RequestDetail]:
-    """Everything that a session ever asked, by the id of the request."""
+    """All requests that a session ever opened, by their ids."""
     arguments: dict[str, str] = {}
     found: dict[str, RequestDetail] = {}
     async for reading in home.read(session_id).until_now():
         match reading:
             case Event(body=ToolStarted(tool_call_id=call, arguments=given)):
                 arguments[call] = given
-            case Event(body=PermissionRequested() | UserInputRequested() | ExternalToolRequested() as asked):
-                found[asked.request_id] = RequestDetail(asked, arguments.get(asked.tool_call_id, ""))
+            case Event(body=PermissionRequested() | UserInputRequested() | ExternalToolRequested() as opened):
+                found[opened.request_id] = RequestDetail(opened, arguments.get(opened.tool_call_id, ""))
             case _:
                 pass
     return found
 
 
 async def find_request(home: Home, wanted: str) -> WaitingRequest:
-    """The open request whose id is this, or begins with it. Says so when it is not open any more."""
-    if len(wanted) < MIN_PREFIX:
-        raise Refusal("request_not_found", f"There is no request {wanted}. Give at least 4 characters of its id.")
+    """The only open request whose id begins with this. The refusal says if the request was already closed."""
+    check_prefix("request", wanted)
     found = [waiting for waiting in await waiting_requests(home) if waiting.request.id.startswith(wanted)]
-    if len(found) > 1:
-        raise Refusal("id_ambiguous", f"{len(found)} requests begin with {wanted}. Give more of the id.")
-    if found:
-        return found[0]
-    raise await _why_not_open(home, wanted)
+    if not found and (closed := await _closed_request(home, wanted)) is not None:
+        raise await _closed_refusal(home, wanted, *closed)
+    return only_match("request", wanted, found, advice="`holdfast requests` shows those that wait.")
 
 
-async def _why_not_open(home: Home, wanted: str) -> Refusal:
-    asked = await _asked_before(home, wanted)
-    if asked is None:
-        return Refusal("request_not_found", f"There is no request {wanted}. `holdfast requests` shows those that wait.")
-    answered_by = await home.answered_by(*asked)
+async def _closed_refusal(home: Home, wanted: str, session_id: str, request_id: str) -> Refusal:
+    answered_by = await home.answered_by(session_id, request_id)
     if answered_by is None:
         ended = f"The request {wanted} is closed: its turn ended before it was answered."
         return Refusal("request_closed", ended, exit_code=WORLD)
@@ -137,13 +145,14 @@ async def _why_not_open(home: Home, wanted: str) -> Refusal:
     return Refusal("answered_already", f"The request {wanted} was already answered{who}.", exit_code=WORLD)
 
 
-async def _asked_before(home: Home, wanted: str) -> tuple[str, str] | None:
+async def _closed_request(home: Home, wanted: str) -> tuple[str, str] | None:
+    """The ids of the session and of the request, if one of the latest sessions opened such a request."""
     searched = 0
     async for session in home.sessions():
         searched += 1
         if searched > CLOSED_IN_SESSIONS:
             break
-        found = [asked for asked in await request_details(home, session.id) if asked.startswith(wanted)]
-        if found:
-            return session.id, found[0]
+        for request_id in await request_details(home, session.id):
+            if request_id.startswith(wanted):
+                return session.id, request_id
     return None

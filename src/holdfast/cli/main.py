@@ -1,4 +1,4 @@
-"""The entry of the command line. The version is answered before anything else is imported: tools ask for it often."""
+"""The entry point of the command line. Prints the version before it imports anything else: tools ask for it often."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from holdfast.version import __version__
 
 
 def main() -> int:
-    _open_what_is_closed()
+    _open_closed_streams()
     if sys.argv[1:] == ["--version"]:
         print(f"holdfast {__version__}")
         return 0
@@ -17,11 +17,9 @@ def main() -> int:
     return 0
 
 
-def _open_what_is_closed() -> None:
-    """A process started with a stream closed would get the database's file under that number, and write into it."""
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+def _open_closed_streams() -> None:
+    """Open /dev/null for each closed standard stream; otherwise the database's file could get that number, and a print
+    would write into it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""`holdfast model-server`: a scripted model behind the API that real ones have."""
+"""`holdfast model-server`: a scripted model that speaks chat completions."""
 
 from pathlib import Path
 

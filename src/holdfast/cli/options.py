@@ -51,10 +51,9 @@ class OptionGroup:
     @functools.cache
     def parameters(cls) -> dict[str, inspect.Parameter]:
         """The options of this group and of the groups it extends, the last base first."""
+        kind = inspect.Parameter.KEYWORD_ONLY
         return {
-            name: inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=getattr(cls, name)
-            )
+            name: inspect.Parameter(name, kind, annotation=annotation, default=getattr(cls, name))
             for group in reversed(cls.__mro__)
             for name, annotation in inspect.get_annotations(group).items()
         }
@@ -174,28 +173,19 @@ class ServiceOptions(TurnOptions, DirectDatabaseOptions, ProcessOptions):
 
 
 def command(work: Callable[..., Awaitable[int | None]]) -> Callable[..., NoReturn]:
-    """Make a command of an async function: each `OptionGroup` among its parameters becomes single options, listed
-    after the others, and every error becomes a sentence and an exit status."""
-    declared = inspect.signature(work).parameters
-    groups: dict[str, type[OptionGroup]] = {
-        name: parameter.annotation
-        for name, parameter in declared.items()
-        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup)
-    }
+    """Make a command of an async function. Its parameter `at`, an `OptionGroup`, becomes single options, listed after
+    the others. Every error becomes a sentence and an exit status."""
+    parameters = dict(inspect.signature(work).parameters)
+    group: type[OptionGroup] = parameters.pop("at").annotation
 
     def run(**given: object) -> NoReturn:
         from holdfast.cli.process import run_to_end
 
-        for name, group in groups.items():
-            given[name] = group(**{option: given.pop(option) for option in group.parameters()})
-        raise typer.Exit(run_to_end(lambda: work(**given)))
+        at = group(**{name: given.pop(name) for name in group.parameters()})
+        raise typer.Exit(run_to_end(lambda: work(at, **given)))
 
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in declared.items()
-        if name not in groups
-    ]
-    grouped = [parameter for group in groups.values() for parameter in group.parameters().values()]
     run.__name__, run.__doc__ = work.__name__, work.__doc__
-    run.__signature__ = inspect.Signature([*own, *grouped])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*parameters.values(), *group.parameters().values()]
+    )
     return run

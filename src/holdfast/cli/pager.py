@@ -1,4 +1,4 @@
-"""Shows a text that is longer than the screen: in the pager that the person chose, or in `less`, or in `more`."""
+"""The pager for texts that are longer than the screen: $PAGER, or else `less` or `more`."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ FALLBACKS = ("less", "more")
 
 
 def pager_command() -> list[str] | None:
-    """None: there is no pager."""
+    """The command line of the pager; None if there is none."""
     try:
         chosen = shlex.split(os.environ.get("PAGER", ""))
     except ValueError:
@@ -21,7 +21,7 @@ def pager_command() -> list[str] | None:
 
 
 async def page(text: str) -> bool:
-    """Run the pager until the person leaves it. False: there is none, or it failed, and nothing may count as shown."""
+    """Run the pager until the person leaves it. False if there is none or it failed: then the text was not shown."""
     command = pager_command()
     if command is None:
         return False
@@ -31,9 +31,7 @@ async def page(text: str) -> bool:
     except OSError:
         return False
     try:
-        await pager.communicate(
-            text.encode()
-        )  # A pager that is left before its end closes the pipe, which is no fault.
+        await pager.communicate(text.encode())  # ignores that a pager that is left early closes the pipe
     finally:
         if pager.returncode is None:
             pager.kill()

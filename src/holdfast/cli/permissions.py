@@ -1,11 +1,11 @@
-"""`holdfast permissions`: what was allowed for always, or for one session, and its end."""
+"""`holdfast permissions`: the permissions granted for always or for one session, listed and revoked."""
 
 import msgspec
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.home import Home
-from holdfast.cli.lookup import MIN_PREFIX, find_session
+from holdfast.cli.lookup import check_prefix, find_session, only_match
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
@@ -18,7 +18,7 @@ async def list_permissions(target: Target, session: str | None, *, as_json: bool
     for permission in found:
         print(msgspec.json.encode(permission).decode() if as_json else "\n".join(_lines(permission)))
     if not found and not as_json:
-        print("This session has to ask." if session else "Nothing is allowed for always.")
+        print("This session may do nothing without asking." if session else "Nothing is allowed for always.")
 
 
 async def revoke_permission(target: Target, wanted: str, session: str | None) -> None:
@@ -26,7 +26,7 @@ async def revoke_permission(target: Target, wanted: str, session: str | None) ->
         session_id = await _session_id(home, session)
         found = await _find(home, wanted, session_id)
         revoked = await home.revoke_permission(found.id, session_id)
-    print(f"Taken back: {visible(revoked.rule)} {_place(revoked)}. From the next call on it is asked about again.")
+    print(f"Revoked: {visible(revoked.rule)} {_place(revoked)}. The next such call asks again.")
 
 
 async def _session_id(home: Home, wanted: str | None) -> str | None:
@@ -34,20 +34,17 @@ async def _session_id(home: Home, wanted: str | None) -> str | None:
 
 
 async def _find(home: Home, wanted: str, session_id: str | None) -> Permission:
-    """The one whose id is this, or begins with it."""
-    if len(wanted) < MIN_PREFIX:
-        raise Refusal("permission_not_found", f"There is no permission {wanted}. Give at least 4 characters of its id.")
-    found = [one for one in await home.permissions(session_id) if one.id.startswith(wanted)]
-    if len(found) > 1:
-        raise Refusal("id_ambiguous", f"{len(found)} permissions begin with {wanted}. Give more of the id.")
-    if not found:
-        shown = "`holdfast permissions list` shows those that hold, and with --session those of a session."
-        raise Refusal("permission_not_found", f"There is no permission {wanted}. {shown}")
-    if session_id is not None and found[0].scope != "session":
+    """The only permission whose id begins with this."""
+    check_prefix("permission", wanted)
+    known = [permission for permission in await home.permissions(session_id) if permission.id.startswith(wanted)]
+    advice = "`holdfast permissions list` shows them, and with --session those of a session."
+    found = only_match("permission", wanted, known, advice=advice)
+    if session_id is not None and found.scope != "session":
         raise Refusal(
-            "permission_not_of_session", f"{wanted} holds {_place(found[0])}, not only there. Leave out --session."
+            "permission_not_of_session",
+            f"{wanted} holds {_place(found)}, not only in this session. Leave out --session to revoke it.",
         )
-    return found[0]
+    return found
 
 
 def _lines(permission: Permission) -> list[str]:

@@ -1,4 +1,4 @@
-"""The screen of a real terminal: what is said scrolls by above, and the line to type in stays at the bottom."""
+"""The screen of a full terminal: text scrolls by above, and the line to type in stays at the bottom."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ from holdfast.cli.screen import ScreenStatus, wants_color
 from holdfast.cli.transcript import Piece, one_line, styled
 
 ROWS_BESIDE = 8
-"""What a request must leave free, so that all of it is on the screen when it is answered."""
+"""Rows that a request must leave free, so that all of it is on the screen when it is answered."""
 MIN_ROWS = 4
 
 STYLES = {
@@ -34,7 +34,7 @@ STYLES = {
 
 
 class PromptScreen:
-    """Finished lines are printed once and for good; the unfinished one is drawn above the prompt, and drawn again."""
+    """Prints each finished line once; redraws the unfinished one above the prompt."""
 
     interactive = True
     echoes = False
@@ -50,13 +50,13 @@ class PromptScreen:
             key_bindings=self._keys(),
             style=Styles.from_dict(STYLES if self._color else {}),
             erase_when_done=True,
-            # A terminal that is asked for its cursor answers among the keys, also to whoever runs after a kill.
+            # A terminal answers a query for its cursor among the typed keys; after a kill, the shell would read that.
             output=Vt100_Output.from_pty(sys.stdout, enable_bell=False),
             refresh_interval=1.0,
         )
         self._prompt.app.output.enable_cpr = False  # type: ignore[attr-defined]
         self._held: list[list[Piece]] | None = None
-        """Lines that wait until a pager is left."""
+        """Lines that wait until the pager ends; None if none is open."""
         self._running: asyncio.Task[None] | None = None
         self._patched: AbstractContextManager[None] | None = None
 
@@ -92,12 +92,12 @@ class PromptScreen:
             self._app.invalidate()
 
     def fits(self, lines: list[str]) -> bool:
-        """With room left for the line that asks, the queue and the prompt."""
+        """Whether the lines fit, with room left for the first line of the request, the queue and the prompt."""
         rows = sum(max(1, -(-get_cwidth(line.expandtabs(4)) // self._width)) for line in lines)
         return rows <= max(self._app.output.get_size().rows - ROWS_BESIDE, MIN_ROWS)
 
     async def read_through(self, text: str) -> None:
-        """In a pager; where there is none, or it fails, above the prompt. What comes meanwhile is shown afterwards."""
+        """Show a text in the pager; without one, above the prompt. Lines that come meanwhile are shown afterwards."""
         self._held = []
         try:
             async with in_terminal():
@@ -131,7 +131,7 @@ class PromptScreen:
         return max(self._app.output.get_size().columns - 1, 20)
 
     def _print(self, lines: list[list[Piece]]) -> None:
-        """Straight to the terminal, in one go with the erasing: nothing can come between."""
+        """Write to the terminal in one go with the erasing of the prompt, so that nothing comes between."""
         if not lines:
             return
         if self._held is not None:
@@ -155,7 +155,7 @@ class PromptScreen:
         return drawn
 
     def _rule(self) -> str:
-        """The line between what was said and what is typed, with the state on its left and the names on its right."""
+        """The line above the prompt, with the state on its left, the model and the session on its right."""
         state, about = visible(self._status.state), visible(self._status.about)
         room = self._width - get_cwidth(state) - get_cwidth(about) - len("──   ──")
         if room > 0:
@@ -187,7 +187,7 @@ class PromptScreen:
         @keys.add(Keys.SIGINT)
         def interrupt(event: KeyPressEvent) -> None:
             if self._held is not None:
-                return  # It was meant for the pager.
+                return  # the key was meant for the pager
             if event.current_buffer.text and not self._status.busy:
                 event.current_buffer.reset()
             else:

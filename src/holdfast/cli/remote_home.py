@@ -1,4 +1,4 @@
-"""Sessions on a server: the same verbs over HTTP. Nothing runs here."""
+"""The home of sessions on a server, over HTTP. Nothing runs in this process."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -29,12 +29,12 @@ from holdfast.events.session import SessionStarted
 from holdfast.live.live import Changed
 from holdfast.server.errors import Conflict, Invalid, NotFound
 
-LAST_WORDS_BYTES: Final = 4_096
+LAST_OUTPUT_BYTES: Final = 4_096
 
 
 @contextmanager
-def as_here() -> Iterator[None]:
-    """What a server refuses is told in the words in which the operations here would have refused it."""
+def local_errors() -> Iterator[None]:
+    """Raise a server's refusals as the errors of the operations, so that commands handle one kind."""
     try:
         yield
     except errors.NotFound as error:
@@ -46,32 +46,32 @@ def as_here() -> Iterator[None]:
 
 
 class RemoteReader:
-    """A stream of the server as commands read sessions."""
+    """Reads a session through a stream of the server."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     async def until_now(self) -> AsyncGenerator[SessionReading, None]:
         async with aclosing(self._stream.until_now()) as readings:
-            with as_here():
+            with local_errors():
                 async for reading in readings:
                     if not isinstance(reading, QueueChanged):
                         yield reading
 
     async def follow(self) -> AsyncGenerator[SessionReading, None]:
         async with aclosing(self._stream.follow()) as readings:
-            with as_here():
+            with local_errors():
                 async for reading in readings:
                     yield Changed(queue=True) if isinstance(reading, QueueChanged) else reading
 
 
 class RemoteHome:
-    """The sessions that a key opens."""
+    """The sessions that the key of this command gives access to."""
 
     goes_on = True
 
     def __init__(self, server: Server, *, away_seconds: float) -> None:
-        """`away_seconds`: for how long in a row the server may be away from who follows a session."""
+        """`away_seconds` bounds how long a reader waits for a server that is away."""
         self.model = server.default_model
         self._server = server
         self._away_seconds = away_seconds
@@ -83,7 +83,7 @@ class RemoteHome:
 
     async def create(self, wanted: SessionSetup) -> str:
         folder = wanted.folder
-        with as_here():
+        with local_errors():
             made = await self._server.session(
                 model=wanted.model,
                 working_directory=folder.directory,
@@ -94,46 +94,46 @@ class RemoteHome:
         return made.id
 
     async def session(self, session_id: str) -> SessionView:
-        with as_here():
+        with local_errors():
             return await self._at(session_id).look()
 
     def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
         return self._server.sessions(text=text)
 
     async def started(self, session_id: str) -> SessionStarted | None:
-        with as_here():
+        with local_errors():
             found = await self._at(session_id).first_event()
         return found.body if found is not None and isinstance(found.body, SessionStarted) else None
 
-    async def came_back(self, session_id: str) -> None:
-        """The server knows who reads."""
+    async def note_resume(self, session_id: str) -> None:
+        """Does nothing: the server notes its readers itself."""
 
     async def rename(self, session_id: str, title: str) -> None:
-        with as_here():
+        with local_errors():
             await self._at(session_id).rename(title)
 
     async def change_model(self, session_id: str, model: str) -> None:
-        with as_here():
+        with local_errors():
             await self._at(session_id).change_model(model)
 
     async def move(self, session_id: str, directory: str) -> None:
-        with as_here():
+        with local_errors():
             await self._at(session_id).move(directory)
 
     async def delete(self, session_id: str) -> None:
-        with as_here():
+        with local_errors():
             await self._at(session_id).delete()
 
     async def export_session(self, session_id: str) -> bytes:
-        with as_here():
+        with local_errors():
             return await self._at(session_id).export()
 
     async def import_session(self, document: bytes) -> str:
-        with as_here():
+        with local_errors():
             return (await self._server.import_session(document)).id
 
     async def usage(self, session_id: str) -> Sequence[CallUsage]:
-        """By the log, which has what every call used that said so."""
+        """The usage that model calls reported, from the log."""
         return [
             CallUsage(
                 input_tokens=reading.body.input_tokens,
@@ -149,20 +149,20 @@ class RemoteHome:
     async def send(
         self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
     ) -> None:
-        with as_here():
+        with local_errors():
             session = self._at(session_id)
             await session.send(text, message_id=message_id, delivery=delivery, unattended=unattended)
 
     async def receipt(self, session_id: str, message_id: str) -> ItemState:
-        with as_here():
+        with local_errors():
             return (await self._at(session_id).receipt(message_id)).state
 
     async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
-        with as_here():
+        with local_errors():
             return await self._at(session_id).queue()
 
     async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped:
-        with as_here():
+        with local_errors():
             return await self._at(session_id).stop(keep_queued=keep_queued)
 
     def read(self, session_id: str, after: int = 0) -> SessionReader:
@@ -178,15 +178,15 @@ class RemoteHome:
     # Requests
 
     async def requests(self, session_id: str) -> tuple[RequestView, ...]:
-        with as_here():
+        with local_errors():
             return await self._at(session_id).requests()
 
     async def decide(
         self, session_id: str, request_id: str, decision: Decision, *, feedback: str = "", answered_by: str = ""
     ) -> None:
-        """Who answered is for the server to say, by the key."""
+        """Decide a permission. The server records the owner of the key as the one who answered."""
         session = self._at(session_id)
-        with as_here():
+        with local_errors():
             if decision in ("approved", "approved-for-session"):
                 await session.approve(request_id, for_session=decision == "approved-for-session")
             else:
@@ -195,11 +195,11 @@ class RemoteHome:
     async def answer(
         self, session_id: str, request_id: str, text: str, *, was_freeform: bool, answered_by: str = ""
     ) -> None:
-        with as_here():
+        with local_errors():
             await self._at(session_id).answer(request_id, text, was_freeform=was_freeform)
 
     async def answered_by(self, session_id: str, request_id: str) -> str | None:
-        """By the log. Of an answer that was accepted this very moment it is not known whose it was."""
+        """The name from the log; empty for an answer that was accepted but not promoted yet."""
         if request_id in [found.id for found in await self.requests(session_id)]:
             return None
         for body in [found.body async for found in self.read(session_id).until_now() if isinstance(found, Event)]:
@@ -213,15 +213,15 @@ class RemoteHome:
         return ""
 
     async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
-        with as_here():
+        with local_errors():
             return await (self._server if session_id is None else self._at(session_id)).permissions()
 
     async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission:
-        with as_here():
+        with local_errors():
             return await (self._server if session_id is None else self._at(session_id)).revoke_permission(permission_id)
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
-        """Requests on a server wait for whoever comes."""
+        """Does nothing: requests on a server stay open without an attachment."""
 
     async def detach(self, session_id: str, attachment_id: str) -> None:
         pass
@@ -229,7 +229,7 @@ class RemoteHome:
     # Tasks
 
     async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
-        with as_here():
+        with local_errors():
             found = await (self._server.tasks() if session_id is None else self._at(session_id).tasks())
         return [task for task in found if foreground or not task.foreground]
 
@@ -239,9 +239,9 @@ class RemoteHome:
         except errors.NotFound:
             return None
 
-    async def last_words(self, task: Task) -> str | None:
+    async def last_output(self, task: Task) -> str | None:
         try:
-            part = await self._at(task.session_id).task_output(task.id, -LAST_WORDS_BYTES, LAST_WORDS_BYTES)
+            part = await self._at(task.session_id).task_output(task.id, -LAST_OUTPUT_BYTES, LAST_OUTPUT_BYTES)
         except errors.NotFound:
             return ""
         except errors.Conflict:
@@ -249,24 +249,24 @@ class RemoteHome:
         return part.text
 
     async def output_size(self, task: Task) -> int:
-        with as_here():
+        with local_errors():
             return await self._at(task.session_id).output_size(task.id)
 
     async def output(self, task: Task, offset: int, length: int) -> OutputPiece:
-        with as_here():
+        with local_errors():
             return _written(await self._at(task.session_id).task_output(task.id, offset, length))
 
     async def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
-        with as_here():
+        with local_errors():
             async for part in self._at(task.session_id).follow_task(task.id, offset):
                 yield _written(part)
 
     async def kill(self, task: Task) -> KilledTask:
-        with as_here():
+        with local_errors():
             return await self._at(task.session_id).kill_task(task.id)
 
     async def to_background(self, task: Task) -> None:
-        with as_here():
+        with local_errors():
             await self._at(task.session_id).to_background(task.id)
 
 

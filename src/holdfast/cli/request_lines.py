@@ -1,6 +1,6 @@
-"""What a session asks to be approved, all of it: the command, the change, what the tool was given. Pure.
+"""A request in lines for people, in full: the command, the change, the arguments of the tool. Pure.
 
-Nothing is cut here. A screen that has no room for all of it says so, and offers no approval before it was shown.
+Nothing is cut here. A screen without room for all of it says so, and takes no approval before all of it was shown.
 """
 
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ from holdfast.tools.diffs import is_whole
 OpenedRequest = PermissionRequested | UserInputRequested | ExternalToolRequested
 
 SHORT: Final = 120
-"""A subject of at most so many characters stands in the line that asks."""
+"""A subject of at most so many characters stands in the first line."""
 
 BAR: Final = "  │ "
-"""Stands before every line that is not of our making, so that none can look like one of ours."""
+"""Begins every line of foreign text, so that none can look like a line of ours."""
 
 _DOES: Final = {"read": "read", "write": "write", "shell": "run", "custom-tool": "run"}
 
 _IN_THE_DIFF: Final = {"create": ("path", "file_text"), "edit": ("path", "old_str", "new_str")}
-"""Arguments that a diff shows, where there is one and all of it is there."""
+"""Arguments that are left out, because the diff shows them, if the diff is whole."""
 
 
 def short(identifier: str) -> str:
-    """Enough of an id to name it on a command line."""
+    """The beginning of an id, long enough to name it on a command line."""
     return visible(identifier, keep="")[:8]
 
 
-def first_line(asked: OpenedRequest) -> str:
-    """Names the request, and what it is about where that is short."""
-    name = f"(request {short(asked.request_id)})"
-    match asked:
+def first_line(opened: OpenedRequest) -> str:
+    """The line that names the request, with its subject if that is short."""
+    name = f"(request {short(opened.request_id)})"
+    match opened:
         case PermissionRequested(tool_name=tool, kind=kind, subject=subject):
             about = f" {visible(subject)}" if _is_short(subject) else ""
             return f"? {visible(tool, keep='')} wants to {_DOES[kind]}{about} {name}" + ("" if about else ":")
@@ -45,27 +45,27 @@ def first_line(asked: OpenedRequest) -> str:
             return f"? A client is to run {visible(tool, keep='')} {name}"
 
 
-def lines(asked: OpenedRequest, arguments: str = "") -> list[str]:
-    """Everything below the first line. `arguments`: what the call was given, as JSON."""
-    match asked:
+def lines(opened: OpenedRequest, arguments: str = "") -> list[str]:
+    """All lines below the first. `arguments` are those of the tool call, as JSON."""
+    match opened:
         case PermissionRequested():
-            return _permission_lines(asked, arguments)
+            return _permission_lines(opened, arguments)
         case UserInputRequested(choices=choices):
             return [line for number, choice in enumerate(choices, 1) for line in _choice_lines(number, choice)]
         case ExternalToolRequested(arguments=given):
             return _argument_lines(given, left_out=())
 
 
-def _permission_lines(asked: PermissionRequested, arguments: str) -> list[str]:
-    found: list[str] = [] if _is_short(asked.subject) else _barred(visible(asked.subject).split("\n"))
-    if isinstance(warning := asked.details.get("warning"), str):
+def _permission_lines(opened: PermissionRequested, arguments: str) -> list[str]:
+    found: list[str] = [] if _is_short(opened.subject) else _barred(visible(opened.subject).split("\n"))
+    if isinstance(warning := opened.details.get("warning"), str):
         found.append(f"  ! {visible(warning, keep='')}")
-    diff = asked.details.get("diff")
+    diff = opened.details.get("diff")
     shows_all = isinstance(diff, str) and diff != "" and is_whole(diff)
-    left_out = _IN_THE_DIFF.get(asked.tool_name, ()) if shows_all else ()
-    if asked.kind == "shell" and isinstance(command := _decoded(arguments).get("command"), str):
-        # The command stands above already, unless it is not the one that is asked about.
-        left_out = (*left_out, *(("command",) if asked.subject.startswith(command.strip()) else ()))
+    left_out = _IN_THE_DIFF.get(opened.tool_name, ()) if shows_all else ()
+    if opened.kind == "shell" and isinstance(command := _decoded(arguments).get("command"), str):
+        # The subject shows the command already, unless it is another one than the request is about.
+        left_out = (*left_out, *(("command",) if opened.subject.startswith(command.strip()) else ()))
     found += _argument_lines(arguments, left_out=left_out)
     if isinstance(diff, str) and diff:
         found += _barred(visible(diff).rstrip("\n").split("\n"))

@@ -1,4 +1,4 @@
-"""`holdfast requests`, `approve`, `deny` and `answer`: what waits for somebody, answered from any terminal."""
+"""`holdfast requests`, `approve`, `deny` and `answer`: open requests, answered from any terminal."""
 
 import asyncio
 import shutil
@@ -42,40 +42,40 @@ from holdfast.events.request import (
 )
 from holdfast.session.state import Phase
 
-TAKEN_UP_SECONDS: Final = 1.5
-"""A process that works on the database takes an answer up within this time."""
+PROMOTION_SECONDS: Final = 1.5
+"""A process that runs sessions of the database promotes an answer within this time."""
 
 AnswerSender = Callable[[Home, WaitingRequest], Awaitable[None]]
 
-_HOW: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
+_ANSWERED_WITH: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
 
 
 class ListedRequest(NamedTuple):
-    """A request that waits, and all of what it asks; None: it was closed while it was looked up."""
+    """An open request with its detail, which is None if the request was closed during the lookup."""
 
     waiting: WaitingRequest
-    call: RequestDetail | None
+    detail: RequestDetail | None
 
 
 async def list_requests(target: Target, session: str | None, *, as_json: bool) -> None:
-    """Everything that is asked, whole: nobody can decide on a part of it."""
+    """Print the open requests in full, because a decision needs all of a request."""
     async with open_home(target) as home:
         found = await waiting_requests(home)
         if session is not None:
             wanted = (await find_session(home, session)).id
             found = [waiting for waiting in found if waiting.session.id == wanted]
-        calls = {waiting.session.id: await request_details(home, waiting.session.id) for waiting in found}
-    listed = [ListedRequest(waiting, calls[waiting.session.id].get(waiting.request.id)) for waiting in found]
+        details = {waiting.session.id: await request_details(home, waiting.session.id) for waiting in found}
+    listed = [ListedRequest(waiting, details[waiting.session.id].get(waiting.request.id)) for waiting in found]
     if as_json:
         for one in listed:
             print(msgspec.json.encode(_request_json(one)).decode())
         return
     text = "\n".join(line for one in listed for line in _request_lines(one)) or "Nothing waits for an answer."
-    await _show_whole(text)
+    await _show_in_full(text)
 
 
-async def _show_whole(text: str) -> None:
-    """In a pager where the terminal has no room for it."""
+async def _show_in_full(text: str) -> None:
+    """Print a text, or open it in a pager if the terminal has no room for it."""
     width, rows = shutil.get_terminal_size()
     needed = sum(max(1, -(-len(line) // width)) for line in text.split("\n"))
     if not (sys.stdout.isatty() and needed >= rows and await page(f"{text}\n")):
@@ -83,40 +83,41 @@ async def _show_whole(text: str) -> None:
 
 
 def _request_lines(listed: ListedRequest) -> list[str]:
-    asking, request = listed.waiting
-    about = f"{short(request.id)}  {when(request.opened_at)}  session {short(asking.id)}"
-    start = f"{about}  {request.kind}  [{_HOW[request.kind]}]"
-    if listed.call is None:
+    session, request = listed.waiting
+    about = f"{short(request.id)}  {when(request.opened_at)}  session {short(session.id)}"
+    start = f"{about}  {request.kind}  [{_ANSWERED_WITH[request.kind]}]"
+    if listed.detail is None:
         return [start, f"  {visible(request.title)}"]
-    return [start, *_whole(listed.call)]
+    return [start, *_detail_lines(listed.detail)]
 
 
-def _whole(call: RequestDetail) -> list[str]:
-    return [request_lines.first_line(call.asked), *request_lines.lines(call.asked, call.arguments)]
+def _detail_lines(detail: RequestDetail) -> list[str]:
+    return [request_lines.first_line(detail.opened), *request_lines.lines(detail.opened, detail.arguments)]
 
 
 def _request_json(listed: ListedRequest) -> dict[str, Any]:
-    asking, request = listed.waiting
-    told: dict[str, Any] = {
+    session, request = listed.waiting
+    common: dict[str, Any] = {
         "request_id": request.id,
-        "session_id": asking.id,
+        "session_id": session.id,
         "kind": request.kind,
         "title": request.title,
         "opened_at": request.opened_at,
         "turn_id": request.turn_id,
         "tool_call_id": request.tool_call_id,
     }
-    match listed.call:
-        case RequestDetail(PermissionRequested() as asked, arguments):
-            whole = {"permission": asked.kind, "subject": asked.subject, "rule": asked.rule, "shown": asked.details}
-            return {**told, "tool_name": asked.tool_name, "arguments": arguments, **whole}
-        case RequestDetail(ExternalToolRequested() as asked, _):
-            return {**told, "tool_name": asked.tool_name, "arguments": asked.arguments}
-        case RequestDetail(UserInputRequested() as asked, _):
-            choices = {"choices": asked.choices, "allow_freeform": asked.allow_freeform}
-            return {**told, "question": asked.question, **choices}
+    match listed.detail:
+        case RequestDetail(PermissionRequested() as opened, arguments):
+            permission = {"permission": opened.kind, "subject": opened.subject, "rule": opened.rule}
+            call = {"tool_name": opened.tool_name, "arguments": arguments}
+            return {**common, **call, **permission, "shown": opened.details}
+        case RequestDetail(ExternalToolRequested() as opened, _):
+            return {**common, "tool_name": opened.tool_name, "arguments": opened.arguments}
+        case RequestDetail(UserInputRequested() as opened, _):
+            choices = {"choices": opened.choices, "allow_freeform": opened.allow_freeform}
+            return {**common, "question": opened.question, **choices}
         case _:
-            return told
+            return common
 
 
 def approval(*, for_session: bool) -> AnswerSender:
@@ -142,7 +143,7 @@ def denial(reason: str) -> AnswerSender:
 
 def reply(text: str) -> AnswerSender:
     async def answer(home: Home, waiting: WaitingRequest) -> None:
-        answer, was_freeform = _understood(text, await _question(home, waiting))
+        answer, was_freeform = _parsed_answer(text, await _question(home, waiting))
         await home.answer(
             waiting.session.id, waiting.request.id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
         )
@@ -150,51 +151,52 @@ def reply(text: str) -> AnswerSender:
     return answer
 
 
-def _understood(text: str, asked: UserInputRequested | None) -> tuple[str, bool]:
-    if asked is None:
+def _parsed_answer(text: str, question: UserInputRequested | None) -> tuple[str, bool]:
+    """The answer, and whether it is free text."""
+    if question is None:
         return text, True
-    understood = question_answer(text, asked)
-    if understood is None:
-        choices = "; ".join(f"{number}. {one_line(choice)}" for number, choice in enumerate(asked.choices, 1))
-        raise Refusal("answer_invalid", f"The question has these answers: {choices or '(any text)'}")
-    return understood
+    parsed = question_answer(text, question)
+    if parsed is None:
+        choices = "; ".join(f"{number}. {one_line(choice)}" for number, choice in enumerate(question.choices, 1))
+        raise Refusal("answer_invalid", f"Answer with one of these, or with its number: {choices or '(any text)'}")
+    return parsed
 
 
 async def _question(home: Home, waiting: WaitingRequest) -> UserInputRequested | None:
-    call = (await request_details(home, waiting.session.id)).get(waiting.request.id)
-    return call.asked if call is not None and isinstance(call.asked, UserInputRequested) else None
+    detail = (await request_details(home, waiting.session.id)).get(waiting.request.id)
+    return detail.opened if detail is not None and isinstance(detail.opened, UserInputRequested) else None
 
 
 async def give_answer(target: Target, wanted: str, answer: AnswerSender, *, work: bool) -> None:
-    """Answer a request, durable on return. With `work`, go on with its session here until nothing is left to do."""
+    """Answer a request, durable on return. With `work`, run its session here until it is idle or waits."""
     async with open_home(target) as home:
         waiting = await find_request(home, wanted)
-        call = (await request_details(home, waiting.session.id)).get(waiting.request.id)
-        print("\n".join(_whole(call)) if call else visible(waiting.request.title), flush=True)
+        detail = (await request_details(home, waiting.session.id)).get(waiting.request.id)
+        print("\n".join(_detail_lines(detail)) if detail else visible(waiting.request.title), flush=True)
         await answer(home, waiting)
         print(f"Answered: {waiting.request.kind} {one_line(waiting.request.title)}", flush=True)
         if not work:
-            await _say_who_goes_on(home, waiting, target.hints)
+            await _print_continuation(home, waiting, target.hints)
     if work:
         await _work_until_settled(target, waiting)
 
 
-async def _say_who_goes_on(home: Home, waiting: WaitingRequest, hints: Hints) -> None:
+async def _print_continuation(home: Home, waiting: WaitingRequest, hints: Hints) -> None:
     if home.goes_on:
-        print("The server goes on with the session.")
+        print("The server continues the session.")
         return
-    deadline = time.monotonic() + TAKEN_UP_SECONDS
+    deadline = time.monotonic() + PROMOTION_SECONDS
     while time.monotonic() < deadline:
-        if await _is_taken_up(home, waiting):
-            print("Another process goes on with the session.")
+        if await _is_promoted(home, waiting):
+            print("Another process continues the session.")
             return
         await asyncio.sleep(0.05)
     back = hints.command("chat", "--session", short(waiting.session.id))
-    print(f"Nothing runs on this database now. The session goes on when something opens it: {back}")
+    print(f"No process runs sessions of this database now. To continue this session: {back}")
 
 
-async def _is_taken_up(home: Home, waiting: WaitingRequest) -> bool:
-    """Whether somebody has taken the answer into the log."""
+async def _is_promoted(home: Home, waiting: WaitingRequest) -> bool:
+    """Whether the answer is in the log."""
     closed: set[str] = set()
     async for reading in home.read(waiting.session.id, waiting.session.head).until_now():
         match reading:

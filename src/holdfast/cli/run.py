@@ -1,4 +1,4 @@
-"""`holdfast run`: one message, nobody to ask, the answer on stdout and what became of it as the exit status."""
+"""`holdfast run`: sends one message, asks no one, prints the answer; the exit status tells how the turn ended."""
 
 import asyncio
 import signal
@@ -43,7 +43,7 @@ EXIT: Final[dict[RunReason, int]] = {
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asked for."""
+    """The options of `holdfast run`."""
 
     prompt: str
     folder: Folder
@@ -81,7 +81,7 @@ async def run(target: Target, options: RunOptions) -> int:
 
 def _lost(error: ClientError, session_id: str, hints: Hints) -> Refusal:
     back = hints.command("chat", "--session", short(session_id))
-    message = f"{error.message} What was accepted is kept, and goes on there; come back to it: {back}"
+    message = f"{error.message} Accepted work is kept, and continues on the server. To come back to it: {back}"
     return Refusal(error.code, message, exit_code=WORLD)
 
 
@@ -99,12 +99,12 @@ async def _session(home: Home, options: RunOptions) -> str:
 
 
 async def _running_tasks(home: Home, session_id: str) -> list[dict[str, Any]]:
-    """What goes on without us."""
+    """The tasks that continue when this command ends."""
     return [task_json(task) for task in await home.tasks(session_id, foreground=False) if task.is_running]
 
 
 def _stopper(home: Home, session_id: str) -> Callable[[], None]:
-    """The first Ctrl-C stops the turn; the second leaves, and the stop takes place with whoever works next."""
+    """The handler of Ctrl-C: the first stops the turn; the second leaves, and the next process carries out the stop."""
     stops: list[asyncio.Task[Any]] = []
 
     def stop() -> None:
@@ -128,7 +128,7 @@ async def _follow(home: Home, start: int, outcome: "RunOutcome", printer: "Print
 
 
 class RunOutcome:
-    """Watches a log for the end of the turn that a message is in."""
+    """Follows a log to the end of the turn that a message started, and keeps its answer."""
 
     def __init__(self, session_id: str, message_id: MessageId) -> None:
         self.session_id = session_id
@@ -138,7 +138,7 @@ class RunOutcome:
         self.error: SessionError | None = None
         self.reason: RunReason | None = None
         self.tasks: list[dict[str, Any]] = []
-        """Those that still run, as JSON objects have them."""
+        """The tasks that still run, as `--json` prints them."""
 
     @property
     def begun(self) -> bool:
@@ -160,7 +160,7 @@ class RunOutcome:
                 pass
 
 
-# What is printed
+# Output
 
 
 class Printer(Protocol):
@@ -170,7 +170,7 @@ class Printer(Protocol):
 
 
 class FinalText:
-    """Only what the model said last: for scripts."""
+    """Prints only the last text of the model: for scripts."""
 
     def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
         pass
@@ -180,8 +180,8 @@ class FinalText:
             print(visible(outcome.text, keep=PROSE))
 
 
-class Streaming:
-    """Everything as it comes: for people who watch."""
+class LiveText:
+    """Prints everything as it comes: for people who watch."""
 
     def __init__(self, hints: Hints) -> None:
         self._transcript = Transcript(shows_user=lambda message: False, hints=hints)
@@ -197,7 +197,7 @@ class Streaming:
 
 
 class JsonLines:
-    """One JSON object to a line; the last is the result."""
+    """Prints one JSON object to a line; the last is the result."""
 
     def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
         match reading:
@@ -224,7 +224,7 @@ class JsonLines:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """An event of the log as JSON objects have it."""
+    """An event of the log as `--json` prints it."""
     name, _, data = codec.encode(event.body)
     return {"position": event.position, "id": event.id, "time": event.time, "name": name, "data": msgspec.Raw(data)}
 
@@ -236,11 +236,11 @@ def _print_json(value: dict[str, Any]) -> None:
 def _printer(options: RunOptions, hints: Hints) -> Printer:
     if options.as_json:
         return JsonLines()
-    return Streaming(hints) if sys.stdout.isatty() else FinalText()
+    return LiveText(hints) if sys.stdout.isatty() else FinalText()
 
 
 def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints) -> None:
-    """On stderr: why it did not end well, and how to go on."""
+    """Print to stderr why the turn did not complete, and how to continue."""
     back = hints.command("chat", "--session", short(outcome.session_id))
     match outcome.reason:
         case "error" if outcome.error is not None and not (options.as_json or sys.stdout.isatty()):
@@ -249,11 +249,11 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
             late = f"The turn did not end within {options.timeout_seconds:g} s."
-            how = "It goes on" if home.goes_on else "It goes on when the database is opened"
+            how = "It continues" if home.goes_on else "It continues when a process opens the database"
             print(f"holdfast: {late} {how}: {back} [timed_out]", file=sys.stderr)
         case "waiting":
             answers = hints.command("requests", "--session", short(outcome.session_id))
-            print(f"holdfast: The turn waits for an answer: {answers} shows what to. [waiting]", file=sys.stderr)
+            print(f"holdfast: The turn waits for an answer. To see the request: {answers} [waiting]", file=sys.stderr)
         case _:
             pass
     for task in outcome.tasks:
@@ -261,5 +261,5 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
         follow = hints.command("tasks", "tail", task["task_id"])
         print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
     if outcome.tasks:
-        when = "" if home.goes_on else ", when something opens it"
-        print(f"holdfast: Its end is told in the session{when}: {back}", file=sys.stderr)
+        when = "" if home.goes_on else ", once a process opens it"
+        print(f"holdfast: The session gets the news of its end{when}: {back}", file=sys.stderr)

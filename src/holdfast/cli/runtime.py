@@ -1,16 +1,25 @@
-"""A runtime on the configured database, and the log of the process that opens it."""
+"""A runtime on the configured database: how commands open one, how its process logs, when models are imported."""
 
+import asyncio
 import logging
 import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from holdfast.app import Runtime
 from holdfast.cli.settings import DEBUG
 from holdfast.config import Config
 from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, line_formatter
+
+if TYPE_CHECKING:
+    from holdfast.models.model import Model
+
+QUIET_SECONDS: Final = 1.0
+"""Delay before the model libraries are imported, so that a process that lives only for one request never pays for
+them."""
 
 LOG_BYTES: Final = 2_000_000
 LOG_FILES: Final = 3
@@ -27,6 +36,21 @@ async def open_runtime(config: Config, *, work: bool, grace_seconds: float = 0) 
             yield runtime
         finally:
             await runtime.close(grace_seconds=grace_seconds)
+
+
+def demo_or_none(config: Config) -> "Model | None":
+    """The demo model, which opens without importing the provider libraries; None for every other model."""
+    if config.model != "demo":
+        return None
+    from holdfast.models.demo import demo_model
+
+    return demo_model()
+
+
+async def import_models_later() -> None:
+    """Import the provider libraries in the background, before the first model call needs them."""
+    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.to_thread(import_module, "holdfast.models.catalogue")
 
 
 def log_to_file(config: Config) -> None:

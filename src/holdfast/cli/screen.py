@@ -1,4 +1,4 @@
-"""Where a chat is shown and typed: the seam, and the screen of plain lines for pipes and simple terminals."""
+"""The screen of a chat: the protocol, and the plain lines for pipes and simple terminals."""
 
 import asyncio
 import codecs
@@ -17,7 +17,7 @@ READ_BYTES: Final = 65_536
 
 
 class ScreenStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a screen may show beside the conversation."""
+    """The status that a screen may show beside the conversation."""
 
     prompt: str = "> "
     state: str = ""
@@ -25,16 +25,16 @@ class ScreenStatus(msgspec.Struct, frozen=True, kw_only=True):
     queued: tuple[str, ...] = ()
     busy: bool = False
     runs_command: bool = False
-    """The turn waits for a command that might as well go on in the background."""
+    """The turn waits for a command, which could be moved to the background."""
 
 
 class Screen(Protocol):
-    """Typed lines come out of `next_line`, None at the end. `interrupted` is called at each Ctrl-C."""
+    """Shows text and returns typed lines from `next_line`, None at the end. Calls `interrupted` at each Ctrl-C."""
 
     interactive: bool
-    """Somebody is there who can be asked."""
+    """A person can answer requests here."""
     echoes: bool
-    """What is typed stays to be seen by itself."""
+    """The terminal itself shows the lines as they are typed."""
 
     async def next_line(self) -> str | None: ...
 
@@ -43,15 +43,15 @@ class Screen(Protocol):
     def update(self, status: ScreenStatus) -> None: ...
 
     def fits(self, lines: list[str]) -> bool:
-        """Whether so many lines can be seen at once, or are to be shown whatever their number."""
+        """Whether these lines can be seen at once, or are to be shown in full anyway."""
         ...
 
     async def read_through(self, text: str) -> None:
-        """Show a text that does not fit, all of it. On return it was shown."""
+        """Show all of a text that does not fit. On return it was shown."""
         ...
 
     def give_back(self, text: str) -> bool:
-        """Put a text back to where it was typed. False: it has no such place, or there is something else."""
+        """Put a text back into the line to type in. False if there is no such line, or it is not empty."""
         ...
 
     def start(self, interrupted: Callable[[], None]) -> None: ...
@@ -64,7 +64,7 @@ def wants_color(*, is_terminal: bool) -> bool:
 
 
 class PlainScreen:
-    """Lines in, text out. Nothing is ever moved or erased."""
+    """Reads lines and prints text. Never moves the cursor or erases anything."""
 
     def __init__(self) -> None:
         self.interactive = sys.stdin.isatty()
@@ -76,7 +76,7 @@ class PlainScreen:
     def start(self, interrupted: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, interrupted)
-        # A thread, because a file can't be waited for; a daemon, because nobody can take it out of its read.
+        # A thread, because the event loop can't wait for a file; a daemon, because its read can't be interrupted.
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
 
     async def next_line(self) -> str | None:
@@ -104,7 +104,7 @@ class PlainScreen:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read by the system call: Python's own buffer would hold a lock that the end of the process waits for."""
+        """Read with the system call: Python's buffer would hold a lock that the exit of the process waits for."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
         while data := _read_some():
@@ -119,7 +119,7 @@ class PlainScreen:
         try:
             loop.call_soon_threadsafe(self._lines.put_nowait, line)
         except RuntimeError:
-            pass  # the loop has ended, and nobody wants the line any more
+            pass  # the loop has ended, and no one reads the line any more
 
 
 def _read_some() -> bytes:

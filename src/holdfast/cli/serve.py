@@ -1,25 +1,23 @@
 """`holdfast serve`: sessions over HTTP, and a worker that runs them, in one process.
 
-It ends as it should be ended: nobody new is let in, sessions come to the end of their step or are handed over, and a
-stream that could not be told to its end is reset. A second signal ends it at once, which loses nothing either.
+On the first signal it drains: it accepts no new connection, sessions reach the end of their step or are handed over,
+and streams that are still open then are reset. A second signal ends it at once, which loses nothing either.
 """
 
 import asyncio
-import errno
 import ipaddress
 import os
 import shlex
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.app import Runtime
-from holdfast.cli.errors import USAGE, WORLD, Refusal
+from holdfast.cli.errors import Refusal, address_refusal
 from holdfast.cli.process import print_line, until_stopped, watch_signals
-from holdfast.cli.runtime import log_service
+from holdfast.cli.runtime import demo_or_none, import_models_later, log_service
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.config import Config
@@ -36,25 +34,20 @@ from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOL
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
 
-if TYPE_CHECKING:
-    from holdfast.models.model import Model
-
 FINISH_SECONDS: Final = 2.0
-"""How long an answer that is under way may take after everything else has ended."""
-
-QUIET_SECONDS: Final = 1.0
+"""How long a response that is under way may take after everything else has ended."""
 
 RUN_COMMANDS: Final = frozenset(found.name for found in (*HOLDFAST_SHELL, *COPILOT_SHELL))
-"""Tools that can do whatever the server's user can, unless they run in a sandbox."""
+"""Tools that can do everything that the server's user can, unless they run in a sandbox."""
 
 
 async def serve(config: Config, *, works: bool = True) -> int:
-    """Until somebody ends it. Unless it `works`, sessions are run by other processes on the same database."""
+    """Serve until a signal ends it. Unless it `works`, other processes on the same database run the sessions."""
     if config.auth == "none" and not _is_loopback(config.host):
         raise Refusal(
             "config_invalid",
-            f"--auth none is for this machine only, and {config.host} is open to others. Make keys with `holdfast keys "
-            "create` and serve with --auth keys, or listen on 127.0.0.1.",
+            f"--auth none is for this machine only, and {config.host} can be reached from others. Make keys with "
+            "`holdfast keys create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
     log_service(config)
     warn_without_redis(config)
@@ -67,20 +60,23 @@ async def serve(config: Config, *, works: bool = True) -> int:
 
 async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, *, works: bool) -> None:
     port = int(bound.getsockname()[1])
-    opened = Runtime(config=config, model=_demo(config), work=works, role="serve")
-    async with opened as runtime, _let_in(config, runtime, port) as identities, AsyncExitStack() as shown:
+    async with (
+        Runtime(config=config, model=demo_or_none(config), work=works, role="serve") as runtime,
+        _identities(config, runtime, port) as identities,
+        AsyncExitStack() as stack,
+    ):
         hide_in_logs(runtime.shell.desk.redaction.text)
         service = _service(config, runtime, identities)
         listener = HttpListener(application(service, _names(config, is_local=_is_loopback(config.host))))
         monitor = metrics_endpoint(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
-        metrics_port = await shown.enter_async_context(monitor)
+        metrics_port = await stack.enter_async_context(monitor)
         await listener.listen(bound)
-        _say_hello(config, port, identities)
+        _print_greeting(config, port, identities)
         if metrics_port is not None:
-            print_line(f"Figures are on port {metrics_port}: /metrics, /healthz, /readyz.")
+            print_line(f"Metrics are on port {metrics_port}: /metrics, /healthz, /readyz.")
         if not works:
             print_line("Sessions are run by other processes: start `holdfast worker` on the same database.")
-        importing = asyncio.create_task(_import_models())
+        importing = asyncio.create_task(import_models_later())
         try:
             await until_stopped(stopping, runtime)
         finally:
@@ -88,11 +84,11 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
             await _drain(config, runtime, service, listener)
 
 
-# Who may come in, and under which names
+# Authentication and host names
 
 
 @asynccontextmanager
-async def _let_in(config: Config, runtime: Runtime, port: int) -> AsyncIterator[Identities]:
+async def _identities(config: Config, runtime: Runtime, port: int) -> AsyncIterator[Identities]:
     if config.auth == "keys":
         yield KeyRing(runtime.store, runtime.clock)
         return
@@ -125,7 +121,7 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-# What is served
+# The service
 
 
 def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpService:
@@ -168,7 +164,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
 
 
 def _check_model(config: Config, name: str) -> None:
-    """Raises `ModelNotUsable` for one that this server could not ask. Nothing is called."""
+    """Raise `ModelNotUsable` for a model that this server could not call. Calls nothing."""
     from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
 
     key = config.model_api_key
@@ -176,58 +172,39 @@ def _check_model(config: Config, name: str) -> None:
 
 
 def _user_policy(config: Config) -> Policy:
-    """What sessions may ask for that are not an admin's."""
-    harmless = tuple(name for name in HOLDFAST_TOOLS if config.sandbox != "none" or name not in RUN_COMMANDS)
+    """The policy for the sessions of owners who are no admins."""
+    safe_tools = tuple(name for name in HOLDFAST_TOOLS if config.sandbox != "none" or name not in RUN_COMMANDS)
     return Policy(
         models=config.user_models or tuple(filter(None, (config.model, config.model_advanced))),
-        tools=config.user_tools or harmless,
+        tools=config.user_tools or safe_tools,
         directories=UserDirectories(config.user_directories),
         rules=config.user_rules,
         providers=False,
     )
 
 
-def _demo(config: Config) -> "Model | None":
-    """The model that needs nothing: it alone is opened without all that calling a provider takes to import."""
-    if config.model != "demo":
-        return None
-    from holdfast.models.demo import demo_model
-
-    return demo_model()
-
-
-async def _import_models() -> None:
-    """What calling a provider takes, brought in while nobody waits for it."""
-    await asyncio.sleep(QUIET_SECONDS)
-    await asyncio.to_thread(import_module, "holdfast.models.catalogue")
-
-
-# Beginning and end
+# Start and end
 
 
 def _bound(config: Config) -> socket.socket:
     try:
         return bind(config.host, config.port)
     except OSError as error:
-        raise Refusal(
-            "address_not_usable",
-            f"Can't listen on {config.host}, port {config.port}: {error.strerror or error}.",
-            exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
-        ) from None
+        raise address_refusal(error, purpose="listen", host=config.host, port=config.port) from None
 
 
 async def _drain(config: Config, runtime: Runtime, service: HttpService, listener: HttpListener) -> None:
     service.is_draining = True
     listener.stop_accepting()
     if runtime.worker.sessions_held:
-        print_line("Ending: what runs comes to the end of its step, or is handed over. Ctrl-C again ends at once.")
-    # Meanwhile streams go on: a turn that ends now is told to its end.
+        print_line("Ending: each session ends its step, or is handed over. Ctrl-C again ends at once.")
+    # Streams stay open meanwhile, so that clients see the end of a turn that ends now.
     await runtime.worker.stop(grace_seconds=config.drain_seconds)
     service.streams.break_all()
     await listener.finish(seconds=FINISH_SECONDS)
 
 
-def _say_hello(config: Config, port: int, identities: Identities) -> None:
+def _print_greeting(config: Config, port: int, identities: Identities) -> None:
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{port}"
     print_line(
@@ -239,23 +216,23 @@ def _say_hello(config: Config, port: int, identities: Identities) -> None:
         setting = f"TOKEN=$(cat {shlex.quote(str(_token_file(config, port)))})"
     else:
         if config.refuses_commands:
-            print_line("Commands are refused, since there is no sandbox: see HOLDFAST_COMMANDS_WITHOUT_SANDBOX.")
+            print_line("Commands are refused, because there is no sandbox: see HOLDFAST_COMMANDS_WITHOUT_SANDBOX.")
         elif config.sandbox == "none":
-            print_line("Commands run without a sandbox: whoever has an admin's key can do all that this user can.")
+            print_line("Commands run without a sandbox: with an admin's key, they can do all that this user can.")
         print_line("Make a key with `holdfast keys create --name NAME --owner OWNER`.")
         setting = "TOKEN=hf_..."
     print_line("Try    in another terminal:")
     for line in (setting, *_examples(url)):
         print_line(f"  {line}")
-    print_line("End it with Ctrl-C. Whatever runs then goes on when it is started again.")
+    print_line("End it with Ctrl-C. Turns that run then continue when it is started again.")
 
 
 def _examples(url: str) -> tuple[str, ...]:
-    asks = 'curl -s -H "Authorization: Bearer $TOKEN"'
+    curl = 'curl -s -H "Authorization: Bearer $TOKEN"'
     return (
-        f"""{asks} {url}/v1/sessions -d '{{"id": "first"}}'""",
-        f"""{asks} -N {url}/v1/sessions/first/stream -d '{{"text": "write a note"}}'""",
-        f"{asks} {url}/v1/sessions/first/requests",
-        f"""{asks} {url}/v1/sessions/first/requests/REQUEST -d '{{"decision": "approve"}}'""",
-        f"{asks} {url}/v1/sessions/first",
+        f"""{curl} {url}/v1/sessions -d '{{"id": "first"}}'""",
+        f"""{curl} -N {url}/v1/sessions/first/stream -d '{{"text": "write a note"}}'""",
+        f"{curl} {url}/v1/sessions/first/requests",
+        f"""{curl} {url}/v1/sessions/first/requests/REQUEST -d '{{"decision": "approve"}}'""",
+        f"{curl} {url}/v1/sessions/first",
     )

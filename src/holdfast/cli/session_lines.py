@@ -1,4 +1,4 @@
-"""Sessions, requests and costs in a line each. Pure."""
+"""Sessions and their usage, in a line each. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from holdfast.client.views import SessionView
 
 
 def session_line(session: SessionView, *, width: int = 100) -> str:
-    """Short id, when it was last touched, what it is at, its title."""
+    """The short id, the time of the last change, the status and the title."""
     asks = f" ({session.pending_requests} to answer)" if session.pending_requests else ""
     state = f"{session.status}{asks}"
     start = f"{short(session.id):8}  {when(session.updated_at)}  {state:22}  "
@@ -22,7 +22,7 @@ def when(milliseconds: int) -> str:
 
 
 def cost(entries: Sequence[CallUsage]) -> str:
-    """What model calls used. What nobody reported is said to be unknown, and never counted as nothing."""
+    """The usage of model calls. A figure that a provider did not report is called unknown, never counted as zero."""
     if not entries:
         return "No model call yet."
     parts = [f"{len(entries)} model call{'s' if len(entries) > 1 else ''}"]
@@ -41,5 +41,5 @@ def _sum(what: str, figures: Sequence[int | None]) -> str:
     known = [figure for figure in figures if figure is not None]
     if not known:
         return f"{what} unknown"
-    more = " and more (some calls did not say)" if len(known) < len(figures) else ""
+    more = " and more (some calls did not report any)" if len(known) < len(figures) else ""
     return f"{sum(known):,} {what}{more}"

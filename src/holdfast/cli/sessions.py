@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, move, delete, export and import."""
+"""`holdfast sessions`: list, show, move, delete, export and import sessions."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ async def list_sessions(target: Target, *, limit: int, search: str, as_json: boo
             shown += 1
             print(_json(session_json(found)) if as_json else session_line(found, width=width))
     if not shown and not as_json:
-        print("No sessions yet. `holdfast chat` starts one." if not search else "No session has that in it.")
+        print("No sessions yet. `holdfast chat` starts one." if not search else "No title or message has that in it.")
 
 
 async def show_session(target: Target, wanted: str, *, events: bool, as_json: bool) -> None:
@@ -50,8 +50,8 @@ async def show_session(target: Target, wanted: str, *, events: bool, as_json: bo
 async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: bool) -> None:
     log = [reading async for reading in home.read(session.id).until_now() if isinstance(reading, Event)]
     if as_json:
-        told = {**session_json(session), "working_directory": await folder_of(home, session)}
-        print(_json({**told, "events": [event_json(event) for event in log]} if events else told))
+        facts = {**session_json(session), "working_directory": await folder_of(home, session)}
+        print(_json({**facts, "events": [event_json(event) for event in log]} if events else facts))
         return
     for event in log:
         found = event_json(event)
@@ -81,17 +81,17 @@ async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:
             name = f"{short(found.id)} “{one_line(found.title, 60)}”"
             _confirm(f"Delete session {name}{more} and all of its log? [y/N] ")
         for task in tasks:
-            await _end(home, task)
+            await _kill(home, task)
         await home.delete(found.id)
         print(f"Deleted session {short(found.id)}.")
 
 
-async def _end(home: Home, task: Task) -> None:
-    """Now, since nothing else may be open that would do it. What can't be ended now is once something opens."""
+async def _kill(home: Home, task: Task) -> None:
+    """Kill a task before its session is deleted: there may be no other process that would do it."""
     try:
         killed = await home.kill(task)
     except Conflict:
-        return  # It has ended meanwhile, or is on another machine: the deletion leaves word to end it.
+        return  # It has ended, or is on another machine, whose task keeper kills it after the deletion.
     if killed.escaped_processes:
         left = processes(killed.escaped_processes)
         print(f"holdfast: Not everything of task {task.id} ended. Still running: {left}.", file=sys.stderr)
@@ -99,7 +99,10 @@ async def _end(home: Home, task: Task) -> None:
 
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise Refusal("not_confirmed", "Nobody is here to confirm it. Add --yes to delete without being asked.")
+        raise Refusal(
+            "not_confirmed",
+            "This is no terminal to confirm it at. Add --yes to delete without being asked.",
+        )
     if input(question).strip().lower() not in ("y", "yes"):
         raise Refusal("not_confirmed", "Nothing was deleted.")
 
@@ -113,7 +116,7 @@ async def move_session(target: Target, wanted: str, folder: Path) -> None:
 
 
 def _directory(folder: Path, target: Target) -> str:
-    """A server has its own folders: there, the path is taken as it was given."""
+    """The path for the home; one for a server is passed as it was given, because the server has its own folders."""
     return str(folder if target.server is not None else folder.absolute())
 
 
@@ -128,7 +131,7 @@ async def export_session(target: Target, wanted: str, file: Path | None) -> None
 
 
 def _write_new(file: Path, data: bytes) -> None:
-    """A conversation may hold secrets: it is for this user only, and never replaces a file."""
+    """Write a new file that only this user can read: a conversation may hold secrets."""
     with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as written:
         written.write(data)
 

@@ -1,4 +1,4 @@
-"""Tasks in words: a line each for lists and conversations, and the objects that `--json` prints. Pure."""
+"""Tasks as lines for people, and as the objects that `--json` prints. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,36 +10,36 @@ from holdfast.cli.transcript import duration, one_line
 from holdfast.client.views import ProcessView, Task, TaskStatus
 
 NARROW = 100
-"""Below this many columns a task takes two lines: its figures, and what it is."""
+"""Below this many columns a task takes two lines: the second has its description or command."""
 
 INDENT = "    "
 
 
 def heading(*, width: int) -> str:
-    """What stands above the lines of a list."""
+    """The heading of a list of task lines."""
     if width < NARROW:
         return f"{'TASK':13}  {'STATUS':11}  {'TIME':>8}  EXIT"
     return f"{'TASK':13}  {'SESSION':8}  {'STATUS':11}  {'STARTED':16}  {'TIME':>8}  EXIT  WHAT"
 
 
 def task_line(task: Task, *, width: int) -> str:
-    """Id, session, status, start, duration, exit code, and its description or command."""
+    """The id, session, status, start, duration, exit code, and description or command."""
     name, time = f"{visible(task.id):13}", f"{duration(task.duration_ms):>8}"
     code = "-" if task.exit_code is None else str(task.exit_code)
     if width < NARROW:
-        what = f"{short(task.session_id)} {when(task.started_at)[11:]} {label(task)}"
+        what = f"{short(task.session_id)} {when(task.started_at)[11:]} {_label(task)}"
         return f"{name}  {task.status:11}  {time}  {code:>4}\n{INDENT}{one_line(what, max(width - len(INDENT), 20))}"
     start = f"{name}  {short(task.session_id):8}  {task.status:11}  {when(task.started_at)}  {time}  {code:>4}  "
-    return start + one_line(label(task), max(width - len(start), 20))
+    return start + one_line(_label(task), max(width - len(start), 20))
 
 
-def label(task: Task) -> str:
-    """What people know it by; one that its turn waits for is marked."""
+def _label(task: Task) -> str:
+    """The description or command, with a mark if the turn waits for it."""
     return ("(waited for) " if _is_waited_for(task) else "") + one_line(task.description or task.command)
 
 
 def ending(task: Task) -> str:
-    """How it ended, or that it has not."""
+    """How a task ended, or that it still runs."""
     parts = [STATES[task.status]]
     if task.exit_code is not None:
         parts.append(f"exit code {task.exit_code}")
@@ -49,12 +49,12 @@ def ending(task: Task) -> str:
 
 STATES: dict[TaskStatus, str] = {
     "running": "runs",
-    "stalled": "runs, but seems to wait for an answer that nobody can type",
-    "unreachable": "is on another machine, which has not been heard of for a while",
+    "stalled": "runs, but seems to wait for input that it can't get",
+    "unreachable": "is on another machine, which has sent no heartbeat for a while",
     "completed": "completed",
     "failed": "failed",
     "killed": "was killed",
-    "lost": "was lost: nobody saw how it ended",
+    "lost": "was lost: how it ended is not known",
 }
 
 

@@ -1,4 +1,4 @@
-"""`holdfast tasks`: the commands of all sessions: listed, looked at, followed and killed, whoever runs them."""
+"""`holdfast tasks`: list, show, follow and kill the commands of all sessions, whichever process runs them."""
 
 import codecs
 import shutil
@@ -22,7 +22,7 @@ READ_BYTES = 65_536
 
 
 async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as_json: bool) -> None:
-    """Those that run, and if wanted those that ended within the time that tasks are kept for."""
+    """Print the running tasks, and with `ended_too` those that ended and are still kept."""
     async with open_home(target) as home:
         known = await home.tasks()
         if session is not None:
@@ -36,7 +36,7 @@ async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as
     elif shown:
         _print_list(shown)
     else:
-        print(_nothing(ended, session, ended_too=ended_too, hints=target.hints))
+        print(_no_task_runs(ended, session, ended_too=ended_too, hints=target.hints))
 
 
 def _print_json(tasks: Iterable[Task]) -> None:
@@ -51,7 +51,7 @@ def _print_list(tasks: Iterable[Task]) -> None:
         print(task_line(task, width=width))
 
 
-def _nothing(ended: list[Task], session: str | None, *, ended_too: bool, hints: Hints) -> str:
+def _no_task_runs(ended: list[Task], session: str | None, *, ended_too: bool, hints: Hints) -> str:
     where = " in this session" if session is not None else ""
     if not ended:
         return f"No task runs{where}" + (", and none ended lately." if ended_too else ".")
@@ -68,11 +68,11 @@ async def show_task(target: Target, wanted: str, *, as_json: bool) -> None:
             return
         for name, value in _facts(task):
             print(f"{name + ':':14}{value}")
-        words = await home.last_words(task)
-        tail = visible(words or "").rstrip("\n")
-        none = "It has written nothing, or it is not kept any more."
-        print(f"\n{tail or ('What it wrote is on its own machine.' if words is None else none)}")
-        if words is not None and task.is_running:
+        last_output = await home.last_output(task)
+        tail = visible(last_output or "").rstrip("\n")
+        none = "It has no output, or its output is not kept any more."
+        print(f"\n{tail or ('Its output is on another machine.' if last_output is None else none)}")
+        if last_output is not None and task.is_running:
             print(f"\nTo follow it: {target.hints.command('tasks', 'tail', task.id)}")
 
 
@@ -93,8 +93,8 @@ def _facts(task: Task) -> list[tuple[str, str]]:
 
 
 async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) -> int:
-    """The last bytes that it wrote, then what comes, until it ends: as they are, or fit for a terminal. How it ended is
-    told on stderr."""
+    """Print the last bytes of a task's output, then what it writes until it ends: raw to a file or pipe, with control
+    characters escaped on a terminal. How it ended goes to stderr."""
     async with open_home(target) as home:
         task = await find_task(home, wanted)
         out = RawOutput(max(0, await home.output_size(task) - count))
@@ -115,8 +115,8 @@ async def _ending_now(home: Home, task: Task) -> str:
 
 
 class RawOutput:
-    """Puts bytes out as they are, and notices where some are missing. A terminal is shown what it would obey: a command
-    writes whatever it likes, the next question and its answer among it."""
+    """Writes a task's output to stdout and reports gaps in it. On a terminal, control characters are escaped: a command
+    could otherwise imitate a question of ours and its answer."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -125,7 +125,7 @@ class RawOutput:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(self, piece: OutputPiece) -> bool:
-        """Whether there was anything."""
+        """Write a piece, and return whether there was anything in it."""
         if piece.end == piece.offset:
             return False
         if piece.offset > self.offset:
@@ -140,7 +140,7 @@ class RawOutput:
         return True
 
     def end(self) -> None:
-        """On a terminal the last words begin a line of their own; a file gets only what the task wrote."""
+        """End the last line on a terminal; a file gets only the task's own bytes."""
         if self._is_terminal:
             self._show(self._decoder.decode(b"", final=True))
         if not self._ends_a_line and self._is_terminal:
@@ -152,14 +152,14 @@ class RawOutput:
 
 
 async def kill_task(target: Target, wanted: str) -> int:
-    """End it, with all that can be found of it; 1 if something is known to have escaped."""
+    """Kill a task and every process of it that can be found. Raises a refusal if one is known to have escaped."""
     async with open_home(target) as home:
-        tell_of_kill(await home.kill(await find_task(home, wanted)))
+        print_kill(await home.kill(await find_task(home, wanted)))
     return 0
 
 
-def tell_of_kill(killed: KilledTask) -> None:
-    """What ended, and what did not: then it is a failure."""
+def print_kill(killed: KilledTask) -> None:
+    """Print the processes that ended. Raises a refusal if some did not, or if the task had already ended."""
     task, ended, left = killed.task, processes(killed.killed_processes), processes(killed.escaped_processes)
     if task.status not in ("completed", "failed"):
         print(f"Killed task {visible(task.id)}" + (f"; ended: {ended}." if ended else "."))

@@ -1,6 +1,5 @@
-"""What a long-lived process shows of itself: figures on a port of their own, and spans to a collector."""
+"""The telemetry of a long-lived process: metrics on a port of their own, and spans sent to a collector."""
 
-import errno
 import logging
 import os
 import sys
@@ -9,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from holdfast.app import Runtime
-from holdfast.cli.errors import USAGE, WORLD, Refusal
+from holdfast.cli.errors import address_refusal
 from holdfast.config import Config
 from holdfast.server.http.metrics import Metrics
 
@@ -18,18 +17,24 @@ log = logging.getLogger(__name__)
 FINISH_SECONDS: Final = 1.0
 
 
-# Figures
+# Metrics
 
 
 def runtime_metrics(runtime: Runtime) -> Metrics:
-    """What there is to tell of a runtime."""
+    """The metrics of a runtime and of the process around it."""
     worker = runtime.worker
 
     def gauges() -> Mapping[str, tuple[str, float]]:
         return {
             "holdfast_sessions_held": ("Sessions that this process runs.", worker.sessions_held),
-            "holdfast_turns_running": ("Those whose turn does not wait for somebody.", worker.turns_running),
-            "holdfast_lease_losses_total": ("Sessions that were taken from it.", worker.lost_leases),
+            "holdfast_turns_running": (
+                "Sessions whose turn waits for no person or client.",
+                worker.turns_running,
+            ),
+            "holdfast_lease_losses_total": (
+                "Sessions that were taken from this process.",
+                worker.lost_leases,
+            ),
             **runtime.redis_figures(),
         }
 
@@ -44,7 +49,7 @@ async def metrics_endpoint(
     page: Callable[[], Awaitable[str]] | None = None,
     is_draining: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[int | None]:
-    """While inside, /healthz, /readyz and /metrics are on the metrics port, if there is to be one; which it is."""
+    """Serve /healthz, /readyz and /metrics on the metrics port, if one is set, and yield its number."""
     if config.metrics_port is None:
         yield None
         return
@@ -54,10 +59,8 @@ async def metrics_endpoint(
     try:
         bound = bind(config.metrics_host, config.metrics_port)
     except OSError as error:
-        raise Refusal(
-            "address_not_usable",
-            f"Can't show figures on {config.metrics_host}, port {config.metrics_port}: {error.strerror or error}.",
-            exit_code=WORLD if error.errno == errno.EADDRINUSE else USAGE,
+        raise address_refusal(
+            error, purpose="serve metrics", host=config.metrics_host, port=config.metrics_port
         ) from None
     monitor = Monitor(
         page or runtime_metrics(runtime).page,
@@ -79,14 +82,14 @@ async def metrics_endpoint(
 
 @contextmanager
 def span_export(service: str, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """While inside, spans are sent where the variables of OpenTelemetry say, if they say anything."""
+    """Send spans to the collector that the variables of OpenTelemetry name, if they name one."""
     if not wants_spans(environ):
         yield
         return
     try:
-        from holdfast.observability.exporter import Exporter  # deferred: few need it, and not everybody has it
+        from holdfast.observability.exporter import Exporter  # deferred: an extra, which few install
     except ImportError:
-        problem = "Traces are asked for, but OpenTelemetry's SDK is not here: pip install 'holdfast[otel]'."
+        problem = "Traces are asked for, but OpenTelemetry's SDK is not installed: pip install 'holdfast[otel]'."
         log.warning("%s", problem)
         print(f"holdfast: {problem}", file=sys.stderr)
         yield

@@ -1,7 +1,6 @@
-"""Readings to what a terminal shows. Pure: the same log gives the same text, live or loaded later.
+"""The transcript of a session: readings as styled text. Pure: the same log gives the same text, live or loaded later.
 
-Whatever comes from a model, a tool or a person is made harmless here before anything else happens to it: a terminal
-obeys control characters, so each is shown as an escape.
+Every text from a model, a tool or a person is escaped here first, because a terminal obeys control characters.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,15 +46,15 @@ _SGR: dict[Style, str] = {
 
 MAX_LINE_CHARACTERS = 200
 SHOWN_LINES = 12
-"""What is shown of a request that a screen has no room for."""
+"""How many lines are shown of a request that the screen has no room for."""
 INTERRUPTED = "(interrupted)"
 AWAY = "· The connection to the server is lost; trying again."
 AGAIN = "· Connected again. Nothing was missed."
-WOKEN = "◆ Started by news of a task; nobody typed."
+WOKEN = "◆ Started by the news of a task, without a message."
 
 
 class Piece(NamedTuple):
-    """Some text in one style; it may begin and end anywhere in a line."""
+    """A text in one style, which may begin and end anywhere in a line."""
 
     style: Style
     text: str
@@ -67,7 +66,7 @@ def one_line(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
 
 
 def styled(piece: Piece, *, color: bool) -> str:
-    """The piece with its escape codes, each line by itself, so that a cut in between leaves nothing switched on."""
+    """The piece with its escape codes, set and reset in each line, so that a cut leaves no style switched on."""
     code = _SGR[piece.style]
     if not color or not code:
         return piece.text
@@ -82,7 +81,7 @@ def duration(milliseconds: int) -> str:
 
 
 class Transcript:
-    """Takes readings in order and gives the pieces that show them. It never shows one thing twice."""
+    """Turns readings, in order, into the pieces that show them. Shows nothing twice."""
 
     def __init__(
         self,
@@ -91,9 +90,10 @@ class Transcript:
         hints: Hints | None = None,
         fits: Callable[[list[str]], bool] = lambda lines: True,
     ) -> None:
-        """`fits`: whether there is room for so many lines of a request. Where there is none, it is cut, with a mark."""
+        """`fits` tells whether the screen has room for the lines of a request; without room, the request is cut and
+        marked as cut."""
         self.unshown: dict[RequestId, str] = {}
-        """Requests of which only the beginning was shown, each with all of it."""
+        """The full text of each request of which only the beginning was shown."""
         self._fits = fits
         self._shows_user = shows_user
         self._hints = hints or Hints({})
@@ -116,10 +116,10 @@ class Transcript:
                 return []
 
     def say(self, style: Style, text: str) -> list[Piece]:
-        """A line that is not of the log, such as an answer to a command."""
+        """A line that is not from the log, such as the result of a chat command."""
         return list(self._lines("aside", style, text))
 
-    # How things follow each other
+    # Groups of lines
 
     def _flowing(self, style: Literal["text", "reasoning"], text: str) -> Iterator[Piece]:
         shown = visible(text, keep=PROSE)
@@ -132,12 +132,12 @@ class Transcript:
 
     def _lines(self, group: str, style: Style, text: str) -> Iterator[Piece]:
         yield from self._begin(group)
-        yield Piece(style, visible(text, keep=PROSE))  # whoever made the line: here is the only way out
+        yield Piece(style, visible(text, keep=PROSE))  # every line passes here, so none reaches the terminal unescaped
         yield Piece("text", "\n")
         self._at_line_start = True
 
     def _begin(self, group: str) -> Iterator[Piece]:
-        """Things of a kind stand together; an empty line is between two kinds."""
+        """Begin a line of a group. An empty line separates two groups."""
         if group == self._group and group in ("text", "reasoning"):
             return
         if not self._at_line_start:
@@ -147,7 +147,7 @@ class Transcript:
         self._group = group
         self._at_line_start = True
 
-    # What each event looks like
+    # Events
 
     def _event(self, body: Body) -> Iterator[Piece]:
         match body:
@@ -166,7 +166,7 @@ class Transcript:
             case TurnEnded(reason=reason):
                 yield from self._end_of_turn(reason)
             case TurnWaiting(reason="no eligible worker"):
-                yield from self._lines("note", "note", "· No process that may run this session is there.")
+                yield from self._lines("note", "note", "· No running process may run this session.")
             case ModelChanged(new_model=model):
                 yield from self._lines("note", "note", f"· The model is now {one_line(model)}.")
             case SessionInfo(message=message):
@@ -210,7 +210,7 @@ class Transcript:
                 pass
 
     def _request(self, body: PermissionRequested | UserInputRequested, arguments: str = "") -> Iterator[Piece]:
-        """All of it; or its beginning, marked as such, where the screen has no room for more."""
+        """The whole request; or its beginning, marked as cut, if the screen has no room for more."""
         first, below = request_lines.first_line(body), request_lines.lines(body, arguments)
         yield from self._lines("tool", "ask", first)
         if self._fits(below):
@@ -280,12 +280,12 @@ _BECAME: dict[NoticeKind, tuple[Style, str, str]] = {
     "failed": ("bad", "✗", "failed"),
     "killed": ("note", "■", "was killed"),
     "lost": ("bad", "✗", "was lost"),
-    "stalled": ("ask", "?", "seems stuck: it is quiet, as if it waited for somebody to type"),
+    "stalled": ("ask", "?", "seems stuck: it writes nothing, as if it waited for input"),
 }
 
 
 def notice_line(notice: TaskNotice) -> tuple[Style, str]:
-    """What became of a task: its id, how it ended and after how long, what it was, and why if that is known."""
+    """The news of a task: its id, how it ended, after how long, its description or command, the cause if known."""
     style, mark, became = _BECAME[notice.kind]
     code = f" · exit code {notice.exit_code}" if notice.exit_code is not None else ""
     what = one_line(notice.description or notice.command, 80)
@@ -312,6 +312,6 @@ def _decision_line(decision: Decision, feedback: str, by: str) -> tuple[Style, s
         case "denied-interactively-by-user":
             return "bad", f"✗ Denied{who}{f': {one_line(feedback)}' if feedback else '.'}"
         case "denied-no-approval-rule-and-could-not-request-from-user":
-            return "bad", "✗ Denied: nobody was there to be asked."
+            return "bad", "✗ Denied: no person could be asked."
         case "cancelled":
             return "note", "· The request was withdrawn."

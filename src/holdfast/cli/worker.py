@@ -1,7 +1,7 @@
-"""`holdfast worker`: runs sessions and serves nobody; more hands for a database that others serve.
+"""`holdfast worker`: runs the sessions of a database that other processes serve.
 
-It ends as a server does: it claims nothing more, sessions come to the end of their step or are handed over, and others
-go on with them. A second signal ends it at once, which loses nothing either.
+On the first signal it drains: it claims no more sessions, and those it holds reach the end of their step or are handed
+over. A second signal ends it at once, which loses nothing either.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holdfast.version import __version__
 
 
 async def work(config: Config) -> int:
-    """Until somebody ends it."""
+    """Run sessions until a signal ends it."""
     log_service(config)
     warn_without_redis(config)
     stopping = watch_signals()
@@ -28,21 +28,23 @@ async def work(config: Config) -> int:
 
 
 async def _work(config: Config, stopping: asyncio.Event) -> None:
-    opened = Runtime(config=config, role="worker")
-    async with opened as runtime, metrics_endpoint(config, runtime, is_draining=stopping.is_set) as port:
+    async with (
+        Runtime(config=config, role="worker") as runtime,
+        metrics_endpoint(config, runtime, is_draining=stopping.is_set) as port,
+    ):
         hide_in_logs(runtime.shell.desk.redaction.text)
-        _say_hello(config)
+        _print_greeting(config)
         if port is not None:
-            print_line(f"Figures are on port {port}: /metrics, /healthz, /readyz.")
+            print_line(f"Metrics are on port {port}: /metrics, /healthz, /readyz.")
         await until_stopped(stopping, runtime)
         held = runtime.worker.sessions_held
         if held:
-            print_line(f"Ending: {held} session(s) come to the end of their step, or are handed over.")
+            print_line(f"Ending: {held} session(s) end their step, or are handed over.")
         await runtime.close(grace_seconds=config.drain_seconds)
 
 
-def _say_hello(config: Config) -> None:
+def _print_greeting(config: Config) -> None:
     print_line(f"Holdfast {__version__} works on {config.database_shown} with the model {config.model}.")
     print_line(f"It runs at most {config.max_sessions_per_process} sessions at a time.")
     print_line("Hints go through Redis." if config.redis else "Hints go through the database.")
-    print_line("End it with Ctrl-C. Whatever runs then goes on in another process, or when one is started again.")
+    print_line("End it with Ctrl-C. Turns that run then continue in another process, or when one is started again.")

@@ -96,7 +96,7 @@ class World:
             events = await stack.enter_async_context(EventsSurface(http, session).reading())
             copilot = await stack.enter_async_context(copilot_surface(self.copilot, session))
             terminal = TerminalSurface(await stack.enter_async_context(self.place.terminal(session)))
-            await terminal.terminal.until("Going on with session")
+            await terminal.terminal.until("Continuing session")
             yield Gathered(copilot=copilot, chat=self.place.chat(talk), terminal=terminal, events=events)
 
 

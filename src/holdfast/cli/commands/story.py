@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import command, example
+from holdfast.cli.options import example
 
 app = typer.Typer()
 
@@ -23,12 +23,12 @@ class StoryName(StrEnum):
 crashes  an approval and an answer, cut by kill -9, that go on
 build    a slow command that outlives its runtime, and reports"""
 )
-@command
-async def story(*, which: Annotated[StoryName, typer.Argument(help="Which of the two.")] = StoryName.CRASHES) -> int:
+def story(which: Annotated[StoryName, typer.Argument(help="Which of the two.")] = StoryName.CRASHES) -> None:
     """Half a minute of crashes, with nothing lost.
 
     The processes are real, and so is every kill. Exits with 0 if the story held to its end.
     """
     from holdfast.cli import build_story, crash_story
+    from holdfast.cli.process import run_to_end
 
-    return await (build_story.tell() if which is StoryName.BUILD else crash_story.tell())
+    raise typer.Exit(run_to_end(build_story.tell if which is StoryName.BUILD else crash_story.tell))
