@@ -12,7 +12,7 @@ from tests.cli.scripts import LONG, Valve, model
 
 def without_notes(text: str) -> str:
     """A conversation without the lines that chat adds of its own."""
-    lines = [line for line in text.splitlines() if not line.startswith(("holdfast ", "Going on with"))]
+    lines = [line for line in text.splitlines() if not line.startswith(("holdfast ", "Continuing session"))]
     return "\n".join(lines).strip()
 
 
@@ -285,7 +285,7 @@ async def test_a_finished_session_is_not_gone_on_with_unless_it_is_named(place: 
     async with model(place):
         first = await place.run("chat", typed="first\n")
         other = await place.run("chat", typed="second\n")
-        assert "Going on with" not in other.out
+        assert "Continuing session" not in other.out
         session = re.findall(r"session (\w{8})", first.out)[0]
         named = await place.run("chat", "--session", session, typed="third\n")
     assert f"Continuing session {session}" in named.out
@@ -299,9 +299,9 @@ async def test_unfinished_work_of_another_folder_is_left_alone(place: Place) -> 
         elsewhere = place.work / "elsewhere"
         elsewhere.mkdir()
         done = await place.run("chat", "--dir", str(elsewhere), typed="hello\n")
-        assert "Going on with" not in done.out
+        assert "Continuing session" not in done.out
         new = await place.run("chat", "--new", typed="hello\n")
-        assert "Going on with" not in new.out
+        assert "Continuing session" not in new.out
         back = await place.run("chat")
         assert "it waits for an answer" in back.out
 

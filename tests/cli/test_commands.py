@@ -80,7 +80,7 @@ def test_the_list_of_commands_above_is_whole() -> None:
 
 @pytest.mark.parametrize("command", commands.COMMANDS)
 def test_the_table_repeats_the_first_sentence_of_each_help(command: str) -> None:
-    assert commands.load_command(command).get_short_help_str(1000) == commands.COMMANDS[command][1].rstrip(".")
+    assert commands.load_command(command).get_short_help_str(1000) == commands.COMMANDS[command][1]
 
 
 def test_help_and_version_import_next_to_nothing() -> None:

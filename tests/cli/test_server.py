@@ -212,7 +212,7 @@ async def test_a_chat_without_a_folder_of_the_server_comes_back_to_where_it_was_
     assert "it waits for an answer" in back.out
     ben.work = elsewhere
     other = await ben.run("chat", typed="/queue\n")
-    assert "Going on" not in other.out
+    assert "Continuing session" not in other.out
 
 
 async def test_a_command_goes_to_the_background_and_its_output_is_followed(ada: Desk, there: Path) -> None:

@@ -132,7 +132,7 @@ class Conversation:
             await self.home.change_model(self.session_id, self.options.model)
 
     async def _tasks_left(self, found: SessionView | None) -> int:
-        """The number of tasks that still run. Refreshes them, so that those that ended meanwhile are reported at once."""
+        """The number of tasks that still run. Refreshes them, so that an end that was missed is reported at once."""
         if found is None:
             return 0
         return sum(task.is_running for task in await self.home.tasks(self.session_id, foreground=False))

@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -245,24 +246,19 @@ def _home(environ: Mapping[str, str]) -> Path:
 def _log_to_file(folder: Path, level: int | None, kind: "LogFormat") -> None:
     """Log only to a file in this folder: over TCP no client reads stdout or stderr. Without a writable file, run
     unlogged."""
-    from holdfast.cli.runtime import LOG_BYTES, LOG_FILES
-    from holdfast.observability.logs import RotatingFile, line_formatter
+    from holdfast.cli.runtime import rotating_file
+    from holdfast.observability.logs import line_formatter
 
-    root = logging.getLogger()
     if level is None:
         logging.disable()
         return
-    path = folder / "holdfast-copilot.log"
-    try:
+    with suppress(OSError):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        handler = RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
-    except OSError:
-        return
-    handler.setFormatter(line_formatter(kind))
-    root.addHandler(handler)
-    root.setLevel(level)
+    handler = rotating_file(folder / "holdfast-copilot.log")
+    if handler is not None:
+        handler.setFormatter(line_formatter(kind))
+        logging.getLogger().addHandler(handler)
+        logging.getLogger().setLevel(level)
 
 
 # Serving

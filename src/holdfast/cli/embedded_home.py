@@ -121,14 +121,7 @@ class EmbeddedHome:
 
     async def usage(self, session_id: str) -> Sequence[CallUsage]:
         entries = await self._operations.usage(self.runtime.owner, SessionId(session_id))
-        return [
-            CallUsage(
-                input_tokens=entry.input_tokens,
-                output_tokens=entry.output_tokens,
-                cost_microdollars=entry.cost_microdollars,
-            )
-            for entry in entries
-        ]
+        return [msgspec.convert(entry, CallUsage, from_attributes=True) for entry in entries]
 
     # Messages
 

@@ -80,7 +80,6 @@ class SessionReader(Protocol):
 
     def follow(self) -> AsyncGenerator[SessionReading, None]:
         """Yield readings without end. Raises `NotFound` when the session is deleted."""
-        ...
 
 
 class Home(Protocol):
@@ -100,7 +99,6 @@ class Home(Protocol):
 
     def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
         """All sessions, or those with this text in the title or a message; the newest first."""
-        ...
 
     async def started(self, session_id: str) -> SessionStarted | None: ...
 
@@ -112,7 +110,6 @@ class Home(Protocol):
 
     async def move(self, session_id: str, directory: str) -> None:
         """Change the working directory, or accept the folder that now has the name of the old one."""
-        ...
 
     async def delete(self, session_id: str) -> None: ...
 
@@ -128,7 +125,6 @@ class Home(Protocol):
         self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
     ) -> None:
         """Send a message, durable on return. The same id again is the same message."""
-        ...
 
     async def receipt(self, session_id: str, message_id: str) -> ItemState: ...
 
@@ -140,7 +136,6 @@ class Home(Protocol):
 
     async def is_settled(self, session_id: str, position: int) -> bool:
         """Whether that was the last event and the session waits for a person, a client or a message."""
-        ...
 
     # Requests
 
@@ -156,17 +151,14 @@ class Home(Protocol):
 
     async def answered_by(self, session_id: str, request_id: str) -> str | None:
         """The name that the answer was given under, which may be empty; None if there is no answer."""
-        ...
 
     async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
         """The permissions granted for always; or all that one session has."""
-        ...
 
     async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission: ...
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
         """Announce a client that can answer requests. To be repeated before the attachment times out."""
-        ...
 
     async def detach(self, session_id: str, attachment_id: str) -> None: ...
 
@@ -174,15 +166,12 @@ class Home(Protocol):
 
     async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
         """The tasks of one session or of all, in their current state, the oldest first."""
-        ...
 
     async def task(self, task: Task) -> Task | None:
         """The current state of a task; None if its session was deleted."""
-        ...
 
     async def last_output(self, task: Task) -> str | None:
         """The end of its output; None if that is on another machine."""
-        ...
 
     async def output_size(self, task: Task) -> int: ...
 
@@ -190,7 +179,6 @@ class Home(Protocol):
 
     def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
         """Its output from this position on, until it ends."""
-        ...
 
     async def kill(self, task: Task) -> KilledTask: ...
 

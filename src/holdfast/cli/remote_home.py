@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final
 
+import msgspec
+
 from holdfast.cli.home import MARK, CallUsage, OutputPiece, SessionReader, SessionReading, SessionSetup
 from holdfast.client import errors
 from holdfast.client.server import Server
@@ -135,11 +137,7 @@ class RemoteHome:
     async def usage(self, session_id: str) -> Sequence[CallUsage]:
         """The usage that model calls reported, from the log."""
         return [
-            CallUsage(
-                input_tokens=reading.body.input_tokens,
-                output_tokens=reading.body.output_tokens,
-                cost_microdollars=reading.body.cost_microdollars,
-            )
+            msgspec.convert(reading.body, CallUsage, from_attributes=True)
             async for reading in self.read(session_id).until_now()
             if isinstance(reading, Event) and isinstance(reading.body, Usage)
         ]

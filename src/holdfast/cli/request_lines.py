@@ -63,7 +63,7 @@ def _permission_lines(opened: PermissionRequested, arguments: str) -> list[str]:
     diff = opened.details.get("diff")
     shows_all = isinstance(diff, str) and diff != "" and is_whole(diff)
     left_out = _IN_THE_DIFF.get(opened.tool_name, ()) if shows_all else ()
-    if opened.kind == "shell" and isinstance(command := _decoded(arguments).get("command"), str):
+    if opened.kind == "shell" and isinstance(command := decoded_arguments(arguments).get("command"), str):
         # The subject shows the command already, unless it is another one than the request is about.
         left_out = (*left_out, *(("command",) if opened.subject.startswith(command.strip()) else ()))
     found += _argument_lines(arguments, left_out=left_out)
@@ -73,7 +73,7 @@ def _permission_lines(opened: PermissionRequested, arguments: str) -> list[str]:
 
 
 def _argument_lines(arguments: str, *, left_out: tuple[str, ...]) -> list[str]:
-    decoded = _decoded(arguments)
+    decoded = decoded_arguments(arguments)
     if not decoded and arguments.strip() not in ("", "{}"):
         return _barred(visible(arguments).split("\n"))
     found: list[str] = []
@@ -102,7 +102,8 @@ def _is_short(subject: str) -> bool:
     return "\n" not in subject and len(visible(subject)) <= SHORT
 
 
-def _decoded(arguments: str) -> Mapping[str, Any]:
+def decoded_arguments(arguments: str) -> Mapping[str, Any]:
+    """The arguments of a tool call; empty if they are no JSON object."""
     try:
         found = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

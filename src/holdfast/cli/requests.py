@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
-from holdfast.cli.transcript import Piece, Transcript, one_line, styled
+from holdfast.cli.transcript import Transcript, one_line, print_pieces
 from holdfast.events.event import Event
 from holdfast.events.request import (
     Decision,
@@ -50,13 +50,6 @@ AnswerSender = Callable[[Home, WaitingRequest], Awaitable[None]]
 _ANSWERED_WITH: Final = {"permission": "approve", "question": "answer", "client_tool": "(a client answers it)"}
 
 
-class ListedRequest(NamedTuple):
-    """An open request with its detail, which is None if the request was closed during the lookup."""
-
-    waiting: WaitingRequest
-    detail: RequestDetail | None
-
-
 async def list_requests(target: Target, session: str | None, *, as_json: bool) -> None:
     """Print the open requests in full, because a decision needs all of a request."""
     async with open_home(target) as home:
@@ -65,13 +58,14 @@ async def list_requests(target: Target, session: str | None, *, as_json: bool) -
             wanted = (await find_session(home, session)).id
             found = [waiting for waiting in found if waiting.session.id == wanted]
         details = {waiting.session.id: await request_details(home, waiting.session.id) for waiting in found}
-    listed = [ListedRequest(waiting, details[waiting.session.id].get(waiting.request.id)) for waiting in found]
+    # A request that was closed during the lookup has no detail.
+    listed = [(waiting, details[waiting.session.id].get(waiting.request.id)) for waiting in found]
     if as_json:
-        for one in listed:
-            print(msgspec.json.encode(_request_json(one)).decode())
+        for waiting, detail in listed:
+            print(msgspec.json.encode(_request_json(waiting, detail)).decode())
         return
-    text = "\n".join(line for one in listed for line in _request_lines(one)) or "Nothing waits for an answer."
-    await _show_in_full(text)
+    lines = [line for waiting, detail in listed for line in _request_lines(waiting, detail)]
+    await _show_in_full("\n".join(lines) or "Nothing waits for an answer.")
 
 
 async def _show_in_full(text: str) -> None:
@@ -82,21 +76,19 @@ async def _show_in_full(text: str) -> None:
         print(text)
 
 
-def _request_lines(listed: ListedRequest) -> list[str]:
-    session, request = listed.waiting
+def _request_lines(waiting: WaitingRequest, detail: RequestDetail | None) -> list[str]:
+    session, request = waiting
     about = f"{short(request.id)}  {when(request.opened_at)}  session {short(session.id)}"
     start = f"{about}  {request.kind}  [{_ANSWERED_WITH[request.kind]}]"
-    if listed.detail is None:
-        return [start, f"  {visible(request.title)}"]
-    return [start, *_detail_lines(listed.detail)]
+    return [start, *(_detail_lines(detail) if detail else [f"  {visible(request.title)}"])]
 
 
 def _detail_lines(detail: RequestDetail) -> list[str]:
     return [request_lines.first_line(detail.opened), *request_lines.lines(detail.opened, detail.arguments)]
 
 
-def _request_json(listed: ListedRequest) -> dict[str, Any]:
-    session, request = listed.waiting
+def _request_json(waiting: WaitingRequest, detail: RequestDetail | None) -> dict[str, Any]:
+    session, request = waiting
     common: dict[str, Any] = {
         "request_id": request.id,
         "session_id": session.id,
@@ -106,7 +98,7 @@ def _request_json(listed: ListedRequest) -> dict[str, Any]:
         "turn_id": request.turn_id,
         "tool_call_id": request.tool_call_id,
     }
-    match listed.detail:
+    match detail:
         case RequestDetail(PermissionRequested() as opened, arguments):
             permission = {"permission": opened.kind, "subject": opened.subject, "rule": opened.rule}
             call = {"tool_name": opened.tool_name, "arguments": arguments}
@@ -220,15 +212,10 @@ async def _work_until_settled(target: Target, waiting: WaitingRequest) -> None:
                 activity.take(reading)
             is_new = activity.position > start
             if is_new or (activity.position == start and not isinstance(reading, Event)):
-                _show(pieces, color=color)
+                print_pieces(pieces, color=color)
             rests = is_new and activity.phase in (Phase.IDLE, Phase.WAITING)
             if rests and await home.is_settled(waiting.session.id, activity.position):
                 break
     for task_id in activity.running_tasks:
         follow = target.hints.command("tasks", "tail", task_id)
-        _show(transcript.say("note", f"· Task {task_id} runs on: {follow}"), color=color)
-
-
-def _show(pieces: list[Piece], *, color: bool) -> None:
-    sys.stdout.write("".join(styled(piece, color=color) for piece in pieces))
-    sys.stdout.flush()
+        print_pieces(transcript.say("note", f"· Task {task_id} runs on: {follow}"), color=color)

@@ -19,7 +19,7 @@ from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import task_json
-from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, styled
+from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.client.views import Connection
 from holdfast.events import codec
@@ -188,9 +188,8 @@ class LiveText:
         self._color = wants_color(is_terminal=True)
 
     def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
-        pieces = self._transcript.take(reading) if outcome.begun or isinstance(reading, Connection) else []
-        sys.stdout.write("".join(styled(piece, color=self._color) for piece in pieces))
-        sys.stdout.flush()
+        if outcome.begun or isinstance(reading, Connection):
+            print_pieces(self._transcript.take(reading), color=self._color)
 
     def end(self, outcome: RunOutcome) -> None:
         pass

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.app import Runtime
@@ -58,14 +59,19 @@ def log_to_file(config: Config) -> None:
     root = logging.getLogger()
     if any(isinstance(handler, RotatingFile) for handler in root.handlers):
         return
-    path = config.data_dir / "holdfast.log"
+    handler = rotating_file(config.data_dir / "holdfast.log")
+    if handler is not None:
+        _add_handler(handler, config, config.log_format or "text")
+
+
+def rotating_file(path: Path) -> RotatingFile | None:
+    """A log file for this user only; None if it can't be written."""
     try:
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        handler = RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
+        return RotatingFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
     except OSError:
-        return
-    _add_handler(handler, config, config.log_format or "text")
+        return None
 
 
 def log_service(config: Config) -> None:

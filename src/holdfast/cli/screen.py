@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.cli.transcript import Piece, styled
+from holdfast.cli.transcript import Piece, print_pieces
 
 READ_BYTES: Final = 65_536
 
@@ -44,15 +44,12 @@ class Screen(Protocol):
 
     def fits(self, lines: list[str]) -> bool:
         """Whether these lines can be seen at once, or are to be shown in full anyway."""
-        ...
 
     async def read_through(self, text: str) -> None:
         """Show all of a text that does not fit. On return it was shown."""
-        ...
 
     def give_back(self, text: str) -> bool:
         """Put a text back into the line to type in. False if there is no such line, or it is not empty."""
-        ...
 
     def start(self, interrupted: Callable[[], None]) -> None: ...
 
@@ -83,10 +80,7 @@ class PlainScreen:
         return await self._lines.get()
 
     def show(self, pieces: list[Piece]) -> None:
-        text = "".join(styled(piece, color=self._color) for piece in pieces)
-        if text:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        print_pieces(pieces, color=self._color)
 
     def update(self, status: ScreenStatus) -> None:
         pass

@@ -19,7 +19,7 @@ from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import processes
-from holdfast.cli.transcript import Transcript, one_line, styled
+from holdfast.cli.transcript import Transcript, one_line, print_pieces
 from holdfast.client.views import SessionView, Task
 from holdfast.events.event import Event
 from holdfast.server.errors import Conflict
@@ -68,8 +68,7 @@ async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> 
     print()
     transcript = Transcript(hints=hints)
     async for reading in home.read(session.id).until_now():
-        sys.stdout.write("".join(styled(piece, color=color) for piece in transcript.take(reading)))
-    sys.stdout.flush()
+        print_pieces(transcript.take(reading), color=color)
 
 
 async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:

@@ -3,10 +3,9 @@
 Every text from a model, a tool or a person is escaped here first, because a terminal obeys control characters.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
 
 from holdfast.cli import request_lines
 from holdfast.cli.escapes import PROSE, visible
@@ -72,6 +71,12 @@ def styled(piece: Piece, *, color: bool) -> str:
         return piece.text
     lines = piece.text.split("\n")
     return "\n".join(f"\x1b[{code}m{line}\x1b[0m" if line else "" for line in lines)
+
+
+def print_pieces(pieces: Iterable[Piece], *, color: bool) -> None:
+    """Print styled text to stdout, without a line break of its own."""
+    sys.stdout.write("".join(styled(piece, color=color) for piece in pieces))
+    sys.stdout.flush()
 
 
 def duration(milliseconds: int) -> str:
@@ -256,17 +261,9 @@ class Transcript:
 
 def call_line(name: str, arguments: str) -> str:
     """A tool call in a few words: its name and its first argument."""
-    found = _decoded(arguments)
-    first = next((value for value in found.values() if isinstance(value, str | int | float)), "") if found else ""
+    values = request_lines.decoded_arguments(arguments).values()
+    first = next((value for value in values if isinstance(value, str | int | float)), "")
     return f"{one_line(name)} {one_line(str(first), 80)}".strip()
-
-
-def _decoded(arguments: str) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _user_line(body: UserMessage) -> str:
