@@ -94,7 +94,7 @@ async def test_a_request_outlives_every_process_and_is_answered_from_another(pla
         assert request in (await place.run("requests")).out
         approved = await place.run("approve", request)
         assert approved.code == 0
-        assert "goes on when something opens it" in approved.out
+        assert "To continue this session: holdfast chat" in approved.out
         twice = await place.run("deny", request)
         assert (twice.code, twice.out) == (1, "")
         assert "already answered by holdfast approve" in twice.err

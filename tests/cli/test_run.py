@@ -72,7 +72,7 @@ async def test_out_of_time_it_leaves_and_another_process_goes_on(place: Place) -
         late = await place.run("run", "a long one", "--timeout", "1.5")
         assert late.code == 5
         assert "[timed_out]" in late.err
-        back = late.err.split("opened: holdfast ")[1].split(" --data-dir")[0].split()
+        back = late.err.split("the database: holdfast ")[1].split(" --data-dir")[0].split()
         assert back[:2] == ["chat", "--session"]
         valve.opened.set()
         again = await place.run(*back)

@@ -84,7 +84,7 @@ async def test_run_ends_with_the_status_that_its_help_promises(ada: Desk, there:
     world.model.hold(5)
     late = await ada.run("run", "long", "--timeout", "0.5")
     assert (late.code, late.out) == (5, "")
-    assert re.search(r"It goes on: holdfast chat --session \w{8} --url http\S+ \[timed_out\]", late.err)
+    assert re.search(r"It continues: holdfast chat --session \w{8} --url http\S+ \[timed_out\]", late.err)
     world.model.release()
 
 

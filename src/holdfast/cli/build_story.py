@@ -10,11 +10,11 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 from holdfast.app import Runtime
-from holdfast.cli.crash_story import Teller, within_time
+from holdfast.cli.crash_story import Teller, text_of, within_time
 from holdfast.cli.transcript import WOKEN
 from holdfast.commands.command import CommandStatus
 from holdfast.events.body import Body
-from holdfast.events.message import AssistantMessage, TextBlock
+from holdfast.events.message import AssistantMessage
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted
 from holdfast.events.turn import TurnStarted
@@ -137,5 +137,4 @@ def _count(bodies: list[Body], kind: type[Body]) -> int:
 
 
 def _last_answer(bodies: list[Body]) -> str:
-    answers = [body for body in bodies if isinstance(body, AssistantMessage)]
-    return "".join(block.text for block in answers[-1].blocks if isinstance(block, TextBlock))
+    return text_of([body for body in bodies if isinstance(body, AssistantMessage)][-1])

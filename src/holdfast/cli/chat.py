@@ -29,7 +29,7 @@ async def chat(target: Target, options: ChatOptions) -> int:
 async def _find(home: Home, options: ChatOptions) -> SessionView | None:
     if options.session is not None:
         return await find_session(home, options.session)
-    return None if options.new else await unfinished_session(home, options.folder)
+    return None if options.new else await unfinished_session(home, options.setup.folder)
 
 
 def _screen() -> Screen:

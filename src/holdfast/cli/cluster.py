@@ -88,7 +88,7 @@ async def _watch(config: Config, *, as_json: bool, max_wait: float) -> None:
 
 
 def _failure(refusal: Refusal, *, as_json: bool) -> str:
-    """An error as --watch shows it: it goes on looking, because the database may come back."""
+    """An error as --watch shows it: it looks again, because the database may come back."""
     if as_json:
         return msgspec.json.encode({"error": {"code": refusal.code, "message": refusal.message}}).decode()
     return f"{visible(refusal.message)} [{refusal.code}]\n"

@@ -18,7 +18,7 @@ from holdfast.cli.activity import SessionActivity
 from holdfast.cli.answers import permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Folder, Home, SessionReader, SessionReading, SessionSetup
+from holdfast.cli.home import Home, SessionReader, SessionReading, SessionSetup
 from holdfast.cli.request_lines import OpenedRequest, short
 from holdfast.cli.screen import Screen, ScreenStatus
 from holdfast.cli.transcript import Style, Transcript, one_line
@@ -53,11 +53,9 @@ AWAY: Final = (Unreachable, Unavailable, TooMany)
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `holdfast chat`."""
 
-    folder: Folder
+    setup: SessionSetup
     session: str | None = None
     new: bool = False
-    allow: tuple[str, ...] = ()
-    model: str | None = None
 
 
 class Conversation:
@@ -106,7 +104,7 @@ class Conversation:
     async def open(self, found: SessionView | None) -> None:
         """Show a session and follow it; make a new one if none is given."""
         await self._close()
-        self.session_id = await self._create() if found is None else found.id
+        self.session_id = await self.home.create(self.options.setup) if found is None else found.id
         self.activity = SessionActivity()
         self.transcript = Transcript(shows_user=self._shows_message, hints=self.hints, fits=self.screen.fits)
         self._read_through: set[RequestId] = set()
@@ -122,14 +120,11 @@ class Conversation:
         self._following.add_done_callback(self._stopped_following)
         self._attaching = asyncio.create_task(self._attach())
 
-    async def _create(self) -> str:
-        setup = SessionSetup(folder=self.options.folder, model=self.options.model, allow=self.options.allow)
-        return await self.home.create(setup)
-
     async def _come_back(self) -> None:
         await self.home.note_resume(self.session_id)
-        if self.options.model is not None and self.options.model != self.activity.model:
-            await self.home.change_model(self.session_id, self.options.model)
+        model = self.options.setup.model
+        if model is not None and model != self.activity.model:
+            await self.home.change_model(self.session_id, model)
 
     async def _tasks_left(self, found: SessionView | None) -> int:
         """The number of tasks that still run. Refreshes them, so that an end that was missed is reported at once."""
@@ -315,13 +310,11 @@ class Conversation:
 
     def _introduce(self, found: SessionView | None, tasks: int) -> None:
         if found is None:
-            about = (
-                f"holdfast {__version__} · {self.options.model or self.home.model} · session {short(self.session_id)}"
-            )
-            self.say("note", f"{about} · /help")
+            model = self.options.setup.model or self.home.model
+            self.say("note", f"holdfast {__version__} · {model} · session {short(self.session_id)} · /help")
             return
         state = {"idle": "it is idle", "queued": "it has messages queued", "running": "it was at work"}
-        doing = state.get(found.status, "it waits for an answer") + (f", and {tasks_run(tasks)}" if tasks else "")
+        doing = state.get(found.status, "it waits for an answer") + (f", and {_tasks_run(tasks)}" if tasks else "")
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
         self.say("note", f"Continuing session {short(self.session_id)}{title}: {doing}. /new starts another.")
 
@@ -428,7 +421,7 @@ class Conversation:
             return "the server is away, trying again · Ctrl-C leaves"
         if not self.activity.busy:
             tasks = len(self.activity.running_tasks)
-            return f"ready · {tasks_run(tasks)}" if tasks else "ready"
+            return f"ready · {_tasks_run(tasks)}" if tasks else "ready"
         if self.current_request() is not None:
             return "waits for your answer · Ctrl-C stops"
         if self.activity.open_requests and not self._answered:
@@ -472,7 +465,7 @@ class Conversation:
             self.say("bad", f"✗ {error.message} [{error.code}]")
 
 
-def tasks_run(count: int) -> str:
+def _tasks_run(count: int) -> str:
     return "1 task runs" if count == 1 else f"{count} tasks run"
 
 

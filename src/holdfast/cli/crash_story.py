@@ -87,19 +87,18 @@ class Teller:
         said = await self._said(second, None)
         cut, whole = await self._answers()
         shown = seen[seen.index("Here is a long answer") :].rstrip("\n")
-        self._hold(cut.interrupted and _text(cut).startswith(shown), "what was read is kept, to the letter")
-        self._hold(_text(cut) in said and INTERRUPTED in said, "the cut is shown, and marked")
-        self._hold(not whole.interrupted and _text(whole).endswith("I will wait."), "the answer came whole")
-        self.say("text", f"Kept:  …{_text(cut)[-QUOTED:]} {INTERRUPTED}")
-        self.say("text", f"Then:  …{_text(whole)[-QUOTED:]}")
-        self.say("good", "✓ It went on at once. What was read is kept and marked; the answer came whole.")
+        self._hold(cut.interrupted and text_of(cut).startswith(shown), "the text that was read is kept, to the letter")
+        self._hold(text_of(cut) in said and INTERRUPTED in said, "the cut is shown, and marked")
+        self._hold(not whole.interrupted and text_of(whole).endswith("I will wait."), "the answer came whole")
+        self.say("text", f"Kept:  …{text_of(cut)[-QUOTED:]} {INTERRUPTED}")
+        self.say("text", f"Then:  …{text_of(whole)[-QUOTED:]}")
+        self.say("good", "✓ It continued at once. The text that was read is kept and marked; the answer came whole.")
 
     # Processes
 
     async def _chat(self, line: str, *options: str) -> Process:
         self.say("text", f"Starting: holdfast chat, and typing “{line}”")
-        child = await self._start("chat", *options, "--dir", str(self._work), "--model", "demo", typed=f"{line}\n")
-        return child
+        return await self._start("chat", *options, "--dir", str(self._work), "--model", "demo", typed=f"{line}\n")
 
     async def _start(self, *words: str, typed: str = "", stays: bool = False) -> Process:
         """Start a process and type a line. Its input stays open if a line was typed, or if it `stays`."""
@@ -195,5 +194,5 @@ async def within_time() -> AsyncIterator[None]:
         raise Refusal("story_failed", late, exit_code=WORLD) from None
 
 
-def _text(message: AssistantMessage) -> str:
+def text_of(message: AssistantMessage) -> str:
     return "".join(block.text for block in message.blocks if isinstance(block, TextBlock))

@@ -1,6 +1,6 @@
 """`holdfast db`: the contents of the configured database, a backup of it, and its migrations.
 
-SQLite and PostgreSQL are told apart here. Passwords are never shown.
+Chooses between SQLite and PostgreSQL. Passwords are never shown.
 """
 
 import asyncio

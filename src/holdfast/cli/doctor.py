@@ -16,6 +16,7 @@ import msgspec
 from holdfast.app import Runtime, isolation_of
 from holdfast.cli.errors import explained
 from holdfast.cli.escapes import visible
+from holdfast.cli.runtime import open_configured_model
 from holdfast.cli.screen import wants_color
 from holdfast.cli.transcript import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
@@ -179,13 +180,10 @@ async def _sandbox(config: Config) -> Finding:
 async def _model(config: Config) -> Finding:
     if config.model == "demo":
         return Finding(name="Model", ok=True, found="demo (built in)")
-    from holdfast.models.catalogue import PROVIDERS, open_model
+    from holdfast.models.catalogue import PROVIDERS
 
+    await open_configured_model(config, config.model).close()
     key = config.model_api_key
-    model = open_model(
-        config.model, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ
-    )
-    await model.close()
     provider = PROVIDERS[config.model.partition("/")[0]]
     base = config.model_base_url or os.environ.get(provider.base_url_variable or "") or provider.base_url
     secret = key.reveal() if key else os.environ.get(provider.key_variable, "").strip()

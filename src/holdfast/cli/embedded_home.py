@@ -1,7 +1,6 @@
 """The home of sessions in a database on this machine, through a runtime in this process."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
@@ -10,6 +9,7 @@ import msgspec
 from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import CallUsage, OutputPiece, SessionReader, SessionSetup
+from holdfast.cli.runtime import open_configured_model
 from holdfast.client.views import (
     Delivery,
     KilledTask,
@@ -94,14 +94,7 @@ class EmbeddedHome:
 
     async def change_model(self, session_id: str, model: str) -> None:
         """Change the model, unless it could not be called: then it is refused, and nothing changes."""
-        from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
-
-        config = self.runtime.config
-        key = config.model_api_key
-        tried = open_model(
-            model, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ
-        )
-        await tried.close()
+        await open_configured_model(self.runtime.config, model).close()
         await self._operations.change_model(self._key(session_id), model)
 
     async def move(self, session_id: str, directory: str) -> None:

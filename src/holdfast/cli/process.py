@@ -46,7 +46,7 @@ async def _awaited(work: Callable[[], Awaitable[int | None]]) -> int | None:
 
 
 def print_line(line: str) -> None:
-    """Print a line of a program that goes on when the reader of its output has left."""
+    """Print a line of a program that keeps running when the reader of its output has left."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

@@ -113,34 +113,29 @@ def _request_json(waiting: WaitingRequest, detail: RequestDetail | None) -> dict
 
 
 def approval(*, for_session: bool) -> AnswerSender:
-    async def approve(home: Home, waiting: WaitingRequest) -> None:
-        decision: Decision = "approved-for-session" if for_session else "approved"
-        await home.decide(waiting.session.id, waiting.request.id, decision, answered_by="holdfast approve")
-
-    return approve
+    return _decision("approved-for-session" if for_session else "approved", answered_by="holdfast approve")
 
 
 def denial(reason: str) -> AnswerSender:
-    async def deny(home: Home, waiting: WaitingRequest) -> None:
-        await home.decide(
-            waiting.session.id,
-            waiting.request.id,
-            "denied-interactively-by-user",
-            feedback=reason,
-            answered_by="holdfast deny",
-        )
+    return _decision("denied-interactively-by-user", feedback=reason, answered_by="holdfast deny")
 
-    return deny
+
+def _decision(decision: Decision, *, feedback: str = "", answered_by: str) -> AnswerSender:
+    async def send(home: Home, waiting: WaitingRequest) -> None:
+        session_id, request_id = waiting.session.id, waiting.request.id
+        await home.decide(session_id, request_id, decision, feedback=feedback, answered_by=answered_by)
+
+    return send
 
 
 def reply(text: str) -> AnswerSender:
-    async def answer(home: Home, waiting: WaitingRequest) -> None:
+    async def send(home: Home, waiting: WaitingRequest) -> None:
         answer, was_freeform = _parsed_answer(text, await _question(home, waiting))
         await home.answer(
             waiting.session.id, waiting.request.id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
         )
 
-    return answer
+    return send
 
 
 def _parsed_answer(text: str, question: UserInputRequested | None) -> tuple[str, bool]:
@@ -159,13 +154,13 @@ async def _question(home: Home, waiting: WaitingRequest) -> UserInputRequested |
     return detail.opened if detail is not None and isinstance(detail.opened, UserInputRequested) else None
 
 
-async def give_answer(target: Target, wanted: str, answer: AnswerSender, *, work: bool) -> None:
+async def give_answer(target: Target, wanted: str, send: AnswerSender, *, work: bool) -> None:
     """Answer a request, durable on return. With `work`, run its session here until it is idle or waits."""
     async with open_home(target) as home:
         waiting = await find_request(home, wanted)
         detail = (await request_details(home, waiting.session.id)).get(waiting.request.id)
         print("\n".join(_detail_lines(detail)) if detail else visible(waiting.request.title), flush=True)
-        await answer(home, waiting)
+        await send(home, waiting)
         print(f"Answered: {waiting.request.kind} {one_line(waiting.request.title)}", flush=True)
         if not work:
             await _print_continuation(home, waiting, target.hints)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Folder, Home, SessionReading, SessionSetup
+from holdfast.cli.home import Home, SessionReading, SessionSetup
 from holdfast.cli.lookup import find_session
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
@@ -46,12 +46,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `holdfast run`."""
 
     prompt: str
-    folder: Folder
+    setup: SessionSetup
     session: str | None = None
-    allow: tuple[str, ...] = ()
-    model: str | None = None
     timeout_seconds: float | None = None
-    dry_run: bool = False
     as_json: bool = False
 
 
@@ -86,15 +83,14 @@ def _lost(error: ClientError, session_id: str, hints: Hints) -> Refusal:
 
 
 async def _session(home: Home, options: RunOptions) -> str:
+    setup = options.setup
     if options.session is None:
-        return await home.create(
-            SessionSetup(folder=options.folder, model=options.model, allow=options.allow, dry_run=options.dry_run)
-        )
-    if options.allow or options.dry_run:
+        return await home.create(setup)
+    if setup.allow or setup.dry_run:
         raise Refusal("option_not_usable", "--allow and --dry-run are for new sessions; leave them out with --session.")
     found = await find_session(home, options.session)
-    if options.model is not None:
-        await home.change_model(found.id, options.model)
+    if setup.model is not None:
+        await home.change_model(found.id, setup.model)
     return found.id
 
 

@@ -17,6 +17,8 @@ from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in
 
 if TYPE_CHECKING:
     from holdfast.models.model import Model
+    from holdfast.models.openai_compatible import OpenAICompatible
+    from holdfast.models.scripted import ScriptedModel
 
 QUIET_SECONDS: Final = 1.0
 """Delay before the model libraries are imported, so that a process that lives only for one request never pays for
@@ -37,6 +39,14 @@ async def open_runtime(config: Config, *, work: bool, grace_seconds: float = 0) 
             yield runtime
         finally:
             await runtime.close(grace_seconds=grace_seconds)
+
+
+def open_configured_model(config: Config, name: str) -> "OpenAICompatible | ScriptedModel":
+    """Open a model with the configured key and URL. Raises `ModelNotUsable` if it could not be called."""
+    from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
+
+    key = config.model_api_key
+    return open_model(name, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ)
 
 
 def demo_or_none(config: Config) -> "Model | None":

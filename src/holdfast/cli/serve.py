@@ -6,7 +6,6 @@ and streams that are still open then are reset. A second signal ends it at once,
 
 import asyncio
 import ipaddress
-import os
 import shlex
 import socket
 from collections.abc import AsyncIterator
@@ -17,7 +16,7 @@ from typing import Final
 from holdfast.app import Runtime
 from holdfast.cli.errors import Refusal, address_refusal
 from holdfast.cli.process import print_line, until_stopped, watch_signals
-from holdfast.cli.runtime import demo_or_none, import_models_later, log_service
+from holdfast.cli.runtime import demo_or_none, import_models_later, log_service, open_configured_model
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.config import Config
@@ -129,6 +128,9 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
         names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
         return tuple(OfferedModel(name=name, is_default=name == config.model) for name in names)
 
+    def check_model(name: str) -> None:
+        open_configured_model(config, name)
+
     refused = RUN_COMMANDS if config.refuses_commands else frozenset[str]()
     return HttpService(
         operations=runtime.operations,
@@ -158,17 +160,9 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
         metrics=runtime_metrics(runtime),
         observer=runtime.observer,
         models=models,
-        check_model=lambda name: _check_model(config, name),
+        check_model=check_model,
         redis_state=lambda: runtime.redis_state,
     )
-
-
-def _check_model(config: Config, name: str) -> None:
-    """Raise `ModelNotUsable` for a model that this server could not call. Calls nothing."""
-    from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
-
-    key = config.model_api_key
-    open_model(name, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ)
 
 
 def _user_policy(config: Config) -> Policy:

@@ -92,7 +92,7 @@ def _facts(task: Task) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) -> int:
+async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) -> None:
     """Print the last bytes of a task's output, then what it writes until it ends: raw to a file or pipe, with control
     characters escaped on a terminal. How it ended goes to stderr."""
     async with open_home(target) as home:
@@ -106,7 +106,6 @@ async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) ->
                 pass
         out.end()
         print(f"holdfast: Task {visible(task.id)} {await _ending_now(home, task)}", file=sys.stderr)
-    return 0
 
 
 async def _ending_now(home: Home, task: Task) -> str:
@@ -151,11 +150,10 @@ class RawOutput:
         sys.stdout.flush()
 
 
-async def kill_task(target: Target, wanted: str) -> int:
+async def kill_task(target: Target, wanted: str) -> None:
     """Kill a task and every process of it that can be found. Raises a refusal if one is known to have escaped."""
     async with open_home(target) as home:
         print_kill(await home.kill(await find_task(home, wanted)))
-    return 0
 
 
 def print_kill(killed: KilledTask) -> None:

@@ -56,7 +56,7 @@ class CommandTable(TyperGroup):
 app = typer.Typer(
     name="holdfast",
     cls=CommandTable,
-    help="Holdfast: a durable runtime for AI agents. What you start survives the process that runs it.",
+    help="Holdfast: a durable runtime for AI agents. Sessions survive the process that runs them.",
     epilog="\b\nA first look, without a key:  holdfast chat\nThe story of a crash:         holdfast story",
     no_args_is_help=True,
     add_completion=False,

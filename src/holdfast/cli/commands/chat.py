@@ -25,10 +25,9 @@ async def chat(
     """Talk with an agent. Continues this folder's unfinished session, or starts a new one."""
     from holdfast.cli.chat import chat
     from holdfast.cli.conversation import ChatOptions
+    from holdfast.cli.home import SessionSetup
     from holdfast.cli.target import find_folder
 
     target = at.target()
-    options = ChatOptions(
-        folder=find_folder(target, folder), session=session, new=new, allow=tuple(allow or ()), model=at.model
-    )
-    return await chat(target, options)
+    setup = SessionSetup(folder=find_folder(target, folder), model=at.model, allow=tuple(allow or ()))
+    return await chat(target, ChatOptions(setup=setup, session=session, new=new))

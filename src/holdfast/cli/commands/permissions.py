@@ -13,9 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-SessionOption = Annotated[
-    str | None, typer.Option("--session", metavar="ID", help="What this session may do without asking.")
-]
+SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="The permissions of this session.")]
 
 
 @app.command("list", epilog=example("permissions list --json"))

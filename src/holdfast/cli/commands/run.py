@@ -47,18 +47,11 @@ async def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tools with effects only say what they would do.")] = False,
 ) -> int:
     """Send one message and print the answer. No one is asked: calls that are not allowed are denied."""
+    from holdfast.cli.home import SessionSetup
     from holdfast.cli.run import RunOptions, run
     from holdfast.cli.target import find_folder
 
     target = at.target()
-    options = RunOptions(
-        prompt=prompt,
-        folder=find_folder(target, folder),
-        session=session,
-        allow=tuple(allow or ()),
-        model=at.model,
-        timeout_seconds=timeout,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    setup = SessionSetup(folder=find_folder(target, folder), model=at.model, allow=tuple(allow or ()), dry_run=dry_run)
+    options = RunOptions(prompt=prompt, setup=setup, session=session, timeout_seconds=timeout, as_json=as_json)
     return await run(target, options)

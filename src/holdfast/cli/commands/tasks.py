@@ -41,7 +41,7 @@ async def show_task(at: TargetOptions, *, task: IdArgument, as_json: JsonOption 
 @app.command(
     "tail",
     epilog=example("tasks tail t3f2a9c1 --bytes 100000 > build.log")
-    + "\nCtrl-C leaves, and the task goes on. Its output comes as it is, as with `tail -f`.",
+    + "\nCtrl-C leaves, and the task runs on. Its output comes as it is, as with `tail -f`.",
 )
 @command
 async def tail_task(
@@ -49,21 +49,21 @@ async def tail_task(
     *,
     task: IdArgument,
     count: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Begin so many bytes before now.")] = 4096,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until the task ends.")] = True,
-) -> int:
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow the output until the task ends.")] = True,
+) -> None:
     """Print the output of a task until it ends. How it ended is printed to stderr."""
     from holdfast.cli import tasks
 
-    return await tasks.tail_task(at.target(), task, count=count, follow=follow)
+    await tasks.tail_task(at.target(), task, count=count, follow=follow)
 
 
 @app.command("kill", epilog=example("tasks kill t3f2a9c1"))
 @command
-async def kill_task(at: TargetOptions, *, task: IdArgument) -> int:
+async def kill_task(at: TargetOptions, *, task: IdArgument) -> None:
     """End a task and all processes that it started. Its session gets the news.
 
     Exits with 1 if a process is known to have escaped, and names it.
     """
     from holdfast.cli import tasks
 
-    return await tasks.kill_task(at.target(), task)
+    await tasks.kill_task(at.target(), task)
