@@ -125,7 +125,7 @@ class ServerOptions(OptionGroup):
 
 
 class TargetOptions(DatabaseOptions, ServerOptions):
-    """The sessions that a command is about: those of a database, or those of a server."""
+    """The target of a command: the sessions of a database, or those of a server."""
 
     def target(self) -> "Target":
         from holdfast.cli.target import find_target
@@ -135,7 +135,7 @@ class TargetOptions(DatabaseOptions, ServerOptions):
 
 
 class TurnTargetOptions(TurnOptions, TargetOptions):
-    """The same, with how their turns run if they are in a database."""
+    """A target whose turns may run in this process, and then how."""
 
 
 class ProcessOptions(OptionGroup):
