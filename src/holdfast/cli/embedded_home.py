@@ -46,7 +46,7 @@ ATTACHED_SECONDS: Final = 60.0
 class EmbeddedHome:
     """The sessions of one owner in the database. If the runtime works, they run in this process."""
 
-    goes_on = False
+    runs_elsewhere = False
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

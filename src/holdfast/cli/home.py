@@ -88,7 +88,7 @@ class Home(Protocol):
 
     model: str
     """The model of a new session that names none."""
-    goes_on: bool
+    runs_elsewhere: bool
     """Whether sessions continue when this command ends, because another process runs them."""
 
     # Sessions

@@ -70,7 +70,7 @@ class RemoteReader:
 class RemoteHome:
     """The sessions that the key of this command gives access to."""
 
-    goes_on = True
+    runs_elsewhere = True
 
     def __init__(self, server: Server, *, away_seconds: float) -> None:
         """`away_seconds` bounds how long a reader waits for a server that is away."""

@@ -145,7 +145,8 @@ def _parsed_answer(text: str, question: UserInputRequested | None) -> tuple[str,
     parsed = question_answer(text, question)
     if parsed is None:
         choices = "; ".join(f"{number}. {one_line(choice)}" for number, choice in enumerate(question.choices, 1))
-        raise Refusal("answer_invalid", f"Answer with one of these, or with its number: {choices or '(any text)'}")
+        advice = f"Answer with one of these, or with its number: {choices}" if choices else "The answer can't be empty."
+        raise Refusal("answer_invalid", advice)
     return parsed
 
 
@@ -169,7 +170,7 @@ async def give_answer(target: Target, wanted: str, send: AnswerSender, *, work: 
 
 
 async def _print_continuation(home: Home, waiting: WaitingRequest, hints: Hints) -> None:
-    if home.goes_on:
+    if home.runs_elsewhere:
         print("The server continues the session.")
         return
     deadline = time.monotonic() + PROMOTION_SECONDS

@@ -244,7 +244,7 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
             late = f"The turn did not end within {options.timeout_seconds:g} s."
-            how = "It continues" if home.goes_on else "It continues when a process opens the database"
+            how = "It continues" if home.runs_elsewhere else "It continues when a process opens the database"
             print(f"holdfast: {late} {how}: {back} [timed_out]", file=sys.stderr)
         case "waiting":
             answers = hints.command("requests", "--session", short(outcome.session_id))
@@ -256,5 +256,5 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
         follow = hints.command("tasks", "tail", task["task_id"])
         print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
     if outcome.tasks:
-        when = "" if home.goes_on else ", once a process opens it"
+        when = "" if home.runs_elsewhere else ", once a process opens it"
         print(f"holdfast: The session gets the news of its end{when}: {back}", file=sys.stderr)
