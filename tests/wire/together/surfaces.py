@@ -269,7 +269,7 @@ class TerminalSurface:
             words = line.removeprefix("> ").removesuffix(" (joined the running turn)").removesuffix(" (was queued)")
             if words.endswith("?") and not line.startswith("· "):
                 said.append(("user", words))
-            elif words.endswith(".") and not line.startswith("Going on with"):
+            elif words.endswith(".") and not line.startswith("Continuing session"):
                 said.append(("assistant", words))
         return said
 
