@@ -65,6 +65,9 @@ class Replicas:
         await self._until("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
         await self._set(self.primary, "synchronous_standby_names", "*")
         await self._until("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+        # That is what the setting says. Commits wait once the checkpointer has read it, too, and it does so before it
+        # begins a checkpoint.
+        await audit.run(self.primary.url(), "CHECKPOINT")
 
     async def crash(self) -> None:
         """The primary ends and recovers, and its standby follows it again."""
