@@ -17,6 +17,9 @@ import msgspec
 
 INSIDE: Final = Path(__file__).with_name("bash_inside.py")
 
+INTERPRETER: Final = str(Path(sys.executable).resolve())
+"""The interpreter itself, not the link to it in an environment: the box has its own /tmp, which may hide that."""
+
 CONFINED: Final = (
     *("bwrap", "--ro-bind", "/", "/", "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev"),
     *("--unshare-all", "--die-with-parent", "--chdir", "/tmp", "--setenv", "TMPDIR", "/tmp"),
@@ -34,7 +37,7 @@ class Ran(msgspec.Struct, frozen=True):
 class BashBox:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [*confinement(), sys.executable, "-I", "-c", INSIDE.read_text(encoding="utf-8")],
+            [*confinement(), INTERPRETER, "-I", "-c", INSIDE.read_text(encoding="utf-8")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
