@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = """
-__record() { printf '%s\\0' "$#" "$@" >> "$BOX_LOG"; return "$BOX_STATUS"; }
+__record() { printf '%s\\0' "$#" "$@" >> "$BOX_LOG/$BASHPID"; return "$BOX_STATUS"; }
 command_not_found_handle() { __record "$@"; }
 """
-"""Any program that is not there is recorded in place of being run."""
+"""Any program that is not there is recorded in place of being run. Each process has a log of its own: bash writes words
+with line breaks in pieces, and those of the commands of a pipeline would mix."""
 
 RECORDS_BUILTINS = "".join(
     f'{name}() {{ __record {name} "$@"; }}\n'
     for name in (":", "cd", "echo", "false", "kill", "pwd", "test", "true", "type")
 )
 
-STUB = '#!{bash} -p\nprintf "%s\\0" "$(($# + 1))" "${{0##*/}}" "$@" >> "$BOX_LOG"; exit "$BOX_STATUS"\n'
+STUB = '#!{bash} -p\nprintf "%s\\0" "$(($# + 1))" "${{0##*/}}" "$@" >> "$BOX_LOG/$BASHPID"; exit "$BOX_STATUS"\n'
 EVIL = "#!{bash} -p\n: > {work}/PWNED\n"
 
 STUBS = ("cat", "git", "grep", "ls", "make", "npm", "wc")
@@ -34,7 +35,7 @@ STUBS = ("cat", "git", "grep", "ls", "make", "npm", "wc")
 def run(asked: dict[str, Any], bash: str, place: Path) -> dict[str, Any]:
     work = place / "work"
     _fill(work, bash)
-    (place / "log").write_text("")
+    (place / "log").mkdir()
     before = _files(work)
     environment = {
         "PATH": str(place / "programs"),
@@ -47,6 +48,7 @@ def run(asked: dict[str, Any], bash: str, place: Path) -> dict[str, Any]:
     ended = _until_silent([bash, "-c", asked["command"]], work, environment)
     told = {"started": _recorded(place / "log"), "files": sorted(_files(work) - before), "ended": ended}
     shutil.rmtree(work)
+    shutil.rmtree(place / "log")
     return told
 
 
@@ -103,12 +105,13 @@ def _until_silent(line: list[str], work: Path, environment: dict[str, str]) -> b
 
 
 def _recorded(log: Path) -> list[list[str]]:
-    words = log.read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
     found = []
-    while words:
-        count = int(words[0])
-        found.append(words[1 : count + 1])
-        words = words[count + 1 :]
+    for of_process in log.iterdir():
+        words = of_process.read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
+        while words:
+            count = int(words[0])
+            found.append(words[1 : count + 1])
+            words = words[count + 1 :]
     return found
 
 

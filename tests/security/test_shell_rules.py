@@ -297,6 +297,13 @@ def can_be_compared(script: ShellScript) -> bool:
     )
 
 
+def test_the_records_of_a_pipeline_do_not_mix() -> None:
+    """Bash writes words with line breaks in pieces."""
+    words = "a\n" * 8_000
+    command = " | ".join([f"a '{words}'"] * 6)
+    assert box().run(command).started == [("a", words)] * 6
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(command=COMMANDS, locale=some.sampled_from(["C.UTF-8", "C"]))
 def test_bash_starts_just_what_was_taken_apart(command: str, locale: str) -> None:
