@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.inbox import Item, TaskNews
-from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
+from holdfast.store.crash_points import COMMAND_VERBS, ONLY_POSTGRESQL, VERBS
 from proof.crash import postgres_trials
 from proof.crash.defects import BY_NAME as PLANTABLE
 from proof.crash.defects import DEFECTS, Defect
@@ -186,7 +186,7 @@ def unvisited(points: set[str], database: Database) -> list[str]:
     verbs that record the outcome of tasks also put their news."""
     missing = [
         f"{verb}:{side}"
-        for verb in (*VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
+        for verb in (*VERBS, *COMMAND_VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
         for side in ("before", "after")
         if not any(point.startswith(f"{verb}:") and point.endswith(f":{side}") for point in points)
     ]
@@ -203,7 +203,8 @@ def unvisited(points: set[str], database: Database) -> list[str]:
 def control(jobs: Jobs, seed: int, only: str = "") -> bool:
     """Plant every defect, one at a time. Whether all were caught."""
     print(f"{'defect':<52} {'caught by':<34} kills")
-    caught = [_catch(jobs, defect, seed) for defect in ((PLANTABLE[only],) if only else DEFECTS)]
+    shown_here = [defect for defect in DEFECTS if jobs.database in defect.databases]
+    caught = [_catch(jobs, defect, seed) for defect in ([PLANTABLE[only]] if only else shown_here)]
     return all(caught)
 
 

@@ -4,6 +4,7 @@ None of this ever runs in a product: `plant` changes the code of its own process
 """
 
 import asyncio
+import math
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable
@@ -11,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commands.command import CommandKey, Spec
+from holdfast.commands.commands import AlreadyThere, Commands, Started
+from holdfast.commands.used_keys import USED
 from holdfast.events import tool, turn
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
@@ -61,6 +65,8 @@ class Defect(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[Kind, ...] = ("kill",)
     near: str = ""
     """A part of the names of the crash points around which it shows."""
+    databases: tuple[Database, ...] = ("sqlite", "postgresql")
+    """The stores on which it can be shown."""
 
 
 def plant(name: str, database: Database = "sqlite") -> None:
@@ -429,6 +435,23 @@ def _forget_commands() -> None:
     SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
 
 
+def _start_however_late() -> None:
+    """A removed command leaves its key free, and a request to start it never comes too late."""
+    start, forget = Commands.start, Commands.forget
+
+    async def started(
+        self: Commands, key: CommandKey, spec: Spec, *, start_before: float = math.inf
+    ) -> Started | AlreadyThere:
+        return await start(self, key, spec)
+
+    async def forgotten(self: Commands, key: CommandKey) -> None:
+        await forget(self, key)
+        (self.session_folder(key.owner, key.session).parents[1] / USED / key.name).unlink()
+
+    _replace(Commands, "start", started)
+    _replace(Commands, "forget", forgotten)
+
+
 def _lose_news() -> None:
     _replace(intake, "news", lambda inputs: [])
 
@@ -572,6 +595,14 @@ DEFECTS: tuple[Defect, ...] = (
         plant=_forget_commands,
         scenarios=("task-delete",),
         kinds=("calm",),
+    ),
+    Defect(
+        name="a process that wakes late starts a removed command",
+        plant=_start_however_late,
+        scenarios=("task-delete",),
+        kinds=("freeze",),
+        near="start_command:command:before",
+        databases=("postgresql",),
     ),
     Defect(
         name="news is consumed and not told",

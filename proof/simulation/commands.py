@@ -64,13 +64,14 @@ class SimulatedCommands:
         self._world = world
         self.node = node
         self.all: dict[CommandKey, Running] = {}
+        self._removed: dict[CommandKey, Running] = {}
 
     def session_folder(self, owner: str, session: str) -> Path:
         return Path("/commands") / self.node / owner / session
 
-    async def start(self, key: CommandKey, spec: Spec) -> Started | AlreadyThere:
+    async def start(self, key: CommandKey, spec: Spec, *, start_before: float) -> Started | AlreadyThere:
         await asyncio.sleep(0.001)
-        if found := self.all.get(key):
+        if found := self.all.get(key) or self._removed.get(key):
             return AlreadyThere(found.status())
         _, seconds, exit_code = spec.command.split()
         self._world.trace.add(self.node, f"starts {spec.command!r} of {key.session}, {key.tool_call}")
@@ -85,6 +86,8 @@ class SimulatedCommands:
 
     async def adopt(self, key: CommandKey) -> CommandStatus:
         await asyncio.sleep(0.001)
+        if removed := self._removed.get(key):
+            return removed.status()
         if key not in self.all:
             taken = self.all[key] = Running(self._world, self._record(key, ""), 0.0, 0)
             taken.end("not_started", None)
@@ -125,7 +128,9 @@ class SimulatedCommands:
         return KillReport(status=found.status())
 
     async def forget(self, key: CommandKey) -> None:
-        self.all.pop(key, None)
+        """Its key stays used."""
+        if found := self.all.pop(key, None):
+            self._removed[key] = found
 
 
 def all_commands(machines: list[SimulatedCommands]) -> dict[CommandKey, Running]:

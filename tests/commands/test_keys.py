@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.commands.command import CommandKey
-from holdfast.commands.commands import Commands, Started
+from holdfast.commands.commands import AlreadyThere, Commands, Started
 from holdfast.commands.errors import CommandRefused
+from holdfast.commands.processes import boot_seconds
 from holdfast.commands.service import MEMORY_SECONDS
 from tests.commands.world import (
     SETTINGS,
@@ -124,3 +125,46 @@ async def test_a_command_that_has_ended_can_be_forgotten(commands: Commands, roo
     await started(commands, running, spec("sleep 100"))
     with pytest.raises(CommandRefused):
         await commands.forget(running)
+
+
+async def test_the_key_of_a_removed_command_starts_nothing(commands: Commands, root: Path, tmp_path: Path) -> None:
+    """A process was frozen right before its request, and another one ran the command; also after a new start of the
+    supervisor."""
+    what = spec("echo ran >> trace", tmp_path)
+    key, _ = await ran(commands, what)
+    await commands.forget(key)
+    for _ in range(2):
+        late = await refused(commands, key, what)
+        assert late.outcome is not None
+        assert (late.outcome.reason, late.record.command) == ("lost", "")
+        assert (await commands.adopt(key)).outcome is not None
+        assert await commands.status(key) is None
+        await kill_supervisor(root)
+    assert (tmp_path / "trace").read_text() == "ran\n"
+    assert [path.read_bytes() for path in (root / "used").iterdir()] == [b""]
+
+
+async def test_the_key_of_a_removed_command_is_forgotten_as_late_as_any_other(commands: Commands, root: Path) -> None:
+    (old, _), (new, _) = [await ran(commands, spec("echo x")) for _ in range(2)]
+    for key in (old, new):
+        await commands.forget(key)
+    await kill_supervisor(root)
+    made = time.time() - SETTINGS.retention_seconds - MEMORY_SECONDS - 10
+    os.utime(root / "used" / old.name, (made, made))
+    await refused(commands, new, spec("true"))
+    await started(commands, old, spec("true"))
+
+
+async def test_a_request_that_comes_too_late_starts_nothing_and_leaves_the_key_free(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """The supervisor looks at the clock, not the sender: a process may be frozen at any moment before it sends."""
+    key, what = new_key(), spec("echo ran >> trace", tmp_path)
+    with pytest.raises(CommandRefused, match="too late"):
+        await commands.start(key, what, start_before=boot_seconds())
+    assert await commands.status(key) is None
+    assert isinstance(await commands.start(key, what, start_before=boot_seconds() + 1000), Started)
+    await outcome(commands, key)
+    again = await commands.start(key, what, start_before=boot_seconds())
+    assert isinstance(again, AlreadyThere), "what runs already can be found however late"
+    assert (tmp_path / "trace").read_text() == "ran\n"

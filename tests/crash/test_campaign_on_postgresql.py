@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from proof.crash.defects import BY_NAME
+from proof.crash.defects import BY_NAME, DEFECTS
 from proof.crash.postgres_defects import PLANTS
 from proof.crash.scenarios import SCENARIOS
 from tests.crash.command import campaign
@@ -42,12 +42,21 @@ def test_a_process_that_is_frozen_while_it_holds_a_row_is_no_failure_of_the_othe
     assert "1 freezes, 0 violations" in ran.output
 
 
+@pytest.mark.parametrize("occurrence", [1, 2])
+def test_a_process_frozen_before_it_starts_a_command_starts_nothing_when_it_wakes(occurrence: int) -> None:
+    """Another process took over and started the command, and its session was deleted."""
+    trial = ("--scenario", "task-delete", "--replay", f"freeze@0/start_command:command:before#{occurrence}")
+    ran = campaign("--database", "postgresql", *trial)
+    assert ran.status == 0, ran.output
+    assert "1 freezes, 0 violations" in ran.output
+
+
 def test_every_defect_of_the_store_can_be_planted_in_this_one_too() -> None:
     assert set(PLANTS) <= set(BY_NAME)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", [*PLANTS, *(defect.name for defect in DEFECTS if "sqlite" not in defect.databases)])
 def test_a_planted_defect_of_the_store_is_caught(name: str) -> None:
     ran = campaign("--database", "postgresql", "--control", "--defect", name)
     assert ran.status == 0, ran.output

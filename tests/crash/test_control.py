@@ -6,7 +6,7 @@ from proof.crash.defects import DEFECTS, NONE
 from tests.crash.command import campaign
 
 
-@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
+@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS if "sqlite" in defect.databases])
 def test_a_planted_defect_is_caught(name: str) -> None:
     ran = campaign("--control", "--defect", name)
     assert ran.status == 0, ran.output

@@ -361,10 +361,36 @@ async def test_a_command_that_was_not_started_when_its_session_was_deleted_never
     async with machine.keeper(QUICK):
         await until(lambda: is_forgotten(machine))
     await machine.start(row)
-    status = await machine.commands.wait(command_key(row))
-    assert status.outcome is not None
-    assert status.outcome.reason == "not_started"
+    assert await machine.commands.listed() == []
     assert not (work / "ran").exists()
+    assert not Path(row.output_file).parents[1].exists()
+
+
+async def test_a_process_that_wakes_after_the_deletion_does_not_start_the_command_again(
+    machine: Machine, work: Path
+) -> None:
+    """It was frozen between its attempt and its request. Another process took over and ran the command."""
+    pipe(work)
+    (row,) = await machine.begin("echo ran >> trace; cat go", directory=work)
+    await machine.pid_of(row)
+    await until(lambda: asyncio.to_thread((work / "trace").exists))
+    async with machine.keeper(QUICK):
+        await machine.store.delete(KEY)
+        await until(lambda: is_forgotten(machine))
+    await machine.start(row)
+    assert await machine.commands.listed() == []
+    assert (work / "trace").read_text() == "ran\n"
+
+
+async def test_a_deletion_is_finished_though_the_keeper_died_after_it_removed_the_command(
+    machine: Machine, work: Path
+) -> None:
+    (row,) = await machine.begin("true", directory=work)
+    await machine.commands.wait(command_key(row))
+    await machine.store.delete(KEY)
+    await machine.commands.forget(command_key(row))
+    async with machine.keeper(QUICK):
+        await until(lambda: is_forgotten(machine))
 
 
 # Machines

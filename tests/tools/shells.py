@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -46,6 +47,7 @@ class Session:
         self.is_interrupted = True
         """What a cancelled tool is told: that the turn was stopped, or that only this process lets go."""
         self.max_running_tasks = 20
+        self.lease_seconds_left = math.inf
         self._fence = lease.fence
         self._numbers = count(1)
 
@@ -71,6 +73,7 @@ class Session:
             to_background=self.to_background,
             max_running_tasks=self.max_running_tasks,
             is_interrupted=lambda: self.is_interrupted,
+            lease_seconds_left=lambda: self.lease_seconds_left,
         )
 
     def _row(self, tool: Tool, directory: Path | None, arguments: Any, call: ToolCallId) -> TaskRow | None:

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from holdfast import event_loop
 from holdfast.commands import commands
-from holdfast.commands.command import Limits
+from holdfast.commands.command import CommandKey, Limits, Spec
 from holdfast.commands.errors import IsolationUnavailable
 from holdfast.commands.folder import CommandFolder
+from holdfast.commands.processes import boot_seconds
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import ToolCompleted
 from holdfast.models.scripted import Reply, ScriptedModel
@@ -800,7 +801,41 @@ async def test_the_next_attempt_on_another_machine_starts_nothing(session: Sessi
     assert len((home / "ran").read_text().splitlines()) == 1
 
 
+async def test_an_attempt_starts_nothing_once_its_lease_may_be_over(session: Session, home: Path) -> None:
+    """The process was frozen; another one may have taken over, and may have started the same command."""
+    session.lease_seconds_left = 0.0
+    late = await session.outcome(exec_tool, home, command="touch late")
+    assert not late.success
+    assert "came too late" in late.content
+    session.lease_seconds_left = 20.0
+    assert await session.told(exec_tool, home, command="touch early") == result()
+    assert {"late", "early"}.intersection(os.listdir(home)) == {"early"}
+
+
 # In a session
+
+
+async def test_a_command_is_started_only_while_the_lease_of_its_turn_lasts(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease as it is when the request is sent, which its renewals extend."""
+    start = commands.Commands.start
+    spans: list[tuple[float, float]] = []
+
+    async def watched(
+        self: commands.Commands, key: CommandKey, spec: Spec, *, start_before: float
+    ) -> commands.Started | commands.AlreadyThere:
+        spans.append((start_before, boot_seconds()))
+        return await start(self, key, spec, start_before=start_before)
+
+    monkeypatch.setattr(commands.Commands, "start", watched)
+    model = scripted(call("exec", command="true"), Reply(text="Done."))
+    async with runtime_on(tmp_path / "holdfast.db", model, lease_ttl_seconds=30.0) as runtime, patience():
+        session = await runtime.session(working_directory=str(home), allow=("shell",))
+        await session.run("Go")
+        assert runtime.worker.keeper.seconds_left() > 0
+    ((start_before, sent),) = spans
+    assert sent < start_before < sent + 30
 
 
 async def test_a_stop_of_the_turn_ends_the_command_and_is_its_result(tmp_path: Path, home: Path) -> None:

@@ -5,6 +5,7 @@ Output is read from disk; the supervisor only signals when there is more.
 """
 
 import asyncio
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -36,8 +37,9 @@ from holdfast.commands.protocol import (
 from holdfast.commands.service import SupervisorSettings
 from holdfast.commands.supervisor_client import SupervisorClient, SupervisorDisconnected
 
-TRIES: Final = 4
-"""A supervisor may exit, or be killed, between any two messages."""
+TRIES: Final = 8
+"""A supervisor may exit, or be killed, between any two messages. One death may take two tries: the system closes its
+connections first, and then the socket on which new ones still arrive."""
 
 ANSWER_SECONDS = 30.0
 """Timeout for requests that are answered at once. A supervisor that is stopped, or hangs on a disk, may still carry the
@@ -95,11 +97,13 @@ class Commands:
         """The folder that holds the output of all commands of a session. It need not exist."""
         return session_folder(self._root, owner, session)
 
-    async def start(self, key: CommandKey, spec: Spec) -> Started | AlreadyThere:
+    async def start(self, key: CommandKey, spec: Spec, *, start_before: float = math.inf) -> Started | AlreadyThere:
         """Runs a command under an unused key. When this returns, the key is on disk. If the supervisor dies during the
-        request, the key may be ours and yet be reported as taken: adopt it, as after a crash of this process."""
+        request, the key may be ours and yet be reported as taken: adopt it, as after a crash of this process. A
+        supervisor that handles the request at `start_before` (see `boot_seconds`) or later refuses it."""
         complete = msgspec.structs.replace(spec, environment=allowed(self._environment) | spec.environment)
-        response = await self._request(StartRequest(key, complete))
+        request = StartRequest(key, complete, None if math.isinf(start_before) else start_before)
+        response = await self._request(request)
         status = _known(key, response.status)
         return Started(status) if response.created else AlreadyThere(status)
 
@@ -164,11 +168,11 @@ class Commands:
         return report
 
     async def forget(self, key: CommandKey) -> None:
-        """Removes every record of a command that has ended. This frees its key, so no process may come back for it."""
+        """Removes every record of a command that has ended. Its key stays used: nothing starts under it later."""
         await self._request(ForgetRequest(key))
 
     async def forget_session(self, owner: str, session: str) -> None:
-        """Removes every record of the session's ended commands, and frees their keys. Kills nothing: if others still
+        """Removes every record of the session's ended commands; their keys stay used. Kills nothing: if others still
         run, `CommandRefused` names them, also in its `keys`. Safe to repeat."""
         await self._request(ForgetSessionRequest(owner, session))
 

@@ -5,7 +5,7 @@ CommandsError
 ├── FolderIdUnusable        the world failed: the folder can't be written to, or the file with its id is damaged
 ├── CommandRefused          the caller is wrong, or the disk is full: the message says which, and nothing was started
 ├── IsolationUnavailable    the settings ask for isolation that this machine or directory can't give; nothing started
-└── NoSuchCommand           the key was never used, or was forgotten
+└── NoSuchCommand           the key was never used, or its command was removed
 CommandNotStarted           an outcome: no process was started, and the message says why
 """
 

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from functools import cache
 from io import FileIO
 from pathlib import Path
@@ -56,6 +57,12 @@ def boot_id() -> str:
         sysctl = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
         return sysctl.stdout.decode().strip() or "unknown"
     return "unknown"
+
+
+def boot_seconds() -> float:
+    """Seconds since this boot, also those in which the machine slept, where the system counts them. All processes of a
+    machine read the same clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def shown_name(program: str) -> str:

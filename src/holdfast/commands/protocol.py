@@ -17,10 +17,12 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class StartRequest(msgspec.Struct, frozen=True, tag="start"):
-    """Takes the key and runs the command. If the key is taken, returns its status."""
+    """Takes the key and runs the command. If the key is taken, returns its status. From `start_before` on, a reading of
+    `boot_seconds`, nothing is started: the lease that allowed the sender to start it may be over."""
 
     key: CommandKey
     spec: Spec
+    start_before: float | None = None
 
 
 class AdoptRequest(msgspec.Struct, frozen=True, tag="adopt"):
@@ -46,13 +48,13 @@ class KillRequest(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
-    """Removes every record of a command that has ended."""
+    """Removes every record of a command that has ended. Its key stays used."""
 
     key: CommandKey
 
 
 class ForgetSessionRequest(msgspec.Struct, frozen=True, tag="forget_session"):
-    """Removes every record of a session's ended commands; an error names the others."""
+    """Removes every record of a session's ended commands, whose keys stay used; an error names the others."""
 
     owner: str
     session: str

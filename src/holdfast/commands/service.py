@@ -39,7 +39,7 @@ from holdfast.commands.leftovers import family_of
 from holdfast.commands.loop import READ, SupervisorLoop, Timer
 from holdfast.commands.orphans import OrphanedCommand, lost_outcome
 from holdfast.commands.output import OutputReader
-from holdfast.commands.processes import Census, boot_id, is_alive, is_running, shown_name
+from holdfast.commands.processes import Census, boot_id, boot_seconds, is_alive, is_running, shown_name
 from holdfast.commands.protocol import (
     AdoptRequest,
     CancelRequest,
@@ -54,6 +54,7 @@ from holdfast.commands.protocol import (
     WatchRequest,
 )
 from holdfast.commands.termination import Terminations
+from holdfast.commands.used_keys import UsedKeys
 
 CEILING_GRACE_SECONDS: Final = 5.0
 SWEEP_SECONDS: Final = 3600.0
@@ -64,7 +65,7 @@ OPEN_FILES: Final = "/proc/"
 """The directory in which the system shows the open files of processes."""
 
 MEMORY_SECONDS: Final = 30 * 86_400.0
-"""How long a used key can be told from an unused one after its output was removed."""
+"""How long a used key can be told from an unused one after its output, or its command, was removed."""
 
 Command = CommandExecution | OrphanedCommand
 
@@ -100,6 +101,7 @@ class SupervisorService:
         self._loop = loop
         self._inherited = inherited
         self._settings = settings
+        self._used = UsedKeys(root)
         self._commands: dict[str, Command] = {}
         self._by_pid: dict[int, CommandExecution] = {}
         self._ceilings: dict[str, Timer] = {}
@@ -229,8 +231,10 @@ class SupervisorService:
     # Requests
 
     def _start(self, request: int, verb: StartRequest) -> Response:
-        if (status := self._status(verb.key)) is not None:
+        if (status := self._used_status(verb.key)) is not None:
             return Response(id=request, status=status)
+        if verb.start_before is not None and boot_seconds() >= verb.start_before:
+            return Response(id=request, error="the request to start it came too late; another process may run it")
         held = _held(verb.spec.directory)
         if held is None:
             return self._start_in(verb.spec.directory, request, verb)
@@ -271,10 +275,18 @@ class SupervisorService:
         return Response(id=request, status=command.status(), created=True)
 
     def _adopt(self, request: int, key: CommandKey) -> Response:
-        if (status := self._status(key)) is not None:
+        if (status := self._used_status(key)) is not None:
             return Response(id=request, status=status)
         folder = CommandFolder.of(self._root, key)
-        record = CommandRecord(
+        record = self._empty_record(key)
+        # A crash in between leaves a key without a runner, which means the same.
+        folder.create(record)
+        folder.write_outcome(CommandOutcome(reason="not_started", at=record.at, detail="no attempt had started it"))
+        return Response(id=request, status=self._status(key), created=True)
+
+    def _empty_record(self, key: CommandKey) -> CommandRecord:
+        """Returns the record of a key under which nothing will run."""
+        return CommandRecord(
             key=key,
             command="",
             directory="",
@@ -284,10 +296,14 @@ class SupervisorService:
             boot=boot_id(),
             home=self._home,
         )
-        # A crash in between leaves a key without a runner, which means the same.
-        folder.create(record)
-        folder.write_outcome(CommandOutcome(reason="not_started", at=record.at, detail="no attempt had started it"))
-        return Response(id=request, status=self._status(key), created=True)
+
+    def _used_status(self, key: CommandKey) -> CommandStatus | None:
+        """Returns the status of a used key, also after its command was removed; None if the key is free."""
+        if (status := self._status(key)) is not None or key.name not in self._used:
+            return status
+        record = self._empty_record(key)
+        outcome = CommandOutcome(reason="lost", at=record.at, detail="its records were removed with its session")
+        return CommandStatus(record=record, state="ended", outcome=outcome, last_output_at=record.at)
 
     def _status(self, key: CommandKey) -> CommandStatus | None:
         if (command := self._commands.get(key.name)) is not None:
@@ -333,30 +349,35 @@ class SupervisorService:
         return None
 
     def _forget(self, request: int, key: CommandKey) -> Response:
-        """Removes a command. A crash before the removal leaves everything, after it nothing: the key then counts as
-        never used."""
+        """Removes a command; its key stays used. A crash before the removal leaves everything, after it only the mark
+        of the key."""
         status = self._status(key)
         if status is None:
             return Response(id=request)
         if status.outcome is None or key.name in self._commands or key.name in self._killed:
             error = "it still runs, or processes that it left behind do; kill it first"
             return Response(id=request, status=status, error=error, keys=(key,))
+        self._used.add((key.name,))
         CommandFolder.of(self._root, key).remove()
         return Response(id=request, status=status)
 
     def _forget_session(self, request: int, owner: str, session: str) -> Response:
-        """Removes a session's commands at once if none runs, else one by one. A crash in between leaves some: repeating
-        is safe. A missing outcome is not written first, so that a full disk does not prevent making room."""
+        """Removes a session's commands at once if none runs, else one by one; their keys stay used. A crash in between
+        leaves some: repeating is safe. The output goes first, and a missing outcome is not written, so that a full disk
+        does not prevent making room."""
         path = session_folder(self._root, owner, session)
         session_folders = folders_of(path)
         busy = self._commands.keys() | self._killed.keys()
         running = [folder for folder in session_folders if folder.path.name in busy]
+        ended = [folder for folder in session_folders if folder.path.name not in busy]
+        for folder in ended:
+            folder.remove_output()
+        self._used.add(folder.path.name for folder in ended)
         if not running:
             remove_session(path)
             return Response(id=request)
-        for folder in session_folders:
-            if folder not in running:
-                folder.remove()
+        for folder in ended:
+            folder.remove()
         keys = tuple(sorted(record.key for folder in running if (record := folder.record()) is not None))
         named = ", ".join(f"{key.tool_call} (attempt {key.attempt})" for key in keys)
         return Response(
@@ -492,6 +513,7 @@ class SupervisorService:
                     folder.remove_output()
             except (msgspec.DecodeError, OSError) as error:
                 print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
+        self._used.remove_older_than(now - self._settings.retention_seconds - MEMORY_SECONDS)
         self._loop.after(SWEEP_SECONDS, self._sweep)
         self._settle()
 

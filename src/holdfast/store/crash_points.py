@@ -41,6 +41,9 @@ VERBS: Final = (
 """The store's writing methods, and `register`, the first write of opening a store. A campaign that does not visit one
 of them has a gap."""
 
+COMMAND_VERBS: Final = ("start_command", "forget_command")
+"""Requests to the supervisor of commands: what it writes is as durable as a write of the store."""
+
 ONLY_POSTGRESQL: Final = ("show_life",)
 """Writes that SQLite does not need: there the operating system knows which processes live."""
 

@@ -18,6 +18,7 @@ from holdfast.commands.commands import Commands
 from holdfast.commands.errors import CommandRefused, CommandsError, NoSuchCommand
 from holdfast.events.ids import Key, TaskId
 from holdfast.live.live import Changed, Live
+from holdfast.store import crash_points
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import Store
@@ -186,26 +187,25 @@ class TaskKeeper:
 
     async def _kill(self, row: TaskRow) -> None:
         """Carries out a kill that a process requested, and possibly died before doing."""
-        was_started = True
         if row.status == "running":
             try:
                 await self._desk.carry_out(row)
-            except NoSuchCommand:
-                was_started = False
+            except NoSuchCommand:  # A process that is late to start the command must not be able to.
                 await self._desk.settle(row, await self._commands.adopt(command_key(row)))
         if row.kill_asked == "deletion":
-            if (
-                was_started
-            ):  # Otherwise the key stays taken: a process that is late to start the command must not be able to.
-                await self._forget(row)
+            await self._forget(row)
             await self._store.drop_task(row.key, row.task_id)
 
     async def _forget(self, row: TaskRow) -> None:
+        """Removes the command's records. A crash before this leaves them to the next keeper, as its row is still there;
+        after it, only the row is left to drop."""
+        crash_points.reach("forget_command:command:before")
         try:
             await self._commands.forget(command_key(row))
         except CommandRefused:  # Its leftover processes still run.
             await self._commands.kill(command_key(row))
             await self._commands.forget(command_key(row))
+        crash_points.reach("forget_command:command:after")
 
     # Housekeeping
 

@@ -24,7 +24,9 @@ from holdfast.commands.errors import (
     IsolationUnavailable,
     SupervisorUnavailable,
 )
+from holdfast.commands.processes import boot_seconds
 from holdfast.commands.redaction import RedactedStream
+from holdfast.store import crash_points
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.tasks.desk import command_key
 from holdfast.tasks.endings import ending_of
@@ -148,7 +150,7 @@ class CallCommand:
         try:
             root = working_directory(self._context.working_directory or wanted.directory)
             with place_to_start(wanted.directory, root, by_root=self.shell.isolation.binds_directory) as place:
-                return (await self.commands.start(self.key, self._spec(wanted, root, place))).status
+                return await self._start(self._spec(wanted, root, place))
         except DirectoryRefused as error:
             raise CommandNotStarted(str(error), error.code) from error
         except (CommandRefused, IsolationUnavailable) as error:
@@ -157,6 +159,16 @@ class CallCommand:
             # The supervisor may have received the request. If not, this uses the key up, so that nothing can start
             # under it later.
             return await self.commands.adopt(self.key)
+
+    async def _start(self, spec: Spec) -> CommandStatus:
+        """Has the supervisor start the command while the lease lasts. A crash before this leaves an attempt whose key
+        is free; after it, the key is used. A process that is frozen in between can't start it once another process
+        may."""
+        start_before = boot_seconds() + self._context.lease_seconds_left()
+        crash_points.reach("start_command:command:before")
+        answer = await self.commands.start(self.key, spec, start_before=start_before)
+        crash_points.reach("start_command:command:after")
+        return answer.status
 
     async def _started_before(self) -> CommandStatus | None:
         """Returns the status of the command that an earlier attempt started. Only the machine of that attempt can

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import math
 import threading
 import typing
 from collections.abc import Awaitable, Callable
@@ -44,6 +45,7 @@ class ToolContext:
         to_background: asyncio.Event | None = None,
         max_running_tasks: int = 20,
         is_interrupted: Callable[[], bool] = lambda: True,
+        lease_seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -65,6 +67,9 @@ class ToolContext:
         self.is_interrupted = is_interrupted
         """For a cancelled tool: True if the turn is stopped; False if only this process lets go of it and another one
         continues with what outlives a process."""
+        self.lease_seconds_left = lease_seconds_left
+        """For how long this process may trust its lease on the session. Later, another process may run the same
+        call."""
         self.last_words = ""
         """Set by a cancelled tool: what the model should know about its progress."""
         self._report = report

@@ -7,6 +7,7 @@ processes appended before it.
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any
@@ -94,15 +95,18 @@ class HeldSession:
         orphans: set[asyncio.Task[Any]] | None = None,
         may_work_in: MayWorkIn = nowhere,
         identify: Identify = identity_of,
+        lease_seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """`claiming` is the pending claim, if it is not yet committed. `orphans` are the tools of this process that
-        were cancelled and outlived their session's run."""
+        were cancelled and outlived their session's run. `lease_seconds_left` tells for how long this process may trust
+        the lease."""
         self.store = store
         self.live = live
         self.clock = clock
         self.bounds = bounds
         self.new_id = new_id
         self.lease = lease
+        self.lease_seconds_left = lease_seconds_left
         self.shell = shell
         self.is_interrupting = False
         """Activities are being ended because the turn ends, and not because this process releases the session."""

@@ -384,6 +384,7 @@ def _context(
         to_background=to_background,
         max_running_tasks=session.bounds.max_running_tasks,
         is_interrupted=lambda: session.is_interrupting,
+        lease_seconds_left=session.lease_seconds_left,
     )
 
 

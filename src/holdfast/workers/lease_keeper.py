@@ -47,7 +47,11 @@ class LeaseKeeper:
 
     def trusted(self) -> bool:
         """Whether this process may claim more: no other process can have been given its sessions yet."""
-        return self._clock.monotonic() < self._trusted_until
+        return self.seconds_left() > 0
+
+    def seconds_left(self) -> float:
+        """For how long this process may trust its leases if no renewal succeeds; not positive if it may not."""
+        return self._trusted_until - self._clock.monotonic()
 
     async def renew(self) -> bool:
         """Renew once. Success keeps the leases of this process for the TTL, less the margin, from the start of the
@@ -79,7 +83,7 @@ class LeaseKeeper:
     async def _watch_deadline(self) -> None:
         """Give up all sessions at the deadline. This runs apart from the renewal, which may itself be stuck."""
         while True:
-            remaining = self._trusted_until - self._clock.monotonic()
+            remaining = self.seconds_left()
             if remaining <= 0:
                 self._lose_all("this process could not renew in time")
                 remaining = self._renew_every
