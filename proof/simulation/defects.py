@@ -106,6 +106,21 @@ def _forget_unheard_claims() -> None:
     _replace(Worker, "_release_unknown_claims", nothing)
 
 
+def _tell_no_reader() -> None:
+    _replace(Worker, "_cut_off", lambda self, key: self._claim_wakeup.set())
+
+
+def _tell_no_reader_of_cancelled_runs() -> None:
+    cut_off = Worker._cut_off
+
+    def unless_cancelled(self: Worker, key: Key) -> None:
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            cut_off(self, key)
+
+    _replace(Worker, "_cut_off", unless_cancelled)
+
+
 def _trust_from_the_answer() -> None:
     async def renew(self: LeaseKeeper) -> bool:
         try:
@@ -402,6 +417,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect("a claim whose outcome was not heard is forgotten", _forget_unheard_claims),
     Defect("a claim that its task did not give back is forgotten", _forget_claims_not_given_back),
     Defect("a session that is claimed again does not wait for its earlier tools", _wait_for_no_earlier_claim),
+    Defect("the readers of a run that is cut off are told nothing", _tell_no_reader),
+    Defect("the readers of a run that is cancelled are told nothing", _tell_no_reader_of_cancelled_runs),
     Defect("trust is counted from the answer to a renewal", _trust_from_the_answer),
     Defect("progress never resets the count of claims", _never_reset_the_count),
     Defect("a lease is released before the cancelled tool has ended", _release_over_running_tools),

@@ -143,6 +143,10 @@ class Process:
         self._on_end: list[Callable[[], None]] = []
         self.is_stopping = False
 
+    def runs(self, key: Key) -> bool:
+        """Whether a run of the session, however late, has not ended here."""
+        return any(lease.key == key for lease in self._worker._lease_tasks)
+
     def _lease_of(self, key: Key) -> Lease | None:
         loop = self._worker._loops.get(key)
         return loop.session.lease if loop is not None else None

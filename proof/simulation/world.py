@@ -121,6 +121,16 @@ class World:
             self.trace.add("!", f"{promise}: {text}")
             self.violations.append(Violation(promise, text))
 
+    def last_progress(self, key: Key) -> tuple[int, str]:
+        """The position of the last event that was written under a lease, and the process that wrote it. A real store
+        does not say which process wrote an event."""
+        session = self.db.sessions.get(key)
+        written = [] if session is None or isinstance(self.db, RealDatabase) else session.written
+        for position in range(len(written), 0, -1):
+            if written[position - 1].fence is not None:
+                return position, written[position - 1].process
+        return 0, ""
+
     def later(self, seconds: float, callback: Callable[..., Any], *given: Any) -> asyncio.TimerHandle:
         return self.loop.call_later(seconds, callback, *given, context=self.context)
 

@@ -10,6 +10,8 @@ from proof.simulation.defects import DEFECTS, planted
 RARE = {
     "trust is counted from the answer to a renewal": 2934,
     "the end of a task is told by everybody who sees it": 2789,
+    "the readers of a run that is cancelled are told nothing": 1163,
+    "the readers of a run that is cut off are told nothing": 818,
     "nobody is told that a session can be run nowhere": 583,
     "a failed write is forgotten when its writer was cancelled": 254,
     "nobody is told of the end of a task": 241,

@@ -145,6 +145,29 @@ async def test_a_caller_sees_the_end_of_a_turn_even_if_the_outcome_of_its_commit
         assert len(lost) == 1
 
 
+async def test_a_caller_sees_the_end_of_a_turn_even_if_its_session_is_claimed_again_before_the_release_is_heard_of(
+    database: Path,
+) -> None:
+    """The outcome of the last commit was lost, and the session is released to be claimed again. The new claim ends the
+    task of the old one, which still waits for the answer to its release, and finds nothing to do."""
+    lost: list[Unit] = []
+
+    async def lose_the_answer(unit: Unit) -> None:
+        if not lost and any(isinstance(event.body, TurnEnded) for event in unit.events):
+            lost.append(unit)
+            raise StoreUnavailable("store_failed", "disk I/O error")
+
+    async def never_heard_of(lease: Lease) -> None:
+        store_of(runtime).after.pop("release")
+        await asyncio.Event().wait()
+
+    async with patience(), runtime_on(database, scripted(Reply(text="Hello."))) as runtime:
+        store_of(runtime).after |= {"commit": lose_the_answer, "release": never_heard_of}
+        turn = await (await runtime.session("s")).run("hello")
+        assert (turn.reason, turn.text) == ("completed", "Hello.")
+        assert "release" not in store_of(runtime).after
+
+
 async def test_an_acknowledged_rename_is_not_undone_by_the_automatic_title(database: Path) -> None:
     """Each session is renamed at the worst moment: after its automatic title was decided, right before it is
     written."""

@@ -51,7 +51,9 @@ class TroubledStore(SqliteStore):
 
     async def release(self, lease: Lease, *, seen_tail: int, how: ReleaseKind) -> bool:
         await self._meet(self.before, "release", lease)
-        return await super().release(lease, seen_tail=seen_tail, how=how)
+        released = await super().release(lease, seen_tail=seen_tail, how=how)
+        await self._meet(self.after, "release", lease)
+        return released
 
     async def renew(self, *, ttl_seconds: float) -> bool:
         await self._meet(self.before, "renew", ttl_seconds)

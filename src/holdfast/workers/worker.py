@@ -392,6 +392,7 @@ class Worker:
         `before` are the earlier tasks of the same session. They are waited for even if this claim is lost meanwhile: a
         release lets another process start what they are still ending."""
         key = claim.lease.key
+        ended_by_itself = False
         try:
             if before:
                 await asyncio.wait(before)
@@ -411,7 +412,6 @@ class Worker:
                 await asyncio.wait(before)
             self.lost_leases += self._unreleased[claim.lease] == "failed"
             await self._release(claim.lease, self._unreleased[claim.lease])
-            self._run_ended(key)
             raise
         except StoreError as error:
             log.error("session %s was dropped, it will be claimed again: %s", key.session, error.message)
@@ -420,17 +420,19 @@ class Worker:
             log.exception("session %s was dropped, it will be claimed again", key.session)
             await self._release_after_backoff(claim)
         else:
+            ended_by_itself = True
             del self._unreleased[claim.lease]
             await self._offer_freed_slot(key)
-            return
         finally:
             if self._draining:
                 self._live.publish(key, Changed())  # Another process may go on with it at once.
-        self._run_ended(key)
+            if not ended_by_itself:
+                self._cut_off(key)
 
-    def _run_ended(self, key: Key) -> None:
-        """A run of a session did not end by itself. Its last write may be on disk though its outcome never arrived
-        here: readers look for it in the store, and the claim loop for what is left to do."""
+    def _cut_off(self, key: Key) -> None:
+        """A run of a session did not end by itself; its release may have been cancelled, too. Its last write may be on
+        disk though its outcome never arrived here: readers look for it in the store, and the claim loop for what is
+        left to do."""
         self._live.publish(key, Lost())
         self._claim_wakeup.set()
 
@@ -465,6 +467,7 @@ class Worker:
             orphans=self._orphans,
             may_work_in=self._may_work_in,
             identify=self._identify,
+            lease_seconds_left=self.keeper.seconds_left,
         )
         loop = TurnLoop(
             session,
