@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast import event_loop
 from holdfast.commands import commands
 from holdfast.commands.command import CommandKey, Limits, Spec
-from holdfast.commands.errors import IsolationUnavailable
+from holdfast.commands.errors import CommandRefused, IsolationUnavailable, StartTooLate
 from holdfast.commands.folder import CommandFolder
 from holdfast.commands.processes import boot_seconds
 from holdfast.events.request import PermissionAsk
@@ -801,15 +801,50 @@ async def test_the_next_attempt_on_another_machine_starts_nothing(session: Sessi
     assert len((home / "ran").read_text().splitlines()) == 1
 
 
-async def test_an_attempt_starts_nothing_once_its_lease_may_be_over(session: Session, home: Path) -> None:
+async def test_an_attempt_starts_nothing_once_its_lease_may_be_over(
+    session: Session, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process was frozen; another one may have taken over, and may have started the same command."""
+    session.lease_seconds_left, session.is_interrupted = 0.0, False
+    late = asyncio.create_task(session.outcome(exec_tool, home, command="touch late"))
+    tries = await refusals(monkeypatch, 3)
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    assert tries == [StartTooLate] * 3
+    assert "late" not in os.listdir(home)
+
+
+async def test_an_attempt_that_came_too_late_is_repeated_once_its_lease_is_renewed(
+    session: Session, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor was slow: no other process has the session."""
     session.lease_seconds_left = 0.0
-    late = await session.outcome(exec_tool, home, command="touch late")
-    assert not late.success
-    assert "came too late" in late.content
+    slow = asyncio.create_task(session.told(exec_tool, home, command="echo x >> ran; echo done"))
+    await refusals(monkeypatch, 2)
     session.lease_seconds_left = 20.0
-    assert await session.told(exec_tool, home, command="touch early") == result()
-    assert {"late", "early"}.intersection(os.listdir(home)) == {"early"}
+    assert await slow == result("done\n")
+    assert (home / "ran").read_text() == "x\n"
+
+
+async def refusals(monkeypatch: pytest.MonkeyPatch, count: int) -> list[type[CommandRefused]]:
+    """Waits until that many requests to start a command were refused."""
+    seen: list[type[CommandRefused]] = []
+    start = commands.Commands.start
+
+    async def watched(
+        self: commands.Commands, key: CommandKey, spec: Spec, *, start_before: float
+    ) -> commands.Started | commands.AlreadyThere:
+        try:
+            return await start(self, key, spec, start_before=start_before)
+        except CommandRefused as refused:
+            seen.append(type(refused))
+            raise
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands.Commands, "start", watched)
+        await comes_true(lambda: len(seen) >= count)
+    return seen
 
 
 # In a session

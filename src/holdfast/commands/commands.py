@@ -18,7 +18,7 @@ import msgspec
 from holdfast.commands.address import SocketPathUnusable
 from holdfast.commands.command import CommandKey, CommandStatus, KillReport, Spec, Stream
 from holdfast.commands.environment import allowed, for_supervisor
-from holdfast.commands.errors import CommandRefused, NoSuchCommand, SupervisorUnavailable
+from holdfast.commands.errors import CommandRefused, NoSuchCommand, StartTooLate, SupervisorUnavailable
 from holdfast.commands.folder import CommandFolder, session_folder
 from holdfast.commands.folder_id import folder_id_of
 from holdfast.commands.output import OutputChunk, OutputReader, Run
@@ -100,7 +100,8 @@ class Commands:
     async def start(self, key: CommandKey, spec: Spec, *, start_before: float = math.inf) -> Started | AlreadyThere:
         """Runs a command under an unused key. When this returns, the key is on disk. If the supervisor dies during the
         request, the key may be ours and yet be reported as taken: adopt it, as after a crash of this process. A
-        supervisor that handles the request at `start_before` (see `boot_seconds`) or later refuses it."""
+        supervisor that handles the request at `start_before` (see `boot_seconds`) or later refuses it with
+        `StartTooLate`."""
         complete = msgspec.structs.replace(spec, environment=allowed(self._environment) | spec.environment)
         request = StartRequest(key, complete, None if math.isinf(start_before) else start_before)
         response = await self._request(request)
@@ -202,7 +203,7 @@ class Commands:
                     f"the supervisor in {self._root} did not answer within {ANSWER_SECONDS:g} seconds"
                 ) from None
             if response.error:
-                raise CommandRefused(response.error, response.keys)
+                raise (StartTooLate if response.is_late else CommandRefused)(response.error, response.keys)
             return response
         raise SupervisorUnavailable(
             f"the supervisor in {self._root} ended {TRIES} times before it could answer; see supervisor.log there"

@@ -4,6 +4,7 @@ CommandsError
 ├── SupervisorUnavailable   the world failed: it can't be started, or does not answer; try again
 ├── FolderIdUnusable        the world failed: the folder can't be written to, or the file with its id is damaged
 ├── CommandRefused          the caller is wrong, or the disk is full: the message says which, and nothing was started
+│   └── StartTooLate        the sender's lease may be over; nothing was started, and the key is free
 ├── IsolationUnavailable    the settings ask for isolation that this machine or directory can't give; nothing started
 └── NoSuchCommand           the key was never used, or its command was removed
 CommandNotStarted           an outcome: no process was started, and the message says why
@@ -29,6 +30,10 @@ class CommandRefused(CommandsError):
         super().__init__(why)
         self.keys = keys
         """The commands that still run, if that is the reason."""
+
+
+class StartTooLate(CommandRefused):
+    pass
 
 
 class NoSuchCommand(CommandsError):

@@ -105,6 +105,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     keys: tuple[CommandKey, ...] = ()
     """The commands that the error is about."""
+    is_late: bool = False
+    """The error is that the request came at its `start_before` or later."""
 
 
 _encoder = msgspec.json.Encoder()

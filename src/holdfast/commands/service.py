@@ -234,7 +234,8 @@ class SupervisorService:
         if (status := self._used_status(verb.key)) is not None:
             return Response(id=request, status=status)
         if verb.start_before is not None and boot_seconds() >= verb.start_before:
-            return Response(id=request, error="the request to start it came too late; another process may run it")
+            error = "the request to start it came too late; another process may run it"
+            return Response(id=request, error=error, is_late=True)
         held = _held(verb.spec.directory)
         if held is None:
             return self._start_in(verb.spec.directory, request, verb)

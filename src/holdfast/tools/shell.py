@@ -22,6 +22,7 @@ from holdfast.commands.errors import (
     CommandRefused,
     CommandsError,
     IsolationUnavailable,
+    StartTooLate,
     SupervisorUnavailable,
 )
 from holdfast.commands.processes import boot_seconds
@@ -63,6 +64,10 @@ ELSEWHERE: Final = (
     "This command was started on another machine, which can't be reached from here, and will be ended there. Whether "
     "it took effect is unknown: check before doing it again."
 )
+
+
+LATE_SECONDS: Final = 0.1
+"""Pause before a request that came too late is repeated."""
 
 
 class ShellCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,13 +167,20 @@ class CallCommand:
 
     async def _start(self, spec: Spec) -> CommandStatus:
         """Has the supervisor start the command while the lease lasts. A crash before this leaves an attempt whose key
-        is free; after it, the key is used. A process that is frozen in between can't start it once another process
-        may."""
-        start_before = boot_seconds() + self._context.lease_seconds_left()
-        crash_points.reach("start_command:command:before")
-        answer = await self.commands.start(self.key, spec, start_before=start_before)
-        crash_points.reach("start_command:command:after")
-        return answer.status
+        is free; after it, the key is used. A process that is frozen in between can't start it once another process may.
+
+        A request that comes too late is repeated: the supervisor was slow and the lease was renewed meanwhile, or the
+        lease is lost and this call is cancelled."""
+        while True:
+            start_before = boot_seconds() + self._context.lease_seconds_left()
+            crash_points.reach("start_command:command:before")
+            try:
+                answer = await self.commands.start(self.key, spec, start_before=start_before)
+            except StartTooLate:
+                await asyncio.sleep(LATE_SECONDS)
+                continue
+            crash_points.reach("start_command:command:after")
+            return answer.status
 
     async def _started_before(self) -> CommandStatus | None:
         """Returns the status of the command that an earlier attempt started. Only the machine of that attempt can
