@@ -189,14 +189,18 @@ class Playing:
         self._journal.add(Ended(process=self._numbers.pop(pid)))
 
     def _kill_at(self, pid: int, seconds: float) -> None:
-        """Kill it from outside, wherever it is by then, unless it has ended."""
+        """Kill it from outside, wherever it is by then, unless it has ended. It is stopped first, so that its end is in
+        the journal before another process can notice it and take over."""
         time.sleep(seconds)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        ended, status = os.waitpid(pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
             self._note_end(ended, status)
-        else:
-            os.kill(pid, signal.SIGKILL)
-            self.timed_kills += 1
+            return
+        self._journal.add(Ended(process=self._numbers[pid]))
+        os.kill(pid, signal.SIGKILL)
+        self.timed_kills += 1
 
     def _was_killed(self, status: int) -> bool:
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

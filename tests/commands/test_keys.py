@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from holdfast.commands import used_keys
 from holdfast.commands.command import CommandKey
 from holdfast.commands.commands import AlreadyThere, Commands, Started
 from holdfast.commands.errors import CommandRefused, StartTooLate
@@ -145,14 +147,62 @@ async def test_the_key_of_a_removed_command_starts_nothing(commands: Commands, r
 
 
 async def test_the_key_of_a_removed_command_is_forgotten_as_late_as_any_other(commands: Commands, root: Path) -> None:
-    (old, _), (new, _) = [await ran(commands, spec("echo x")) for _ in range(2)]
-    for key in (old, new):
+    (old, _), (newer, _), (new, _) = [await ran(commands, spec("echo x")) for _ in range(3)]
+    for key in (old, newer, new):
         await commands.forget(key)
     await kill_supervisor(root)
-    made = time.time() - SETTINGS.retention_seconds - MEMORY_SECONDS - 10
-    os.utime(root / "used" / old.name, (made, made))
-    await refused(commands, new, spec("true"))
+    kept = SETTINGS.retention_seconds + MEMORY_SECONDS
+    for key, age in ((old, kept + 10), (newer, kept - 1000)):
+        os.utime(root / "used" / key.name, (time.time() - age,) * 2)
+    for key in (newer, new):
+        await refused(commands, key, spec("true"))
     await started(commands, old, spec("true"))
+
+
+@pytest.mark.parametrize("spoilt", ["a file", "a folder in it", "removed"])
+async def test_marks_that_can_not_be_read_keep_no_supervisor_from_starting(
+    commands: Commands, root: Path, spoilt: str
+) -> None:
+    key, _ = await ran(commands, spec("echo x"))
+    await commands.forget(key)
+    await kill_supervisor(root)
+    shutil.rmtree(root / "used")
+    if spoilt == "a file":
+        (root / "used").touch()
+    elif spoilt == "a folder in it":
+        (root / "used" / "folder").mkdir(parents=True)
+        os.utime(root / "used" / "folder", (0, 0))
+    assert await commands.listed() == []
+    if spoilt != "a file":
+        await started(commands, new_key(), spec("true"))
+        return
+    with pytest.raises(CommandRefused, match="used"):  # Whether the key is free can't be known.
+        await commands.start(new_key(), spec("true"))
+
+
+async def test_the_output_of_a_removed_command_goes_even_if_its_key_can_not_be_marked(
+    commands: Commands, root: Path
+) -> None:
+    """The disk may be full: room is made first, and the rest is removed when there is some."""
+    key, _ = await ran(commands, spec("echo x"))
+    (root / "used").rmdir()
+    (root / "used").touch()
+    with pytest.raises(CommandRefused, match="used"):
+        await commands.forget(key)
+    assert await everything(commands, key) == b""
+    assert await commands.status(key) is not None, "its key stays used"
+    (root / "used").unlink()
+    await commands.forget(key)
+    await refused(commands, key, spec("echo again"))
+
+
+def test_marks_are_on_disk_before_anything_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(used_keys, "sync_directory", lambda path: synced.append(path.name))
+    used_keys.UsedKeys(tmp_path).add(["a", "b"])
+    assert synced == [tmp_path.name, "used"]
+    used_keys.UsedKeys(tmp_path).add(["c"])
+    assert synced == [tmp_path.name, "used", "used"]
 
 
 async def test_a_request_that_comes_too_late_starts_nothing_and_leaves_the_key_free(

@@ -90,6 +90,7 @@ async def test_what_still_runs_is_named_and_left_alone_and_the_rest_is_forgotten
     assert refusal.value.keys == tuple(sorted(running))
     assert all(key.tool_call in str(refusal.value) for key in running)
     assert await commands.status(ended) is None
+    await refused(commands, ended, spec("echo again"))
     assert {status.key for status in await commands.listed()} == set(running)
     for key in running:
         await commands.kill(key, 0)
@@ -141,6 +142,23 @@ async def test_spoilt_records_keep_no_session_from_being_forgotten(commands: Com
         (commands.session_folder("owner", SESSION) / key.name / name).write_text("{")
     await commands.forget_session("owner", SESSION)
     assert os.listdir(root / "keys") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(1, 20))
+async def test_a_supervisor_killed_at_any_step_of_removing_a_command_leaves_its_key_used(root: Path, at: int) -> None:
+    async with Commands(root, settings=SETTINGS) as commands:
+        key, _ = await ran(commands, spec("echo x"))
+        await kill_supervisor(root)
+        launched = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.commands.mortal", str(root)),
+            *(msgspec.json.encode(SETTINGS).decode(), str(at)),
+            cwd=REPOSITORY,
+        )
+        assert await launched.wait() == 0
+        await commands.forget(key)
+        assert await commands.status(key) is None
+        await refused(commands, key, spec("echo again"))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from holdfast.models.scripted import Reply
 from holdfast.server.operations import Operations
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.store import Claim, Lease, NewSession, Unit
+from holdfast.store.store import Claim, Committed, Lease, NewSession, Unit
 from tests.faults.world import (
     LONG_LEASE,
     PATIENCE_SECONDS,
@@ -166,6 +166,35 @@ async def test_a_caller_sees_the_end_of_a_turn_even_if_its_session_is_claimed_ag
         turn = await (await runtime.session("s")).run("hello")
         assert (turn.reason, turn.text) == ("completed", "Hello.")
         assert "release" not in store_of(runtime).after
+
+
+async def test_a_caller_sees_the_end_of_a_turn_that_is_written_after_the_failed_release_of_its_run(
+    database: Path,
+) -> None:
+    """The release is tried again later, when the write has come through."""
+    lost: list[Unit] = []
+    store: TroubledStore
+
+    async def hold_back(unit: Unit) -> None:
+        if not lost and any(isinstance(event.body, TurnEnded) for event in unit.events):
+            lost.append(unit)
+            raise StoreUnavailable("store_failed", "the connection was lost")
+
+    async def fail(lease: Lease) -> None:
+        del store.before["release"]
+        store.before["release"] = write_first
+        raise StoreUnavailable("store_failed", "the connection was lost")
+
+    async def write_first(lease: Lease) -> None:
+        del store.before["release"], store.before["commit"]
+        assert isinstance(await store.commit(lost[0]), Committed)
+
+    async with patience(), runtime_on(database, scripted(Reply(text="Hello."))) as runtime:
+        store = store_of(runtime)
+        store.before |= {"commit": hold_back, "release": fail}
+        turn = await (await runtime.session("s")).run("hello")
+        assert (turn.reason, turn.text) == ("completed", "Hello.")
+        assert store.before == {}
 
 
 async def test_an_acknowledged_rename_is_not_undone_by_the_automatic_title(database: Path) -> None:

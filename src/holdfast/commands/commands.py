@@ -103,7 +103,7 @@ class Commands:
         supervisor that handles the request at `start_before` (see `boot_seconds`) or later refuses it with
         `StartTooLate`."""
         complete = msgspec.structs.replace(spec, environment=allowed(self._environment) | spec.environment)
-        request = StartRequest(key, complete, None if math.isinf(start_before) else start_before)
+        request = StartRequest(key, complete, None if start_before == math.inf else start_before)
         response = await self._request(request)
         status = _known(key, response.status)
         return Started(status) if response.created else AlreadyThere(status)

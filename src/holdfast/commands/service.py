@@ -119,6 +119,10 @@ class SupervisorService:
         """Takes over from earlier supervisors: writes outcomes for commands that ended unseen, and watches those that
         run."""
         remove_unfinished(self._root)
+        try:
+            self._used.prepare()
+        except OSError as error:
+            print(f"used keys can't be marked: {error}", file=sys.stderr, flush=True)
         census = cache(Census)
         for folder in folders(self._root):
             try:
@@ -350,16 +354,18 @@ class SupervisorService:
         return None
 
     def _forget(self, request: int, key: CommandKey) -> Response:
-        """Removes a command; its key stays used. A crash before the removal leaves everything, after it only the mark
-        of the key."""
+        """Removes a command; its key stays used. The output goes first, so that a full disk does not prevent making
+        room. A crash before the removal leaves the rest, to be removed again; after it, only the mark of the key."""
         status = self._status(key)
         if status is None:
             return Response(id=request)
         if status.outcome is None or key.name in self._commands or key.name in self._killed:
             error = "it still runs, or processes that it left behind do; kill it first"
             return Response(id=request, status=status, error=error, keys=(key,))
+        folder = CommandFolder.of(self._root, key)
+        folder.remove_output()
         self._used.add((key.name,))
-        CommandFolder.of(self._root, key).remove()
+        folder.remove()
         return Response(id=request, status=status)
 
     def _forget_session(self, request: int, owner: str, session: str) -> Response:
@@ -514,7 +520,10 @@ class SupervisorService:
                     folder.remove_output()
             except (msgspec.DecodeError, OSError) as error:
                 print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
-        self._used.remove_older_than(now - self._settings.retention_seconds - MEMORY_SECONDS)
+        try:
+            self._used.remove_older_than(now - self._settings.retention_seconds - MEMORY_SECONDS)
+        except OSError as error:
+            print(f"the marks of used keys can't be removed: {error}", file=sys.stderr, flush=True)
         self._loop.after(SWEEP_SECONDS, self._sweep)
         self._settle()
 

@@ -544,6 +544,8 @@ class Worker:
             if self._tasks_of(lease.key) or lease not in self._to_release:
                 continue
             await self._release(lease, self._unreleased[lease])
+            if lease not in self._unreleased:
+                self._live.publish(lease.key, Lost())  # A late write of that lease may have come after the last look.
             if self._draining:
                 self._live.publish(lease.key, Changed())  # Another process may go on with it at once.
 
