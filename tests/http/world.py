@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import signal
+import ssl
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
@@ -23,6 +24,9 @@ from holdfast.models.server import ModelServer
 
 PATIENCE_SECONDS = 60.0
 """How long a test waits for something that must come. No test that passes waits so long."""
+
+NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For plain HTTP. Without it every new client reads the certificates of all authorities, slower than most requests."""
 
 LONG = " ".join(f"word{number}" for number in range(40))
 
@@ -176,7 +180,7 @@ class Server:
         """Whoever shows this token; with none, the one person that a local server is for."""
         bearer = self.token if token is None else token
         headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-        return Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False, **more)
+        return Client(base_url=self.url, headers=headers, **more)
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         """Send it a signal and wait for its end; its exit status."""
@@ -195,6 +199,9 @@ class Frame(NamedTuple):
 
 class Client(httpx.AsyncClient):
     """With the few things that nearly every test does."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"timeout": PATIENCE_SECONDS, "trust_env": False, "verify": NO_AUTHORITIES, **settings})
 
     async def make(self, **options: Any) -> str:
         """A new session; its id."""

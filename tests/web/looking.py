@@ -75,7 +75,7 @@ class Person:
     def client(self) -> Client:
         """The same person elsewhere, without a page."""
         headers = {"authorization": f"Bearer {self.server.token}"}
-        return Client(base_url=self.server.url, headers=headers, timeout=60, trust_env=False)
+        return Client(base_url=self.server.url, headers=headers)
 
 
 class Tab:
