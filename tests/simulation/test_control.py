@@ -7,25 +7,41 @@ import pytest
 from proof.simulation.campaign import CONTROL_SEEDS, main, seeds_until_caught, told
 from proof.simulation.defects import DEFECTS, planted
 
-RARE = {
+KNOWN = {
     "trust is counted from the answer to a renewal": 2934,
     "the end of a task is told by everybody who sees it": 2789,
     "the readers of a run that is cancelled are told nothing": 1163,
     "the readers of a run that is cut off are told nothing": 818,
     "nobody is told that a session can be run nowhere": 583,
+    "a permission that everybody declined stays open": 315,
     "a failed write is forgotten when its writer was cancelled": 254,
     "nobody is told of the end of a task": 241,
     "a turn is ended over a write that is under way": 199,
     "a lease is trusted past its expiry": 163,
-    "a permission that everybody declined stays open": 137,
+    "an item of a newer release is taken for done": 96,
+    "the end of a turn is a unit of its own": 80,
+    "a session that is claimed again does not wait for its earlier tools": 73,
+    "a second answer is accepted over the first": 48,
+    "an edit is lost to a promotion that did not see it": 33,
+    "a claim that its task did not give back is forgotten": 30,
+    "a tool with an unknown outcome runs again": 22,
+    "an attempt is written after its effect": 20,
+    "a claim whose outcome was not heard is forgotten": 12,
+    "an answer is accepted after a stop": 10,
+    "a hint is believed although one is missing": 10,
+    "a promoted item is consumed before its events": 9,
+    "a session is run where its files are not": 7,
+    "a stop that is meant for a turn that ended empties the queue": 7,
+    "a stop ends whatever turn runs when it is heard": 7,
+    "a write whose outcome is unknown is made again": 6,
 }
-"""Few worlds show these, and it takes time to come to one: where it is looked first. All others are played after it."""
+"""A seed whose world shows the defect, where it is looked first. If the worlds have changed, all others follow it."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
 def test_a_planted_defect_is_found(name: str) -> None:
-    first = RARE.get(name, 0)
+    first = KNOWN.get(name, 0)
     assert seeds_until_caught(name, [*range(first, CONTROL_SEEDS), *range(first)]) is not None
 
 
