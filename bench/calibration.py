@@ -18,10 +18,6 @@ from bench.place import Measured
 
 REFERENCE = Path(__file__).with_name("reference.json")
 
-LOOPS = 12
-"""How often the loop is run each time; it takes about ten milliseconds. A shared machine is at times half as fast for
-as long as that, so that a few of them could all be taken at such a time, or at none."""
-
 REST_SECONDS = 0.002
 """Between two commits: a delay is somebody's who is alone, and to wake the disk and the processor is a part of it."""
 
@@ -61,15 +57,16 @@ def this_machine(runs: Sequence[Measured], *, cores: int) -> Machine | None:
 class Speed:
     """How fast the machine is while a probe runs: taken before it and after it, and the middle of all that counts."""
 
-    def __init__(self, folder: Path, *, commits: int) -> None:
+    def __init__(self, folder: Path, *, loops: int, commits: int) -> None:
         self._folder = folder
+        self._count = loops
         self._commits = commits
         self._loops: list[tuple[float, float]] = []
         self._delays: list[float] = []
 
     def take(self) -> None:
         at = len(self._loops)
-        self._loops.extend(_loop(self._folder / f"calibration-{at + number}.db") for number in range(LOOPS))
+        self._loops.extend(_loop(self._folder / f"calibration-{at + number}.db") for number in range(self._count))
         self._delays.extend(_commit_delays_ms(self._folder / f"commits-{at}.db", self._commits // 2))
 
     def with_figures(self, figures: dict[str, float]) -> Measured:

@@ -23,7 +23,7 @@ def main(probe: str, verb: str) -> None:
     if verb == "prepare":
         event_loop.run(module.prepare(place))
         return
-    speed = Speed(place.folder, commits=place.size.raw_commits)
+    speed = Speed(place.folder, loops=place.size.calibration_loops, commits=place.size.raw_commits)
     speed.take()
     figures = event_loop.run(module.measure(place))
     gc.collect()

@@ -11,6 +11,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     clients: int = 20
     rounds: int = 4
     first_chunks: int = 30
+    calibration_loops: int = 12
+    """How often the loop of `calibration.py` is run each time; it takes about ten milliseconds. A shared machine is at
+    times half as fast for as long as that, so that a few of them could all be taken at such a time, or at none."""
     raw_commits: int = 300
     streamed_tokens: int = 500
     append_seconds: float = 1.0
@@ -63,6 +66,7 @@ QUICK = Size(
     clients=2,
     rounds=1,
     first_chunks=2,
+    calibration_loops=1,
     raw_commits=10,
     streamed_tokens=20,
     append_seconds=0.05,
