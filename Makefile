@@ -12,9 +12,10 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --no-input --disable-pip-version
 # Groups of constraints.txt, as a regular expression, into a file for pip. What has another hash than it says is refused.
 PINS_OF = awk '/^\# == /{on = $$3 ~ /^($(1))$$/} on' constraints.txt
 
-# Someone's own settings must not decide whether the tests pass.
+# Someone's own settings must not decide whether the tests pass. Nor how long they take: they start thousands of processes,
+# each of which would compile what no process may keep compiled.
 HOLDFAST_SET := $(sort $(filter HOLDFAST_%,$(.VARIABLES)))
-PLAIN := $(if $(HOLDFAST_SET),unset $(HOLDFAST_SET);)
+PLAIN := unset PYTHONDONTWRITEBYTECODE $(HOLDFAST_SET);
 
 # Without a home, pip and Holdfast would write to the root of the file system.
 ifeq ($(strip $(HOME)),)
