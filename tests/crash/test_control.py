@@ -3,11 +3,23 @@
 import pytest
 
 from proof.crash.defects import DEFECTS, NONE
-from tests.crash.command import campaign
+from tests.crash.command import campaign, uncaught
+
+PARTS = 2
 
 
-@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS if "sqlite" in defect.databases])
-def test_a_planted_defect_is_caught(name: str) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_planted_defect_is_caught(part: int) -> None:
+    names = [defect.name for defect in DEFECTS if "sqlite" in defect.databases]
+    assert uncaught(names[part::PARTS], "sqlite") == []
+
+
+def test_a_healthy_runtime_is_not_taken_for_a_defect() -> None:
+    assert uncaught([NONE.name], "sqlite") == [NONE.name]
+
+
+def test_the_control_searches_for_a_defect_until_it_is_caught() -> None:
+    name = "an attempt is written after its effect"
     ran = campaign("--control", "--defect", name)
     assert ran.status == 0, ran.output
     assert name in ran.output
