@@ -11,7 +11,7 @@ from proof.crash.postgres_defects import PLANTS
 from proof.crash.scenarios import SCENARIOS
 from tests.crash.command import campaign, uncaught
 
-KILLS = 80
+KILLS = 48
 SEED = 7
 PARTS = 4
 
