@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("holdfast.testing.store_conformance")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """More test processes than cores: many tests wait for a lease to end or a process to die, and need no core then."""
+    cores = os.cpu_count() or 1
+    return cores + max(1, cores // 2)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What could not be tested here is said aloud, once for each reason."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
