@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,12 @@ def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
                 environment.delenv(name)
         environment.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """The file of a database of the test's own, which is not there yet."""
+    return tmp_path / "holdfast.db"
 
 
 @pytest.fixture(scope="session")
