@@ -17,7 +17,7 @@ async def ask_about(session: Session, turn: TurnResult) -> bool:
         if said.strip().lower() != "y":
             print("Left for later. Nothing is lost; start me again.")
             return False
-        await session.approve(request.request_id)
+        await session.approve(request.id)
     return True
 
 

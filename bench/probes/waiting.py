@@ -73,7 +73,7 @@ async def _answer(waiting: Session) -> float:
     (asked,) = await waiting.requests()
     readings = waiting.events(Cursor((await waiting.row()).head))
     reading = asyncio.ensure_future(anext(readings))
-    await waiting.approve(asked.request_id)
+    await waiting.approve(asked.id)
     accepted = time.perf_counter()
     attempted = 0.0
     while True:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.app import Runtime, Session, TurnResult
+    from holdfast.app import Runtime, Session
+    from holdfast.protocol.turn import TurnResult
     from holdfast.tools.tool import ToolContext, ToolResult, tool
 
 
@@ -17,7 +18,7 @@ __all__ = ["Runtime", "Session", "ToolContext", "ToolResult", "TurnResult", "__v
 _HOMES = {
     "Runtime": "holdfast.app",
     "Session": "holdfast.app",
-    "TurnResult": "holdfast.app",
+    "TurnResult": "holdfast.protocol.turn",
     "ToolContext": "holdfast.tools.tool",
     "ToolResult": "holdfast.tools.tool",
     "tool": "holdfast.tools.tool",

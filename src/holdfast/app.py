@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -30,10 +30,7 @@ from holdfast.config import Config, ConfigError, load
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
 from holdfast.events.inbox import InboxItem
-from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.request import Decision
-from holdfast.events.session import SessionError
-from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Changed, Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
@@ -41,22 +38,21 @@ from holdfast.models.credentials import Credentials
 from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
-from holdfast.server.operations import (
-    Answered,
-    DeliveryChoice,
-    Operations,
-    Sent,
-    SessionOptions,
-    Stopped,
-)
-from holdfast.server.permissions import Permission, Permissions
+from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.protocol.permission import Permission
+from holdfast.protocol.request import Answered, RequestView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.turn import TurnOutcome, TurnResult
+from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.permissions import Permissions
 from holdfast.server.reader import Reader, Reading
+from holdfast.server.request_views import request_views
 from holdfast.server.task_operations import TaskOperations
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Cursor, RequestRow, Row, Store
+from holdfast.store.store import Cursor, Row, Store
 from holdfast.store.survey import ProcessDescription, Role
 from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
@@ -84,21 +80,6 @@ SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
 """Roles of processes that run sessions of other users than their own."""
 
 NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not installed. Run: pip install 'holdfast[cluster]'"
-
-
-TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
-"""How a turn ended, or `waiting`. `removed`: the message was taken out of the queue before it had a turn."""
-
-
-class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a turn: it ended, or it waits until its requests are answered."""
-
-    turn_id: TurnId
-    reason: TurnReason
-    text: str
-    """The model's last message."""
-    error: SessionError | None = None
-    requests: tuple[RequestRow, ...] = ()
 
 
 class Runtime:
@@ -554,10 +535,10 @@ class Session:
         return await self._result_from(self._operations.read(self.key, cursor), MessageId(message_id))
 
     async def _result_from(self, reader: Reader, message_id: MessageId) -> TurnResult:
-        outcome = _TurnOutcome(message_id)
+        outcome = TurnOutcome(message_id)
         async with aclosing(reader.follow()) as readings:
             async for reading in readings:
-                if isinstance(reading, Changed) and not outcome.has_turn:
+                if isinstance(reading, Changed) and outcome.turn_id is None:
                     found = await self._before_its_turn(outcome)
                     if found is not None:
                         return found
@@ -567,12 +548,12 @@ class Session:
                         return outcome.result(waiting)
         raise AssertionError("a session is followed without end")
 
-    async def _before_its_turn(self, outcome: "_TurnOutcome") -> TurnResult | None:
+    async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
         """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
-        receipt = await self._operations.receipt(self.key, outcome.message_id)
+        receipt = await self._operations.receipt(self.key, MessageId(outcome.message_id))
         if receipt.state in ("removed", "refused"):
             outcome.reason = "removed"
-            return outcome.result(())
+            return outcome.result()
         if receipt.state != "accepted" or (await self.row()).status != "waiting":
             return None
         requests = await self.requests()
@@ -586,9 +567,9 @@ class Session:
     async def row(self) -> Row:
         return await self._operations.session(self.key)
 
-    async def requests(self) -> tuple[RequestRow, ...]:
+    async def requests(self) -> tuple[RequestView, ...]:
         """The open requests of the session to people and clients."""
-        return await self._operations.requests(self.key)
+        return await request_views(self._operations, self.key)
 
     async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
         decision: Decision = "approved-for-session" if for_session else "approved"
@@ -645,49 +626,6 @@ class Session:
 
     async def delete(self) -> None:
         await self._operations.delete(self.key)
-
-
-class _TurnOutcome:
-    """Follows a log until the turn of one message ends or waits."""
-
-    def __init__(self, message_id: MessageId) -> None:
-        self.message_id = message_id
-        self._turn_id: TurnId | None = None
-        self._text = ""
-        self._error: SessionError | None = None
-        self.reason: TurnReason = "waiting"
-
-    @property
-    def has_turn(self) -> bool:
-        return self._turn_id is not None
-
-    def take(self, event: Event) -> bool:
-        """Take the next event. True: the turn has ended, or waits."""
-        match event.body:
-            case UserMessage(message_id=message_id, turn_id=turn_id) if message_id == self.message_id:
-                self._turn_id = turn_id
-            case AssistantMessage(blocks=blocks) if self._turn_id:
-                self._text = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self._text
-            case SessionError() as error if self._turn_id:
-                self._error = error
-            case TurnWaiting(turn_id=turn_id, reason="requests") if turn_id == self._turn_id:
-                self.reason = "waiting"
-                return True
-            case TurnEnded(turn_id=turn_id, reason=reason) if turn_id == self._turn_id:
-                self.reason = reason
-                return True
-            case _:
-                pass
-        return False
-
-    def result(self, requests: tuple[RequestRow, ...]) -> TurnResult:
-        return TurnResult(
-            turn_id=self._turn_id or TurnId(""),
-            reason=self.reason,
-            text=self._text,
-            error=self._error,
-            requests=requests,
-        )
 
 
 def _commands_folder(database: Path) -> Path:

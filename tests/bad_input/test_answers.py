@@ -15,9 +15,9 @@ from holdfast.events.session import ClientTool
 from holdfast.events.tool import MAX_ANSWER_BYTES, MAX_RESULT_BYTES, ToolAttempted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, ScriptedModel
+from holdfast.protocol.request import Answered, RequestView
+from holdfast.protocol.stop import Stopped
 from holdfast.server.errors import NotFound, OperationError
-from holdfast.server.operations import Answered, Stopped
-from holdfast.store.store import RequestRow
 from holdfast.tools.tool import tool
 from tests.faults.world import bodies_of, call, endings_of, model_said, patience, runtime_on, told, until
 
@@ -44,7 +44,7 @@ def model() -> ScriptedModel:
     )
 
 
-async def asked(runtime: Runtime, kind: str) -> tuple[Session, RequestRow]:
+async def asked(runtime: Runtime, kind: str) -> tuple[Session, RequestView]:
     session = await runtime.session(client_tools=(LOCATE,))
     (request,) = (await session.run(kind)).requests
     return session, request
@@ -75,7 +75,7 @@ async def test_of_a_stop_and_an_answer_at_once_both_are_told_the_truth(database:
             session, request = await asked(runtime, "permission")
             stopper = session if processes == 1 else other.open(session.id)
             moves = [
-                delayed(session.approve(request.request_id), chance.uniform(0, 0.003)),
+                delayed(session.approve(request.id), chance.uniform(0, 0.003)),
                 delayed(stopper.stop(stop_id="stop"), chance.uniform(0, 0.006)),
             ]
             chance.shuffle(moves)
@@ -127,9 +127,9 @@ async def check_race(session: Session, receipts: list[Answered | Stopped | str])
 async def test_a_second_answer_is_refused_with_a_sentence_and_changes_nothing(database: Path) -> None:
     async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
         session, request = await asked(runtime, "permission")
-        await session.deny(request.request_id, feedback="Not today.")
+        await session.deny(request.id, feedback="Not today.")
         with pytest.raises(OperationError) as refused:
-            await session.approve(request.request_id)
+            await session.approve(request.id)
         assert refused.value.code == "answered_already"
         assert refused.value.message.endswith(".")
         await until(session, lambda body: isinstance(body, TurnEnded))
@@ -149,10 +149,10 @@ async def test_an_answer_of_the_wrong_kind_is_refused_and_the_request_stays_open
         for other, answer in right.items():
             if other != kind:
                 with pytest.raises(OperationError) as refused:
-                    await answer(request.request_id)
+                    await answer(request.id)
                 assert refused.value.code == "wrong_answer"
         assert await session.requests() == (request,)
-        await right[kind](request.request_id)
+        await right[kind](request.id)
         await until(session, lambda body: isinstance(body, TurnEnded))
         assert (await model_said(session))[-1] == "Over."
 
@@ -162,9 +162,9 @@ async def test_an_answer_is_bounded_in_bytes_and_not_in_characters(database: Pat
     async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
         session, request = await asked(runtime, kind)
         answer: dict[str, Any] = {
-            "permission": lambda text: session.deny(request.request_id, feedback=text),
-            "question": lambda text: session.answer(request.request_id, text),
-            "client": lambda text: session.give_result(request.request_id, text),
+            "permission": lambda text: session.deny(request.id, feedback=text),
+            "question": lambda text: session.answer(request.id, text),
+            "client": lambda text: session.give_result(request.id, text),
         }
         most = "é" * (MAX_ANSWER_BYTES // 2)
         with pytest.raises(OperationError) as refused:
@@ -181,9 +181,9 @@ async def test_a_refused_answer_says_which_bound_it_exceeds(database: Path) -> N
         session, request = await asked(runtime, "client")
         answer = runtime.operations.answer_tool
         with pytest.raises(OperationError, match="The text of an answer has at most 5,000,000 bytes"):
-            await answer(session.key, request.request_id, "x" * (MAX_ANSWER_BYTES + 1), images=(pixel,))
+            await answer(session.key, request.id, "x" * (MAX_ANSWER_BYTES + 1), images=(pixel,))
         with pytest.raises(OperationError, match="An answer with images has at most 10,000,000 bytes"):
-            await answer(session.key, request.request_id, "x", images=(most,))
+            await answer(session.key, request.id, "x", images=(most,))
         assert await session.requests() == (request,)
 
 
@@ -202,9 +202,9 @@ async def test_an_answer_with_a_bad_id_is_refused(database: Path, answer_id: str
     async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
         session, request = await asked(runtime, "permission")
         with pytest.raises(OperationError) as refused:
-            await session.approve(request.request_id, answer_id=answer_id)
+            await session.approve(request.id, answer_id=answer_id)
         assert refused.value.code == "id_invalid"
-        await session.approve(request.request_id, answer_id="good")
+        await session.approve(request.id, answer_id="good")
         await until(session, lambda body: isinstance(body, TurnEnded))
         assert (await session.run("And now?")).reason == "completed"
 
@@ -229,7 +229,7 @@ async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every
             "stop": lambda key: verbs.stop(key, stop_id="s"),
             "queue": lambda key: verbs.queue(key),
             "requests": lambda key: verbs.requests(key),
-            "approve": lambda key: verbs.decide_permission(key, RequestId(request.request_id), "approved"),
+            "approve": lambda key: verbs.decide_permission(key, RequestId(request.id), "approved"),
             "rename": lambda key: verbs.rename(key, "Mine"),
             "change_model": lambda key: verbs.change_model(key, "mine"),
             "note_resume": lambda key: verbs.note_resume(key),
@@ -248,7 +248,7 @@ async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every
             assert said[0] == said[1], name
         after = await session.row()
         assert (after.head, after.inbox_tail, after.title) == (before.head, before.inbox_tail, before.title)
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         await until(session, lambda body: isinstance(body, TurnEnded))
         assert (await runtime.operations.usage(Owner("thief"))) == ()
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, TurnResult
+from holdfast.app import Runtime
 from holdfast.config import Secret, load
 from holdfast.events.session import SessionError
 from holdfast.models.scripted import Reply
 from holdfast.models.server import ModelServer
+from holdfast.protocol.turn import TurnResult
 from tests.faults.world import bodies_of, patience, runtime_over_http, says, settings
 from tests.models.raw_server import RawServer, http
 

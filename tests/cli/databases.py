@@ -58,7 +58,7 @@ async def go_on(database: str, place: Place) -> list[str]:
     async with Runtime(database=database, model=demo_model(), environ=environ(place.data)) as runtime:
         asks = runtime.open(ASKS)
         (request,) = await asks.requests()
-        await asks.approve(request.request_id)
+        await asks.approve(request.id)
         return [await _end_of(runtime, ASKS), await _end_of(runtime, WAITS)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli.errors import Refusal
 from holdfast.cli.task_lines import heading, task_line
 from holdfast.cli.tasks import print_kill
-from holdfast.client.views import KilledTask, ProcessView, Task, TaskStatus
+from holdfast.protocol.task import KilledTask, ProcessView, ShownTaskStatus, TaskView
 from tests.cli.processes import SECONDS, Place
 from tests.cli.scripts import model
 from tests.cli.slow_commands import SECRET, SLOW, Gate, ended_on_disk, started
@@ -299,9 +299,9 @@ async def test_what_a_task_left_running_is_ended_by_a_kill(place: Place) -> None
         assert (again.code, "[task_not_running]" in again.err) == (1, True)
 
 
-def ended(status: TaskStatus = "killed", **more: object) -> Task:
+def ended(status: ShownTaskStatus = "killed", **more: object) -> TaskView:
     about = {"command": "make", "description": "", "exit_code": None, **more}
-    return Task(
+    return TaskView(
         id="t0123456789ab",
         session_id="s" * 36,
         status=status,
@@ -310,12 +310,17 @@ def ended(status: TaskStatus = "killed", **more: object) -> Task:
         started_at=0,
         ended_at=0,
         duration_ms=0,
+        tool_call_id="",
+        working_directory="",
+        output_file="",
+        alias="",
         **about,  # type: ignore[arg-type]
     )
 
 
-def kill(task: Task, *, killed: tuple[ProcessView, ...] = (), escaped: tuple[ProcessView, ...] = ()) -> KilledTask:
-    return KilledTask(task=task, killed_processes=killed, escaped_processes=escaped)
+def kill(task: TaskView, *, killed: tuple[ProcessView, ...] = (), escaped: tuple[ProcessView, ...] = ()) -> KilledTask:
+    counts = {"killed": len(killed), "escaped": len(escaped)}
+    return KilledTask(task=task, killed_processes=killed, escaped_processes=escaped, **counts)
 
 
 def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ async def asks_before_it_acts(session: Session) -> None:
     assert result.reason == "waiting"
     assert [request.kind for request in result.requests] == ["permission"]
     assert ran == []
-    await session.deny(result.requests[0].request_id)
+    await session.deny(result.requests[0].id)
 
 
 def asking() -> ScriptedModel:

@@ -307,7 +307,7 @@ async def test_fault_24_no_watchdog_counts_while_a_person_is_awaited(database: P
             assert await runtime.store.claim(limit=10) == []
         assert (await session.row()).head == head, "nothing happened to the turn"
         (request,) = await session.requests()
-        await session.answer(request.request_id, "The blue one")
+        await session.answer(request.id, "The blue one")
         assert (await until(session, lambda body: isinstance(body, TurnEnded))).body is not None
         assert (await model_said(session))[-1] == "After: User responded: The blue one"
 

@@ -14,8 +14,8 @@ from holdfast.events.session import ClientTool
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, Script, ScriptedCall, ScriptedModel
+from holdfast.protocol.request import RequestView
 from holdfast.server.errors import OperationError
-from holdfast.store.store import RequestRow
 from holdfast.tools.tool import tool
 from tests.faults.processes import child_on, journal_of
 from tests.faults.world import (
@@ -70,12 +70,12 @@ async def test_fault_30_requests_survive_client_worker_and_server_are_seen_by_al
         asked = {request.kind: request for request in here}
         assert set(asked) == {"permission", "question", "client_tool"}
         async with child_on(database, script=script) as doomed_too:
-            await session.answer(asked["question"].request_id, "The blue one")
+            await session.answer(asked["question"].id, "The blue one")
             await until(session, lambda body: isinstance(body, UserInputCompleted))
             await doomed_too.kill()
-        await second_client.open("s").give_result(asked["client_tool"].request_id, "Behind you")
+        await second_client.open("s").give_result(asked["client_tool"].id, "Behind you")
         async with child_on(database, script=script):
-            await session.approve(asked["permission"].request_id)
+            await session.approve(asked["permission"].id)
             await until(session, lambda body: isinstance(body, TurnEnded))
         assert (await model_said(session))[-1] == "All answered."
         contents = {body.content for body in await bodies_of(session, ToolCompleted)}
@@ -92,10 +92,9 @@ async def test_fault_30_of_many_answers_at_once_the_first_wins_and_every_other_i
         async with runtime_on(database, work=False) as client:
             session = client.open("s")
             permission = next(found for found in await session.requests() if found.kind == "permission")
-            here = [session.approve(permission.request_id, answer_id=f"here-{n}") for n in range(5)]
+            here = [session.approve(permission.id, answer_id=f"here-{n}") for n in range(5)]
             there = [
-                worker.begin("approve", session="s", request_id=permission.request_id, answer_id=f"there-{n}")
-                for n in range(5)
+                worker.begin("approve", session="s", request_id=permission.id, answer_id=f"there-{n}") for n in range(5)
             ]
             outcomes: list[Any] = list(await asyncio.gather(*here, return_exceptions=True))
             outcomes += await asyncio.gather(*(worker.answer(n) for n in there), return_exceptions=True)
@@ -115,14 +114,14 @@ async def test_fault_30_the_same_answer_twice_gets_the_same_receipt(database: Pa
     ):
         session = await runtime.session()
         (request,) = (await session.run("Hello")).requests
-        first = await session.approve(request.request_id, answer_id="mine")
-        again = await session.approve(request.request_id, answer_id="mine")
+        first = await session.approve(request.id, answer_id="mine")
+        again = await session.approve(request.id, answer_id="mine")
         assert (first.duplicate, again.duplicate) == (False, True)
         await until(session, lambda body: isinstance(body, TurnEnded))
-        later = await session.approve(request.request_id, answer_id="mine")
+        later = await session.approve(request.id, answer_id="mine")
         assert later.duplicate
         with pytest.raises(OperationError) as refused:
-            await session.deny(request.request_id, answer_id="yours")
+            await session.deny(request.id, answer_id="yours")
         assert refused.value.code == "answered_already"
         assert [body.decision for body in await bodies_of(session, PermissionCompleted)] == ["approved"]
 
@@ -137,7 +136,7 @@ async def test_fault_30_a_paused_holder_and_its_successor_don_t_both_run_what_wa
         (request,) = await sleeper.ask("requests", session="s")
         sleeper.signal(signal.SIGSTOP)
         async with child_on(database, script=script, **short) as heir, patience():
-            await heir.ask("approve", session="s", request_id=request["request_id"])
+            await heir.ask("approve", session="s", request_id=request["id"])
             async with runtime_on(database, work=False) as reader:
                 await until(reader.open("s"), lambda body: isinstance(body, TurnEnded))
                 sleeper.signal(signal.SIGCONT)
@@ -155,9 +154,9 @@ async def guarded() -> str:
     return "done"
 
 
-async def refusal_of(session: Session, request: RequestRow) -> str:
+async def refusal_of(session: Session, request: RequestView) -> str:
     with pytest.raises(OperationError) as refused:
-        await session.approve(request.request_id)
+        await session.approve(request.id)
     return refused.value.code
 
 
@@ -218,7 +217,7 @@ async def test_fault_31_a_turn_that_fails_beside_an_open_prompt_closes_it(databa
 MEGABYTE = "x" * 1_000_000
 
 
-async def waiting_for(runtime: Runtime, **options: Any) -> tuple[Session, RequestRow]:
+async def waiting_for(runtime: Runtime, **options: Any) -> tuple[Session, RequestView]:
     session = await runtime.session(**options)
     result = await session.run("Hello")
     assert result.reason == "waiting"
@@ -239,7 +238,7 @@ async def test_fault_32_a_permission_for_a_megabyte_of_arguments_can_be_answered
     model = scripted(call("create", path="big.txt", file_text=MEGABYTE), Reply(text="Over."))
     async with runtime_on(database, model) as runtime, patience():
         session, request = await waiting_for(runtime, working_directory=str(tmp_path))
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         await ended_well(session)
         assert (tmp_path / "big.txt").read_text() == MEGABYTE
 
@@ -252,7 +251,7 @@ async def test_fault_32_a_permission_whose_subject_is_a_megabyte_long_is_refused
         session = await runtime.session(working_directory=str(tmp_path))
         result = await session.run("Hello")
         if result.reason == "waiting":
-            await session.deny(result.requests[0].request_id)
+            await session.deny(result.requests[0].id)
         await ended_well(session)
 
 
@@ -262,7 +261,7 @@ async def test_fault_32_a_question_of_a_megabyte_can_be_answered_with_a_megabyte
         session, request = await waiting_for(runtime)
         (asked,) = await bodies_of(session, UserInputRequested)
         assert asked.question == MEGABYTE
-        await session.answer(request.request_id, MEGABYTE)
+        await session.answer(request.id, MEGABYTE)
         await ended_well(session)
 
 
@@ -272,7 +271,7 @@ async def test_fault_32_a_client_tool_takes_and_gives_megabytes(database: Path) 
         session, request = await waiting_for(runtime, client_tools=(CLIENT_TOOL,))
         (asked,) = await bodies_of(session, ExternalToolRequested)
         assert MEGABYTE in asked.arguments
-        await session.give_result(request.request_id, MEGABYTE * 5)
+        await session.give_result(request.id, MEGABYTE * 5)
         await ended_well(session)
         (result,) = await bodies_of(session, ToolCompleted)
         assert len(result.content) == 5_000_000
@@ -287,9 +286,9 @@ async def test_fault_32_an_answer_too_large_to_keep_is_refused_and_the_request_s
     async with runtime_on(database, model, max_tool_result_bytes=1000) as runtime, patience():
         session, request = await waiting_for(runtime, client_tools=(CLIENT_TOOL,))
         with pytest.raises(OperationError) as refused:
-            await session.give_result(request.request_id, "x" * 1001)
+            await session.give_result(request.id, "x" * 1001)
         assert refused.value.code == "answer_too_large"
         with pytest.raises(OperationError):
             await session.answer(RequestId("no-such-request"), "x")
-        await session.give_result(request.request_id, "x" * 1000)
+        await session.give_result(request.id, "x" * 1000)
         await ended_well(session)

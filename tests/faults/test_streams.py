@@ -183,11 +183,11 @@ async def live_through_everything(session: Session, gate: Gate, work: Path) -> N
     for request in result.requests:
         match request.kind:
             case "permission":
-                await session.approve(request.request_id, for_session=True)
+                await session.approve(request.id, for_session=True)
             case "question":
-                await session.answer(request.request_id, "Blue")
+                await session.answer(request.id, "Blue")
             case "client_tool":
-                await session.give_result(request.request_id, "There")
+                await session.give_result(request.id, "There")
     await until_idle(session)
     await session.run("task")
     (work / "go").touch()

@@ -109,7 +109,7 @@ async def test_an_approval_that_was_open_is_given_and_its_call_runs_once(
     async with opened(database, effects, tmp_path) as runtime:
         session = runtime.open("asking")
         (request,) = await session.requests()
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         assert (await session.result_of("invoice-1")).text == "I heard: Paid 7."
         assert effects.paid == [7]
 
@@ -118,7 +118,7 @@ async def test_a_question_that_was_open_is_answered(database: str, effects: Effe
     async with opened(database, effects, tmp_path) as runtime:
         session = runtime.open("question")
         (request,) = await session.requests()
-        await session.answer(request.request_id, "Blue")
+        await session.answer(request.id, "Blue")
         assert (await session.result_of("paint-1")).text == "I heard: User responded: Blue"
 
 
@@ -126,7 +126,7 @@ async def test_a_client_tool_that_was_called_gives_its_result(database: str, eff
     async with opened(database, effects, tmp_path) as runtime:
         session = runtime.open("client-tool")
         (request,) = await session.requests()
-        await session.give_result(request.request_id, "a root of seaweed")
+        await session.give_result(request.id, "a root of seaweed")
         assert (await session.result_of("dictionary-1")).text == "I heard: a root of seaweed"
 
 

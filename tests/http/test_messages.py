@@ -12,18 +12,8 @@ from holdfast.events.message import AssistantMessage, TextBlock, ToolCallBlock, 
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import StepEnded, StepStarted, TurnEnded, TurnStarted
-from holdfast.server.http.message_views import (
-    Failed,
-    FromAssistant,
-    FromTool,
-    FromUser,
-    MessagePage,
-    MessageView,
-    TextView,
-    ToolCallView,
-    events_before,
-    page_of,
-)
+from holdfast.protocol.message import Failed, FromAssistant, FromTool, FromUser, MessageView, TextView, ToolCallView
+from holdfast.server.http.message_page import MessagePage, events_before, page_of
 
 TURN = TurnId("t")
 

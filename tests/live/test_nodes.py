@@ -86,7 +86,7 @@ async def test_answer_put_on_any_node_wakes_a_worker_at_once(nodes: Nodes) -> No
             waiting = await session.run("write a note")
             assert waiting.reason == "waiting"
             await until(lambda: working.worker.sessions_held == 0)
-            await session.approve(waiting.requests[0].request_id)
+            await session.approve(waiting.requests[0].id)
         following = Following(session)
         await following.until_the_end()
         await following.check()

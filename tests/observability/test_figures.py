@@ -69,7 +69,7 @@ async def test_known_traffic_gives_exact_counts(tmp_path: Path) -> None:
         assert (await session.run("ask", message_id="m")).reason == "waiting"
         waiting = Page(await runtime_metrics(runtime).page())
         (request,) = await session.requests()
-        await session.deny(request.request_id)
+        await session.deny(request.id)
         await session.result_of("m")
         page = Page(await runtime_metrics(runtime).page())
     assert page.figure("holdfast_turns_started_total") == 6

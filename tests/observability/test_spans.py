@@ -158,7 +158,7 @@ async def test_waiting_turn_has_no_open_span_and_resumes_its_trace(
     async with Runtime(database=database, model=model) as another:
         session = another.open("notes")
         (request,) = await session.requests()
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         await session.result_of("m-1")
     _, after = spans.named("invoke_agent")
     assert of(after)["holdfast.turn.outcome"] == "completed"

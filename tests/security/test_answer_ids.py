@@ -83,8 +83,8 @@ async def test_so_it_is_in_python(tmp_path: Path) -> None:
     async with Runtime(database=tmp_path / "holdfast.db", model=ScriptedModel(script)) as runtime:
         session = await runtime.session(working_directory=str(tmp_path))
         (request,) = (await session.run("Write it")).requests
-        await session.deny(request.request_id, answer_id="a1")
+        await session.deny(request.id, answer_id="a1")
         with pytest.raises(Conflict) as refused:
-            await session.approve(request.request_id, for_session=True, answer_id="a1")
+            await session.approve(request.id, for_session=True, answer_id="a1")
         assert refused.value.code == "id_reused"
     assert not (tmp_path / "note.txt").exists()

@@ -15,8 +15,8 @@ import httpx
 import msgspec
 import pytest
 
+from holdfast.protocol.identity import Role
 from holdfast.server.http.app import api_routes
-from holdfast.server.http.identity import Role
 from holdfast.server.http.keys import KeyRing
 from holdfast.server.http.service import HttpService
 from holdfast.store.clock import SystemClock

@@ -37,7 +37,7 @@ async def writes_freely(session: Session) -> bool:
     """Whether it writes without asking; what it asks is denied."""
     turn = await session.run("write")
     for request in turn.requests:
-        await session.deny(request.request_id)
+        await session.deny(request.id)
     if turn.requests:
         await session.stop()
     return not turn.requests
@@ -47,7 +47,7 @@ async def granted_always(runtime: Runtime, session: Session, place: str, by: str
     """As a surface does when a person says always."""
     turn = await session.run("write")
     (request,) = turn.requests
-    await session.approve(request.request_id, for_session=True)
+    await session.approve(request.id, for_session=True)
     await runtime.operations.grant(session.key, place, ("write",), granted_by=by)
 
 
@@ -87,7 +87,7 @@ async def test_what_was_allowed_for_a_session_is_listed_and_taken_back_there(dat
         session = await runtime.session(working_directory=str(tmp_path), allow=["read(/etc/motd)"])
         turn = await session.run("write")
         await runtime.operations.decide_permission(
-            session.key, turn.requests[0].request_id, "approved-for-session", answered_by="ada"
+            session.key, turn.requests[0].id, "approved-for-session", answered_by="ada"
         )
         await session.result_of((await session.send("write")).message_id)
         from_the_start, approved = await session.permissions()

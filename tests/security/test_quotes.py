@@ -237,11 +237,11 @@ async def test_each_result_says_in_the_log_where_it_is_from_and_the_model_is_sho
         for request in (await session.result_of(sent.message_id)).requests:
             match request.kind:
                 case "client_tool":
-                    await session.give_result(request.request_id, "lit")
+                    await session.give_result(request.id, "lit")
                 case "question":
-                    await session.answer(request.request_id, "blue")
+                    await session.answer(request.id, "blue")
                 case _:
-                    await session.deny(request.request_id, feedback="Not there.")
+                    await session.deny(request.id, feedback="Not there.")
         assert (await session.result_of(sent.message_id)).text == "Done."
         kept = {body.tool_call_id: body for body in await bodies_of(session, ToolCompleted)}
         told = [m for m in msgspec.json.decode(server.requests[-1])["messages"] if m["role"] == "tool"]

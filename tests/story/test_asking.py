@@ -38,7 +38,7 @@ async def test_a_tool_that_asks_waits_for_your_approval(database: Path, tmp_path
         (request,) = turn.requests
         assert (turn.reason, request.kind, request.title) == ("waiting", "permission", "write notes.txt")
         assert not (tmp_path / "notes.txt").exists()
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         assert (await session.result_of("m-1")).text == "Written."
         assert (tmp_path / "notes.txt").read_text() == "Hi"
 
@@ -49,10 +49,10 @@ async def test_the_first_answer_wins(database: Path, tmp_path: Path) -> None:
         session = await runtime.session(working_directory=str(tmp_path))
         sent = await session.send("Write my notes")
         (request,) = (await session.result_of(sent.message_id)).requests
-        await session.deny(request.request_id, feedback="Not there.", answer_id="a-1")
-        assert (await session.deny(request.request_id, feedback="Not there.", answer_id="a-1")).duplicate
+        await session.deny(request.id, feedback="Not there.", answer_id="a-1")
+        assert (await session.deny(request.id, feedback="Not there.", answer_id="a-1")).duplicate
         with pytest.raises(Conflict, match="already answered"):
-            await session.approve(request.request_id)
+            await session.approve(request.id)
         turn = await session.result_of(sent.message_id)
         assert turn.text == "I heard: The user rejected this tool call. Not there."
         assert not (tmp_path / "notes.txt").exists()
@@ -66,7 +66,7 @@ async def test_what_you_approve_for_the_session_is_not_asked_again(database: Pat
         session = await runtime.session(working_directory=str(tmp_path))
         sent = await session.send("Write both")
         (request,) = (await session.result_of(sent.message_id)).requests
-        await session.approve(request.request_id, for_session=True)
+        await session.approve(request.id, for_session=True)
         assert (await session.result_of(sent.message_id)).text == "Both are written."
         assert (tmp_path / "b.txt").read_text() == "B"
 
@@ -89,7 +89,7 @@ async def test_the_model_asks_a_question_and_you_answer_it(database: Path) -> No
         sent = await session.send("Paint it")
         (request,) = (await session.result_of(sent.message_id)).requests
         assert (request.kind, request.title) == ("question", "Which colour?")
-        await session.answer(request.request_id, "blue", was_freeform=False)
+        await session.answer(request.id, "blue", was_freeform=False)
         assert (await session.result_of(sent.message_id)).text == "User selected: blue."
 
 
@@ -101,7 +101,7 @@ async def test_a_tool_may_be_the_clients_own(database: Path) -> None:
         sent = await session.send("Light, please")
         (request,) = (await session.result_of(sent.message_id)).requests
         assert request.kind == "client_tool"
-        await session.give_result(request.request_id, "on")
+        await session.give_result(request.id, "on")
         assert (await session.result_of(sent.message_id)).text == "The lamp is on."
 
 

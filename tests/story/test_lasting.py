@@ -29,7 +29,7 @@ async def test_you_come_back_later_and_answer_what_was_asked(database: Path, tmp
     async with Runtime(database=database, model=model) as another:
         session = another.open("notes")
         (request,) = await session.requests()
-        await session.approve(request.request_id)
+        await session.approve(request.id)
         assert (await session.result_of("m-1")).text == "Written."
         assert (tmp_path / "notes.txt").read_text() == "Hi"
 
@@ -129,7 +129,7 @@ async def test_waiting_costs_nothing(database: Path, monkeypatch: pytest.MonkeyP
         await until(nothing_is_held)
         assert {(await session.row()).status for session in sessions} == {"waiting"}
         assert {(await session.row()).held_by for session in sessions} == {None}
-        await sessions[7].answer(turns[7].requests[0].request_id, "yes")
+        await sessions[7].answer(turns[7].requests[0].id, "yes")
 
         async def is_idle() -> bool:
             return (await sessions[7].row()).status == "idle"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.live.local import LocalLive
 from holdfast.models.scripted import Reply
-from holdfast.server.operations import Sent
+from holdfast.protocol.message import Sent
 from tests.faults.world import Gate, comes_true, patience, runtime_on, scripted, until_idle
 
 pytestmark = pytest.mark.anyio

@@ -293,13 +293,13 @@ async def test_a_turn_that_can_not_be_loaded_leaves_no_request_and_no_call_open(
             broken.setattr(SqliteStore, "load", fail)
             broken.setattr(SqliteStore, "turn_start", fail)
             if decision == "approved":
-                await session.approve(request.request_id)
+                await session.approve(request.id)
             else:
                 await session.send("Well?")
             await until(session, lambda body: isinstance(body, TurnEnded))
         assert await session.requests() == ()
         (completed,) = await bodies_of(session, PermissionCompleted)
-        assert (completed.request_id, completed.decision) == (request.request_id, decision)
+        assert (completed.request_id, completed.decision) == (request.id, decision)
         (result,) = await bodies_of(session, ToolCompleted)
         assert result.error == "interrupted"
 

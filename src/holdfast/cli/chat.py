@@ -10,7 +10,7 @@ from holdfast.cli.home import Home
 from holdfast.cli.lookup import find_session, unfinished_session
 from holdfast.cli.screen import PlainScreen, Screen
 from holdfast.cli.target import Target, open_home
-from holdfast.client.views import SessionView
+from holdfast.protocol.session import SessionView
 
 GRACE_SECONDS: Final = 0.5
 """How long leaving waits for a step that is about to end."""

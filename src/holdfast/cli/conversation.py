@@ -23,13 +23,14 @@ from holdfast.cli.request_lines import OpenedRequest, short
 from holdfast.cli.screen import Screen, ScreenStatus
 from holdfast.cli.transcript import Style, Transcript, one_line
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
-from holdfast.client.views import Connection, SessionView
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, RequestId
 from holdfast.events.message import UserMessage
 from holdfast.events.request import PermissionRequested, UserInputRequested
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.live.live import Changed, Progress
+from holdfast.protocol.reading import Connection
+from holdfast.protocol.session import SessionView
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.store.errors import StoreError
 from holdfast.version import __version__

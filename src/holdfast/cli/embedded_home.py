@@ -10,29 +10,25 @@ from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import CallUsage, OutputPiece, SessionReader, SessionSetup
 from holdfast.cli.runtime import open_configured_model
-from holdfast.client.views import (
-    Delivery,
-    KilledTask,
-    Permission,
-    ProcessView,
-    QueuedMessage,
-    RequestView,
-    SessionView,
-    Stopped,
-    Task,
-)
-from holdfast.commands.command import ProcessInfo
 from holdfast.commands.errors import CommandsError, NoSuchCommand
 from holdfast.events.ids import Key, MessageId, Position, RequestId, SessionId
-from holdfast.events.inbox import Answer, ItemState, Message
+from holdfast.events.inbox import Answer, ItemState
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionStarted
-from holdfast.server import permissions
+from holdfast.protocol.message import DeliveryChoice
+from holdfast.protocol.permission import Permission
+from holdfast.protocol.queue import QueuedView
+from holdfast.protocol.request import RequestView
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.task import KilledTask, TaskView
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.permissions import Permissions
 from holdfast.server.quiescence import is_settled
+from holdfast.server.request_views import request_views
 from holdfast.server.transfer import export_session, import_session
-from holdfast.store.store import Cursor, Row
+from holdfast.server.views import killed_task, queued_views, session_view, task_view
+from holdfast.store.store import Cursor
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.errors import TaskError
 from holdfast.tools.working_directory import identity_of
@@ -69,14 +65,14 @@ class EmbeddedHome:
         return made.id
 
     async def session(self, session_id: str) -> SessionView:
-        return _session_view(await self._operations.session(self._key(session_id)))
+        return session_view(await self._operations.session(self._key(session_id)))
 
     async def sessions(self, text: str = "") -> AsyncIterator[SessionView]:
         after: str | None = None
         while True:
             page = await self._operations.sessions(self.runtime.owner, limit=PAGE, after=after, text=text)
             for row in page.rows:
-                yield _session_view(row)
+                yield session_view(row)
             after = page.next
             if after is None:
                 return
@@ -119,7 +115,13 @@ class EmbeddedHome:
     # Messages
 
     async def send(
-        self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
     ) -> None:
         await self._operations.send(
             self._key(session_id),
@@ -132,21 +134,11 @@ class EmbeddedHome:
     async def receipt(self, session_id: str, message_id: str) -> ItemState:
         return (await self._operations.receipt(self._key(session_id), MessageId(message_id))).state
 
-    async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
-        return tuple(
-            QueuedMessage(
-                message_id=found.item.message_id,
-                text=found.item.text,
-                delivery=found.item.delivery,
-                accepted_at=found.accepted_at,
-            )
-            for found in await self._operations.queue(self._key(session_id))
-            if isinstance(found.item, Message)
-        )
+    async def queue(self, session_id: str) -> tuple[QueuedView, ...]:
+        return queued_views(await self._operations.queue(self._key(session_id)))
 
     async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped:
-        stopped = await self._operations.stop(self._key(session_id), keep_queued=keep_queued)
-        return Stopped(stop_id=stopped.stop_id, outcome=stopped.outcome, returned=stopped.returned)
+        return await self._operations.stop(self._key(session_id), keep_queued=keep_queued)
 
     def read(self, session_id: str, after: int = 0) -> SessionReader:
         return self._operations.read(self._key(session_id), Cursor(Position(after)))
@@ -158,17 +150,7 @@ class EmbeddedHome:
     # Requests
 
     async def requests(self, session_id: str) -> tuple[RequestView, ...]:
-        return tuple(
-            RequestView(
-                id=row.request_id,
-                kind=row.kind,
-                title=row.title,
-                turn_id=row.turn_id,
-                tool_call_id=row.tool_call_id,
-                opened_at=row.opened_at,
-            )
-            for row in await self._operations.requests(self._key(session_id))
-        )
+        return await request_views(self._operations, self._key(session_id))
 
     async def decide(
         self, session_id: str, request_id: str, decision: Decision, *, feedback: str = "", answered_by: str = ""
@@ -190,14 +172,13 @@ class EmbeddedHome:
 
     async def permissions(self, session_id: str | None = None) -> tuple[Permission, ...]:
         if session_id is None:
-            return tuple(map(_permission_view, await self.runtime.permissions()))
-        return tuple(map(_permission_view, await Permissions(self._operations).of_session(self._key(session_id))))
+            return await self.runtime.permissions()
+        return await Permissions(self._operations).of_session(self._key(session_id))
 
     async def revoke_permission(self, permission_id: str, session_id: str | None = None) -> Permission:
         if session_id is None:
-            return _permission_view(await self.runtime.revoke_permission(permission_id))
-        revoked = await Permissions(self._operations).revoke_in_session(self._key(session_id), permission_id)
-        return _permission_view(revoked)
+            return await self.runtime.revoke_permission(permission_id)
+        return await Permissions(self._operations).revoke_in_session(self._key(session_id), permission_id)
 
     async def attach(self, session_id: str, attachment_id: str, *, capabilities: tuple[str, ...]) -> None:
         await self._operations.attach(
@@ -209,12 +190,12 @@ class EmbeddedHome:
 
     # Tasks. A row is out of date if its command ended while no process was open, so every task is refreshed first.
 
-    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
+    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[TaskView]:
         if session_id is None:
             return await self._refreshed(await self._tasks.of_owner(self.runtime.owner))
         return await self._refreshed(await self._tasks.of_session(self._key(session_id), foreground=foreground))
 
-    async def _refreshed(self, rows: Iterable[TaskRow]) -> list[Task]:
+    async def _refreshed(self, rows: Iterable[TaskRow]) -> list[TaskView]:
         """The tasks in their current state, without those whose session was deleted meanwhile."""
         found = await asyncio.gather(*(self._tasks.refresh(row) for row in rows), return_exceptions=True)
         for failure in found:
@@ -222,17 +203,17 @@ class EmbeddedHome:
                 raise failure
         return [self._shown(row) for row in found if isinstance(row, TaskRow)]
 
-    async def task(self, task: Task) -> Task | None:
+    async def task(self, task: TaskView) -> TaskView | None:
         try:
             return self._shown(await self._tasks.refresh(await self._row(task)))
         except NotFound:
             return None
 
-    async def last_output(self, task: Task) -> str | None:
+    async def last_output(self, task: TaskView) -> str | None:
         row = await self._row(task)
         return await self._tasks.desk.tail(row) if row.host == self._tasks.desk.host else None
 
-    async def output_size(self, task: Task) -> int:
+    async def output_size(self, task: TaskView) -> int:
         try:
             return await self._tasks.desk.size(await self._row(task))
         except TaskError as error:
@@ -243,66 +224,23 @@ class EmbeddedHome:
         except CommandsError as error:
             raise Refusal("commands_unavailable", f"{error}.", exit_code=WORLD) from error
 
-    async def output(self, task: Task, offset: int, length: int) -> OutputPiece:
+    async def output(self, task: TaskView, offset: int, length: int) -> OutputPiece:
         chunk = await self._tasks.read(self._key(task.session_id), task.id, offset, length)
         return OutputPiece(chunk.offset, chunk.data, chunk.end)
 
-    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
+    async def follow_output(self, task: TaskView, offset: int) -> AsyncIterator[OutputPiece]:
         async for chunk in self._tasks.follow(self._key(task.session_id), task.id, offset):
             yield OutputPiece(chunk.offset, chunk.data, chunk.end)
 
-    async def kill(self, task: Task) -> KilledTask:
+    async def kill(self, task: TaskView) -> KilledTask:
         killed = await self._tasks.kill(self._key(task.session_id), task.id)
-        return KilledTask(
-            task=self._shown(killed.row),
-            killed_processes=_processes(killed.report.killed),
-            escaped_processes=_processes(killed.report.escaped),
-        )
+        return killed_task(self._tasks, killed, now=self.runtime.clock.now_ms())
 
-    async def to_background(self, task: Task) -> None:
+    async def to_background(self, task: TaskView) -> None:
         await self._tasks.to_background(self._key(task.session_id), task.id)
 
-    async def _row(self, task: Task) -> TaskRow:
+    async def _row(self, task: TaskView) -> TaskRow:
         return await self._tasks.find(self._key(task.session_id), task.id)
 
-    def _shown(self, found: TaskRow) -> Task:
-        row, status = self._tasks.desk.without_secrets(found), self._tasks.status(found)
-        now = self.runtime.clock.now_ms() if row.ended_at is None else row.ended_at
-        return Task(
-            id=row.task_id,
-            session_id=row.key.session,
-            command=row.command,
-            description=row.description,
-            status=status,
-            foreground=row.foreground,
-            exit_code=row.exit_code,
-            detail=row.detail,
-            started_at=row.started_at,
-            ended_at=row.ended_at,
-            duration_ms=max(0, now - row.started_at),
-            working_directory=row.directory,
-            output_file=row.output_file,
-            alias=row.alias,
-        )
-
-
-def _permission_view(found: permissions.Permission) -> Permission:
-    return msgspec.convert(msgspec.to_builtins(found), Permission)
-
-
-def _session_view(row: Row) -> SessionView:
-    return SessionView(
-        id=row.key.session,
-        title=row.title,
-        status=row.status,
-        pending_requests=row.open_requests,
-        waiting_messages=row.waiting_messages,
-        head=row.head,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        turn_id=row.turn_id,
-    )
-
-
-def _processes(found: Iterable[ProcessInfo]) -> tuple[ProcessView, ...]:
-    return tuple(ProcessView(pid=process.pid, name=process.name) for process in found)
+    def _shown(self, found: TaskRow) -> TaskView:
+        return task_view(self._tasks, found, now=self.runtime.clock.now_ms())

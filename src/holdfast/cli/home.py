@@ -8,22 +8,19 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.client.views import (
-    Connection,
-    Delivery,
-    KilledTask,
-    Permission,
-    QueuedMessage,
-    RequestView,
-    SessionView,
-    Stopped,
-    Task,
-)
 from holdfast.events.event import Event
 from holdfast.events.inbox import ItemState
 from holdfast.events.request import Decision
 from holdfast.events.session import SessionStarted
 from holdfast.live.live import Changed, Delta, Progress
+from holdfast.protocol.message import DeliveryChoice
+from holdfast.protocol.permission import Permission
+from holdfast.protocol.queue import QueuedView
+from holdfast.protocol.reading import Connection
+from holdfast.protocol.request import RequestView
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.task import KilledTask, TaskView
 
 SessionReading = Event | Delta | Progress | Changed | Connection
 
@@ -122,13 +119,19 @@ class Home(Protocol):
     # Messages
 
     async def send(
-        self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
     ) -> None:
         """Send a message, durable on return. The same id again is the same message."""
 
     async def receipt(self, session_id: str, message_id: str) -> ItemState: ...
 
-    async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]: ...
+    async def queue(self, session_id: str) -> tuple[QueuedView, ...]: ...
 
     async def stop(self, session_id: str, *, keep_queued: bool = False) -> Stopped: ...
 
@@ -164,22 +167,22 @@ class Home(Protocol):
 
     # Tasks
 
-    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
+    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[TaskView]:
         """The tasks of one session or of all, in their current state, the oldest first."""
 
-    async def task(self, task: Task) -> Task | None:
+    async def task(self, task: TaskView) -> TaskView | None:
         """The current state of a task; None if its session was deleted."""
 
-    async def last_output(self, task: Task) -> str | None:
+    async def last_output(self, task: TaskView) -> str | None:
         """The end of its output; None if that is on another machine."""
 
-    async def output_size(self, task: Task) -> int: ...
+    async def output_size(self, task: TaskView) -> int: ...
 
-    async def output(self, task: Task, offset: int, length: int) -> OutputPiece: ...
+    async def output(self, task: TaskView, offset: int, length: int) -> OutputPiece: ...
 
-    def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
+    def follow_output(self, task: TaskView, offset: int) -> AsyncIterator[OutputPiece]:
         """Its output from this position on, until it ends."""
 
-    async def kill(self, task: Task) -> KilledTask: ...
+    async def kill(self, task: TaskView) -> KilledTask: ...
 
-    async def to_background(self, task: Task) -> None: ...
+    async def to_background(self, task: TaskView) -> None: ...

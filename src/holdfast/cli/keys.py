@@ -10,7 +10,7 @@ from holdfast.cli.escapes import visible
 from holdfast.cli.runtime import open_runtime
 from holdfast.cli.session_lines import when
 from holdfast.config import Config
-from holdfast.server.http.identity import Role
+from holdfast.protocol.identity import Role
 from holdfast.server.http.keys import KeyRing
 from holdfast.store.keys import KeyRow
 

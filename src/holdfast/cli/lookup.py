@@ -6,10 +6,12 @@ from typing import Final, NamedTuple, TypeVar
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.home import Folder, Home
 from holdfast.cli.request_lines import OpenedRequest
-from holdfast.client.views import RequestView, SessionView, Task
 from holdfast.events.event import Event
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.tool import ToolStarted
+from holdfast.protocol.request import RequestView
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.task import TaskView
 from holdfast.server.errors import NotFound
 
 MIN_PREFIX: Final = 4
@@ -75,7 +77,7 @@ async def folder_of(home: Home, session: SessionView) -> str | None:
 # Tasks
 
 
-async def find_task(home: Home, wanted: str, *, within: str | None = None) -> Task:
+async def find_task(home: Home, wanted: str, *, within: str | None = None) -> TaskView:
     """The task with this id, or the only one whose id begins with it; `within` looks in one session only."""
     known = [task for task in await home.tasks() if within is None or task.session_id == within]
     for task in known:

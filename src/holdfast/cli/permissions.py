@@ -9,7 +9,7 @@ from holdfast.cli.lookup import check_prefix, find_session, only_match
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
-from holdfast.client.views import Permission, PermissionOrigin
+from holdfast.protocol.permission import Permission, PermissionOrigin
 
 
 async def list_permissions(target: Target, session: str | None, *, as_json: bool) -> None:

@@ -11,24 +11,20 @@ from holdfast.client import errors
 from holdfast.client.server import Server
 from holdfast.client.session import Session
 from holdfast.client.stream import Stream
-from holdfast.client.views import (
-    Delivery,
-    KilledTask,
-    Permission,
-    QueueChanged,
-    QueuedMessage,
-    RequestView,
-    SessionView,
-    Stopped,
-    Task,
-    TaskOutput,
-)
 from holdfast.events.event import Event
 from holdfast.events.inbox import ItemState
 from holdfast.events.message import Usage
 from holdfast.events.request import Decision, ExternalToolCompleted, PermissionCompleted, UserInputCompleted
 from holdfast.events.session import SessionStarted
 from holdfast.live.live import Changed
+from holdfast.protocol.message import DeliveryChoice
+from holdfast.protocol.permission import Permission
+from holdfast.protocol.queue import QueuedView
+from holdfast.protocol.reading import QueueChanged
+from holdfast.protocol.request import RequestView
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.task import KilledTask, TaskOutput, TaskView
 from holdfast.server.errors import Conflict, Invalid, NotFound
 
 LAST_OUTPUT_BYTES: Final = 4_096
@@ -145,7 +141,13 @@ class RemoteHome:
     # Messages
 
     async def send(
-        self, session_id: str, text: str, *, message_id: str, delivery: Delivery = "steer", unattended: bool = False
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
     ) -> None:
         with local_errors():
             session = self._at(session_id)
@@ -155,7 +157,7 @@ class RemoteHome:
         with local_errors():
             return (await self._at(session_id).receipt(message_id)).state
 
-    async def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+    async def queue(self, session_id: str) -> tuple[QueuedView, ...]:
         with local_errors():
             return await self._at(session_id).queue()
 
@@ -226,18 +228,18 @@ class RemoteHome:
 
     # Tasks
 
-    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[Task]:
+    async def tasks(self, session_id: str | None = None, *, foreground: bool = True) -> list[TaskView]:
         with local_errors():
             found = await (self._server.tasks() if session_id is None else self._at(session_id).tasks())
         return [task for task in found if foreground or not task.foreground]
 
-    async def task(self, task: Task) -> Task | None:
+    async def task(self, task: TaskView) -> TaskView | None:
         try:
             return await self._at(task.session_id).task(task.id)
         except errors.NotFound:
             return None
 
-    async def last_output(self, task: Task) -> str | None:
+    async def last_output(self, task: TaskView) -> str | None:
         try:
             part = await self._at(task.session_id).task_output(task.id, -LAST_OUTPUT_BYTES, LAST_OUTPUT_BYTES)
         except errors.NotFound:
@@ -246,24 +248,24 @@ class RemoteHome:
             return None
         return part.text
 
-    async def output_size(self, task: Task) -> int:
+    async def output_size(self, task: TaskView) -> int:
         with local_errors():
             return await self._at(task.session_id).output_size(task.id)
 
-    async def output(self, task: Task, offset: int, length: int) -> OutputPiece:
+    async def output(self, task: TaskView, offset: int, length: int) -> OutputPiece:
         with local_errors():
             return _written(await self._at(task.session_id).task_output(task.id, offset, length))
 
-    async def follow_output(self, task: Task, offset: int) -> AsyncIterator[OutputPiece]:
+    async def follow_output(self, task: TaskView, offset: int) -> AsyncIterator[OutputPiece]:
         with local_errors():
             async for part in self._at(task.session_id).follow_task(task.id, offset):
                 yield _written(part)
 
-    async def kill(self, task: Task) -> KilledTask:
+    async def kill(self, task: TaskView) -> KilledTask:
         with local_errors():
             return await self._at(task.session_id).kill_task(task.id)
 
-    async def to_background(self, task: Task) -> None:
+    async def to_background(self, task: TaskView) -> None:
         with local_errors():
             await self._at(task.session_id).to_background(task.id)
 

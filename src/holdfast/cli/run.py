@@ -21,7 +21,6 @@ from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import task_json
 from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
-from holdfast.client.views import Connection
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId
@@ -29,6 +28,7 @@ from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
+from holdfast.protocol.reading import Connection
 
 RunReason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
 

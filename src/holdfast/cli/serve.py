@@ -21,13 +21,14 @@ from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
+from holdfast.protocol.model import OfferedModel
 from holdfast.server.http.app import application
 from holdfast.server.http.gate import LOOPBACK_NAMES, ServerNames
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.keys import KeyRing
 from holdfast.server.http.listener import HttpListener, bind
 from holdfast.server.http.policy import Policies, Policy
-from holdfast.server.http.service import HttpService, HttpSettings, OfferedModel
+from holdfast.server.http.service import HttpService, HttpSettings
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.tools.user_directories import UserDirectories

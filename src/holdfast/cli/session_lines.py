@@ -6,7 +6,7 @@ from datetime import datetime
 from holdfast.cli.home import CallUsage
 from holdfast.cli.request_lines import short
 from holdfast.cli.transcript import one_line
-from holdfast.client.views import SessionView
+from holdfast.protocol.session import SessionView
 
 
 def session_line(session: SessionView, *, width: int = 100) -> str:

@@ -20,8 +20,9 @@ from holdfast.cli.session_lines import cost, session_line, when
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import processes
 from holdfast.cli.transcript import Transcript, one_line, print_pieces
-from holdfast.client.views import SessionView, Task
 from holdfast.events.event import Event
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.task import TaskView
 from holdfast.server.errors import Conflict
 
 
@@ -85,7 +86,7 @@ async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:
         print(f"Deleted session {short(found.id)}.")
 
 
-async def _kill(home: Home, task: Task) -> None:
+async def _kill(home: Home, task: TaskView) -> None:
     """Kill a task before its session is deleted: there may be no other process that would do it."""
     try:
         killed = await home.kill(task)

@@ -7,7 +7,7 @@ from holdfast.cli.escapes import visible
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
 from holdfast.cli.transcript import duration, one_line
-from holdfast.client.views import ProcessView, Task, TaskStatus
+from holdfast.protocol.task import ProcessView, ShownTaskStatus, TaskView
 
 NARROW = 100
 """Below this many columns a task takes two lines: the second has its description or command."""
@@ -22,7 +22,7 @@ def heading(*, width: int) -> str:
     return f"{'TASK':13}  {'SESSION':8}  {'STATUS':11}  {'STARTED':16}  {'TIME':>8}  EXIT  WHAT"
 
 
-def task_line(task: Task, *, width: int) -> str:
+def task_line(task: TaskView, *, width: int) -> str:
     """The id, session, status, start, duration, exit code, and description or command."""
     name, time = f"{visible(task.id):13}", f"{duration(task.duration_ms):>8}"
     code = "-" if task.exit_code is None else str(task.exit_code)
@@ -33,12 +33,12 @@ def task_line(task: Task, *, width: int) -> str:
     return start + one_line(_label(task), max(width - len(start), 20))
 
 
-def _label(task: Task) -> str:
+def _label(task: TaskView) -> str:
     """The description or command, with a mark if the turn waits for it."""
     return ("(waited for) " if _is_waited_for(task) else "") + one_line(task.description or task.command)
 
 
-def ending(task: Task) -> str:
+def ending(task: TaskView) -> str:
     """How a task ended, or that it still runs."""
     parts = [STATES[task.status]]
     if task.exit_code is not None:
@@ -47,7 +47,7 @@ def ending(task: Task) -> str:
     return " · ".join(parts) + (f". {one_line(task.detail)}" if task.detail else ".")
 
 
-STATES: dict[TaskStatus, str] = {
+STATES: dict[ShownTaskStatus, str] = {
     "running": "runs",
     "stalled": "runs, but seems to wait for input that it can't get",
     "unreachable": "is on another machine, which has sent no heartbeat for a while",
@@ -62,7 +62,7 @@ def processes(found: Iterable[ProcessView]) -> str:
     return ", ".join(f"{one_line(process.name)} (pid {process.pid})" for process in found)
 
 
-def task_json(task: Task) -> dict[str, Any]:
+def task_json(task: TaskView) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "session_id": task.session_id,
@@ -80,5 +80,5 @@ def task_json(task: Task) -> dict[str, Any]:
     }
 
 
-def _is_waited_for(task: Task) -> bool:
+def _is_waited_for(task: TaskView) -> bool:
     return task.foreground and task.is_running

@@ -16,7 +16,7 @@ from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import ending, heading, processes, task_json, task_line
 from holdfast.cli.transcript import one_line
-from holdfast.client.views import KilledTask, Task
+from holdfast.protocol.task import KilledTask, TaskView
 
 READ_BYTES = 65_536
 
@@ -39,19 +39,19 @@ async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as
         print(_no_task_runs(ended, session, ended_too=ended_too, hints=target.hints))
 
 
-def _print_json(tasks: Iterable[Task]) -> None:
+def _print_json(tasks: Iterable[TaskView]) -> None:
     for task in tasks:
         print(msgspec.json.encode(task_json(task)).decode())
 
 
-def _print_list(tasks: Iterable[Task]) -> None:
+def _print_list(tasks: Iterable[TaskView]) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     print(heading(width=width))
     for task in tasks:
         print(task_line(task, width=width))
 
 
-def _no_task_runs(ended: list[Task], session: str | None, *, ended_too: bool, hints: Hints) -> str:
+def _no_task_runs(ended: list[TaskView], session: str | None, *, ended_too: bool, hints: Hints) -> str:
     where = " in this session" if session is not None else ""
     if not ended:
         return f"No task runs{where}" + (", and none ended lately." if ended_too else ".")
@@ -76,7 +76,7 @@ async def show_task(target: Target, wanted: str, *, as_json: bool) -> None:
             print(f"\nTo follow it: {target.hints.command('tasks', 'tail', task.id)}")
 
 
-def _facts(task: Task) -> list[tuple[str, str]]:
+def _facts(task: TaskView) -> list[tuple[str, str]]:
     facts = [
         ("task", visible(task.id)),
         ("status", ending(task)),
@@ -108,7 +108,7 @@ async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) ->
         print(f"holdfast: Task {visible(task.id)} {await _ending_now(home, task)}", file=sys.stderr)
 
 
-async def _ending_now(home: Home, task: Task) -> str:
+async def _ending_now(home: Home, task: TaskView) -> str:
     now = await home.task(task)
     return ending(now) if now is not None else "is over: its session was deleted."
 
@@ -169,5 +169,5 @@ def print_kill(killed: KilledTask) -> None:
         raise Refusal("task_escaped", f"Not everything ended. Still running: {left}.", exit_code=WORLD)
 
 
-def _ended_by_itself(task: Task) -> str:
+def _ended_by_itself(task: TaskView) -> str:
     return f"Task {visible(task.id)} is not running: it {task.status} before it could be killed."

@@ -12,7 +12,6 @@ from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
 from holdfast.cli.home import SessionReading
 from holdfast.cli.request_lines import short
-from holdfast.client.views import Connection
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import RequestId, ToolCallId
@@ -30,6 +29,7 @@ from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStart
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded, TurnStarted, TurnWaiting
 from holdfast.live.live import Delta
+from holdfast.protocol.reading import Connection
 
 Style = Literal["text", "reasoning", "user", "good", "bad", "ask", "note"]
 

@@ -22,22 +22,18 @@ if TYPE_CHECKING:
         Unavailable,
         Unreachable,
     )
-    from holdfast.client.server import Model, Server, connect
+    from holdfast.client.server import Server, connect
     from holdfast.client.session import Session
     from holdfast.client.stream import Stream
-    from holdfast.client.views import (
-        Connection,
-        Permission,
-        PermissionOrigin,
-        QueueChanged,
-        Reading,
-        RequestView,
-        Sent,
-        SessionView,
-        Stopped,
-        Task,
-        TurnResult,
-    )
+    from holdfast.protocol.message import Sent
+    from holdfast.protocol.model import OfferedModel
+    from holdfast.protocol.permission import Permission, PermissionOrigin
+    from holdfast.protocol.reading import Connection, QueueChanged, Reading
+    from holdfast.protocol.request import RequestView
+    from holdfast.protocol.session import SessionView
+    from holdfast.protocol.stop import Stopped
+    from holdfast.protocol.task import TaskView
+    from holdfast.protocol.turn import TurnResult
 
 __all__ = [
     "AddressInvalid",
@@ -45,11 +41,11 @@ __all__ = [
     "Conflict",
     "Connection",
     "Invalid",
-    "Model",
     "NotAllowed",
     "NotFound",
     "NotHoldfast",
     "NotSignedIn",
+    "OfferedModel",
     "Permission",
     "PermissionOrigin",
     "QueueChanged",
@@ -62,7 +58,7 @@ __all__ = [
     "SessionView",
     "Stopped",
     "Stream",
-    "Task",
+    "TaskView",
     "TooMany",
     "TurnResult",
     "Unavailable",
@@ -70,32 +66,29 @@ __all__ = [
     "connect",
 ]
 
-_SERVER: Final = {"Model", "Server", "connect"}
-_VIEWS: Final = {
-    "Connection",
-    "Permission",
-    "PermissionOrigin",
-    "QueueChanged",
-    "Reading",
-    "RequestView",
-    "Sent",
-    "SessionView",
-    "Stopped",
-    "Task",
-    "TurnResult",
+_HOMES: Final = {
+    "Connection": "protocol.reading",
+    "OfferedModel": "protocol.model",
+    "Permission": "protocol.permission",
+    "PermissionOrigin": "protocol.permission",
+    "QueueChanged": "protocol.reading",
+    "Reading": "protocol.reading",
+    "RequestView": "protocol.request",
+    "Sent": "protocol.message",
+    "Server": "client.server",
+    "Session": "client.session",
+    "SessionView": "protocol.session",
+    "Stopped": "protocol.stop",
+    "Stream": "client.stream",
+    "TaskView": "protocol.task",
+    "TurnResult": "protocol.turn",
+    "connect": "client.server",
 }
+"""The module of each public name; the errors are in `client.errors`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on first use: a program that needs only the errors or the views does not load HTTP."""
+    """Import a name on first use: a program that needs only the errors or the values does not load HTTP."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.client' has no attribute {name!r}")
-    return getattr(import_module(f"holdfast.client.{_home_of(name)}"), name)
-
-
-def _home_of(name: str) -> str:
-    if name in _SERVER:
-        return "server"
-    if name in _VIEWS:
-        return "views"
-    return name.lower() if name in ("Session", "Stream") else "errors"
+    return getattr(import_module(f"holdfast.{_HOMES.get(name, 'client.errors')}"), name)

@@ -13,15 +13,16 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-import msgspec
-
 from holdfast.client.address import key_source, parse_url
 from holdfast.client.session import Session
-from holdfast.client.views import Permission, SessionView, Task
 from holdfast.client.wire import Wire, WireRequest
 from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
 from holdfast.events.ids import random_id
+from holdfast.protocol.model import ModelList, OfferedModel
+from holdfast.protocol.permission import Permission, PermissionList
+from holdfast.protocol.session import SessionList, SessionView
+from holdfast.protocol.task import TaskList, TaskView
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a server may be away before that is an error: it may be restarting."""
@@ -29,30 +30,6 @@ PATIENCE_SECONDS: Final = 60.0
 PAGE: Final = 200
 
 KEY_VARIABLE: Final = "HOLDFAST_KEY"
-
-
-class _Page(msgspec.Struct):
-    sessions: tuple[SessionView, ...]
-    next: str | None
-
-
-class _Tasks(msgspec.Struct):
-    tasks: tuple[Task, ...]
-
-
-class _Permissions(msgspec.Struct):
-    permissions: tuple[Permission, ...]
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a session may choose."""
-
-    name: str
-    is_default: bool = False
-
-
-class _Models(msgspec.Struct):
-    models: tuple[Model, ...]
 
 
 def connect(
@@ -78,7 +55,7 @@ class Server:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self.models: tuple[Model, ...] = ()
+        self.models: tuple[OfferedModel, ...] = ()
         """The models that the server lists; a session may choose others too."""
 
     def __repr__(self) -> str:
@@ -91,7 +68,7 @@ class Server:
     async def __aenter__(self) -> Self:
         try:
             await self._wire.open()
-            self.models = (await self._wire.ask(WireRequest(method="GET", path="/v1/models"), _Models)).models
+            self.models = (await self._wire.ask(WireRequest(method="GET", path="/v1/models"), ModelList)).models
         except BaseException:
             await self._wire.close()
             raise
@@ -150,20 +127,20 @@ class Server:
         cursor: str | None = None
         while True:
             query = {"limit": str(PAGE), "q": text, **({"cursor": cursor} if cursor is not None else {})}
-            page = await self._wire.ask(WireRequest(method="GET", path="/v1/sessions", query=query), _Page)
+            page = await self._wire.ask(WireRequest(method="GET", path="/v1/sessions", query=query), SessionList)
             for found in page.sessions:
                 yield found
             cursor = page.next
             if cursor is None:
                 return
 
-    async def tasks(self) -> tuple[Task, ...]:
+    async def tasks(self) -> tuple[TaskView, ...]:
         """The commands of all sessions, in the background and in the foreground, oldest first."""
-        return (await self._wire.ask(WireRequest(method="GET", path="/v1/tasks"), _Tasks)).tasks
+        return (await self._wire.ask(WireRequest(method="GET", path="/v1/tasks"), TaskList)).tasks
 
     async def permissions(self) -> tuple[Permission, ...]:
         """Permissions that the owner granted for always, in a directory or everywhere."""
-        return (await self._wire.ask(WireRequest(method="GET", path="/v1/permissions"), _Permissions)).permissions
+        return (await self._wire.ask(WireRequest(method="GET", path="/v1/permissions"), PermissionList)).permissions
 
     async def revoke_permission(self, permission_id: str) -> Permission:
         """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""

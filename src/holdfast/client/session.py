@@ -8,29 +8,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.client.outcome import TurnOutcome
-from holdfast.client.stream import EventPage, Stream
-from holdfast.client.views import (
-    Activity,
-    Answered,
-    Delivery,
-    KilledTask,
-    Permission,
-    QueueChanged,
-    QueuedMessage,
-    Reading,
-    RequestView,
-    Sent,
-    SessionView,
-    Stopped,
-    Task,
-    TaskOutput,
-    TurnResult,
-)
+from holdfast.client.stream import Stream
 from holdfast.client.wire import Wire, WireRequest
 from holdfast.events.codec import to_bytes
 from holdfast.events.event import Event
 from holdfast.events.ids import random_id
+from holdfast.protocol.event import EventPage
+from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.protocol.permission import Permission, PermissionList
+from holdfast.protocol.queue import QueuedView, QueueView
+from holdfast.protocol.reading import QueueChanged, Reading
+from holdfast.protocol.request import Answered, RequestList, RequestView
+from holdfast.protocol.session import Activity, SessionView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.task import KilledTask, TaskList, TaskOutput, TaskView
+from holdfast.protocol.turn import TurnOutcome, TurnResult
 
 OUTPUT_BYTES: Final = 65_536
 
@@ -46,19 +38,9 @@ _DECISIONS: Final = {True: "approve_for_session", False: "approve"}
 
 
 class _Detail(msgspec.Struct):
+    """The part of a `SessionDetail` that is used: messages of kinds that a newer server adds are not parsed."""
+
     session: SessionView
-
-
-class _Requests(msgspec.Struct):
-    requests: tuple[RequestView, ...]
-
-
-class _Tasks(msgspec.Struct):
-    tasks: tuple[Task, ...]
-
-
-class _Permissions(msgspec.Struct):
-    permissions: tuple[Permission, ...]
 
 
 class Session:
@@ -76,7 +58,7 @@ class Session:
     # Sending
 
     async def send(
-        self, text: str, *, message_id: str | None = None, delivery: Delivery = "steer", unattended: bool = False
+        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
     ) -> Sent:
         """Send a message, which is durable on return. Its turn runs whether or not a client follows it.
 
@@ -151,11 +133,11 @@ class Session:
 
     async def requests(self) -> tuple[RequestView, ...]:
         """The open requests of the session to people and clients."""
-        return (await self._get("/requests", _Requests)).requests
+        return (await self._get("/requests", RequestList)).requests
 
     async def permissions(self) -> tuple[Permission, ...]:
         """Permissions that the session has: its own, and those of its directory."""
-        return (await self._get("/permissions", _Permissions)).permissions
+        return (await self._get("/permissions", PermissionList)).permissions
 
     async def revoke_permission(self, permission_id: str) -> Permission:
         """Revoke a permission of this session, from its next call on."""
@@ -195,9 +177,9 @@ class Session:
 
     # The queue
 
-    async def queue(self) -> tuple[QueuedMessage, ...]:
+    async def queue(self) -> tuple[QueuedView, ...]:
         """The queued messages, in order."""
-        return (await self._get("/queue", QueueChanged)).messages
+        return (await self._get("/queue", QueueView)).messages
 
     async def edit_queued(self, message_id: str, text: str) -> None:
         await self._change("PATCH", f"/queue/{quote(message_id, safe='')}", {"text": text})
@@ -235,12 +217,12 @@ class Session:
 
     # Tasks
 
-    async def tasks(self) -> tuple[Task, ...]:
+    async def tasks(self) -> tuple[TaskView, ...]:
         """The session's commands, including the one that the turn waits for."""
-        return (await self._get("/tasks", _Tasks)).tasks
+        return (await self._get("/tasks", TaskList)).tasks
 
-    async def task(self, task_id: str) -> Task:
-        return await self._get(f"/tasks/{quote(task_id, safe='')}", Task)
+    async def task(self, task_id: str) -> TaskView:
+        return await self._get(f"/tasks/{quote(task_id, safe='')}", TaskView)
 
     async def kill_task(self, task_id: str) -> KilledTask:
         asked = self._asked("DELETE", f"/tasks/{quote(task_id, safe='')}", is_repeatable=False)

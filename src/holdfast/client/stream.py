@@ -12,33 +12,12 @@ import msgspec
 
 from holdfast.client.errors import NotFound, NotHoldfast, TooMany, Unavailable, Unreachable
 from holdfast.client.frames import Frame, Frames, FrameTooLarge
-from holdfast.client.views import Connection, QueueChanged, Reading
 from holdfast.client.wire import Wire, pauses
-from holdfast.events import codec
-from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Position
 from holdfast.live.live import Delta, Progress
+from holdfast.protocol.event import EventView
+from holdfast.protocol.reading import Connection, QueueChanged, Reading
 
 READ_BYTES: Final = 65_536
-
-
-class EventView(msgspec.Struct):
-    """An event as the server sends it."""
-
-    position: int
-    id: str
-    time: int
-    type: str
-    version: int
-    data: msgspec.Raw
-
-    def event(self) -> Event:
-        body = codec.decode(self.type, self.version, bytes(self.data))
-        return Event(Position(self.position), EventId(self.id), self.time, body)
-
-
-class EventPage(msgspec.Struct):
-    events: tuple[EventView, ...]
 
 
 _events: msgspec.json.Decoder[EventView] = msgspec.json.Decoder(EventView)

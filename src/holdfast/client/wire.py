@@ -20,6 +20,8 @@ import msgspec
 
 from holdfast.client.address import Address, ClientKey, KeySource
 from holdfast.client.errors import NotFound, NotHoldfast, NotSignedIn, Refused, Unavailable, Unreachable, refused
+from holdfast.protocol.error import ErrorBody
+from holdfast.protocol.health import NONCE, PROOF, Health
 from holdfast.version import __version__
 
 CONNECT_SECONDS: Final = 10.0
@@ -33,9 +35,6 @@ LONGEST_PAUSE_SECONDS: Final = 2.0
 NO_SUCH_ADDRESS: Final = "not_found"
 """The error code for an unknown path, as opposed to an unknown session or task."""
 
-NONCE: Final = "x-holdfast-nonce"
-PROOF: Final = "x-holdfast-proof"
-
 T = TypeVar("T")
 
 
@@ -48,21 +47,6 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     is_repeatable: bool = True
     """The server carries the request out once, however often it is sent."""
-
-
-class _Problem(msgspec.Struct):
-    code: str
-    message: str
-    retry_after: float | None = None
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Problem
-
-
-class _Health(msgspec.Struct):
-    status: str
-    version: str
 
 
 class Wire:
@@ -195,11 +179,11 @@ class Wire:
 
     # Responses
 
-    async def _health(self) -> _Health:
+    async def _health(self) -> Health:
         try:
             asked = WireRequest(method="GET", path="/healthz")
             async with self._exchange(asked, {"accept": "application/json"}, is_signed=False) as response:
-                return msgspec.json.decode(await response.read(), type=_Health)
+                return msgspec.json.decode(await response.read(), type=Health)
         except (msgspec.MsgspecError, UnicodeDecodeError, Refused, NotHoldfast):
             raise self._not_holdfast() from None
 
@@ -211,7 +195,7 @@ class Wire:
 
     def _refused(self, status: int, body: bytes) -> Exception:
         try:
-            problem = msgspec.json.decode(body, type=_ErrorBody).error
+            problem = msgspec.json.decode(body, type=ErrorBody).error
         except (msgspec.MsgspecError, UnicodeDecodeError):
             if status in (502, 503, 504):  # A proxy reports that its server is away.
                 return Unavailable(status, "server_unreachable", f"{self.address.url} answers {status} for now.")

@@ -7,50 +7,21 @@ is in that session's log. Revoking is safe to repeat: a permission is listed unt
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Owner, RequestId, SessionId
 from holdfast.events.request import PermissionCompleted, PermissionRequested
 from holdfast.events.session import SessionStarted, SettingsChanged
+from holdfast.protocol.permission import Permission, PermissionOrigin
 from holdfast.server.errors import NotFound
 from holdfast.server.operations import Operations
 from holdfast.session.state import State
 from holdfast.store.grants import GRANTED_SOMEWHERE, GrantOrigin
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
 
-Scope = Literal["session", "directory", "everywhere"]
-
 ID_CHARACTERS: Final = 16
-
-
-class PermissionOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """One grant of a rule."""
-
-    granted_by: str
-    """The name of the person; empty if unknown."""
-    granted_at: int | None
-    """Milliseconds since 1970; null if unknown."""
-    session_id: str | None
-    """The session that requested it; null if unknown."""
-
-
-class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that holds until it is revoked."""
-
-    id: str
-    """Derived from the rule and its place: the same rule, granted again, has the same id."""
-    rule: str
-    scope: Scope
-    directory: str | None
-    """The directory of a permission with the scope `directory`."""
-    session_id: str | None
-    """The session of a permission with the scope `session`."""
-    origins: tuple[PermissionOrigin, ...]
-    """The oldest first."""
 
 
 class Permissions:

@@ -122,7 +122,7 @@ class Stage:
         return Reading(leg_chunks(self.operations, self.key, leg, found.started))
 
     async def request(self, kind: str) -> RequestId:
-        return next(found.request_id for found in await self.session.requests() if found.kind == kind)
+        return next(found.id for found in await self.session.requests() if found.kind == kind)
 
     async def check_readers(self, legs: list[UiChunk]) -> None:
         """All who came so far were told what the legs told, and no more."""

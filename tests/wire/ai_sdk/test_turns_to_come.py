@@ -129,7 +129,7 @@ async def test_who_comes_when_the_answer_is_accepted_but_not_taken_up_is_told_on
         (request,) = (await session.run("Ask me")).requests
     async with Runtime(work=False, **place) as idle:
         session = idle.open(name)
-        await session.answer(request.request_id, "yes")
+        await session.answer(request.id, "yes")
         turn = await last_turn(idle.store, session.key)
         assert turn is not None
         told = Told(whole_turn_chunks(idle.operations, session.key, 6, turn.started))

@@ -8,11 +8,12 @@ import msgspec
 
 from holdfast.events.ids import Key, Position, RequestId
 from holdfast.events.request import Decision
+from holdfast.protocol.request import Answered
 from holdfast.server.ai_sdk.intent import Approval, ToolOutput, TurnAnswers
 from holdfast.server.ai_sdk.tool_parts import text_of
 from holdfast.server.errors import Conflict, NotFound
 from holdfast.server.log_lookup import FoundTurn, TurnRequest
-from holdfast.server.operations import Answered, Operations
+from holdfast.server.operations import Operations
 
 APPROVED: Final[Decision] = "approved"
 DENIED: Final[Decision] = "denied-interactively-by-user"

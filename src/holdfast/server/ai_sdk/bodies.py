@@ -8,6 +8,7 @@ from msgspec import Meta
 from holdfast.events.ids import random_id
 from holdfast.events.session import ClientTool
 from holdfast.events.tool import MAX_RESULT_JSON_BYTES
+from holdfast.protocol.message import DeliveryChoice
 from holdfast.server.ai_sdk.chunks import DataQueuedChunk
 from holdfast.server.ai_sdk.intent import ChatText, ClientMessage, Id, Intent, Trigger, intent_of
 from holdfast.server.ai_sdk.tool_parts import Release
@@ -15,7 +16,6 @@ from holdfast.server.chosen_id import ChosenId
 from holdfast.server.errors import Invalid
 from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.message_options import MessageOptions
-from holdfast.server.operations import DeliveryChoice
 
 MAX_BODY_BYTES: Final = MAX_RESULT_JSON_BYTES
 """A client sends its whole conversation each time. Only its end is read, which may be the result of a client's tool."""

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import PageContext, UserMessage
 from holdfast.live.live import Subscription
+from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.answers import apply_answers
 from holdfast.server.ai_sdk.bodies import QueuedNotice
@@ -24,7 +25,7 @@ from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import Conflict, NotFound
 from holdfast.server.log_lookup import FoundMessage, find_message, find_turn, replaced_turn
 from holdfast.server.message_options import MessageChoice
-from holdfast.server.operations import DeliveryChoice, Operations, Sent
+from holdfast.server.operations import Operations
 
 
 class Send(Protocol):

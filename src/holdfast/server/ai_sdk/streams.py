@@ -9,6 +9,7 @@ import msgspec
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import Message
 from holdfast.live.live import Changed, Subscription
+from holdfast.protocol.message import Returned
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import UiChunk
 from holdfast.server.ai_sdk.leg import Leg, TurnFinder, WholeTurn
@@ -16,7 +17,7 @@ from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.tool_parts import Release
 from holdfast.server.errors import NotFound
 from holdfast.server.log_lookup import find_message
-from holdfast.server.operations import Operations, Returned
+from holdfast.server.operations import Operations
 from holdfast.server.operations.messages import returned
 from holdfast.server.reader import Reader, Reading
 from holdfast.store.store import Cursor

@@ -13,27 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from holdfast.models.errors import ModelNotUsable
+from holdfast.protocol.error import ErrorBody, Problem
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.store.errors import StoreError
 
 STORE_RETRY_SECONDS: Final = 1.0
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error: a code for programs, and a sentence for people."""
-
-    code: str
-    """Stable, for programs."""
-    message: str
-    """A sentence for people."""
-    retry_after: float | None = None
-    """Seconds after which the same request may succeed."""
-
-
-class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of every error response."""
-
-    error: Problem
 
 
 class ApiError(Exception):

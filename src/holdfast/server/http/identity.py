@@ -1,12 +1,11 @@
 """The identity of a caller: the owner whose sessions the caller sees, and the role that bounds the caller's choices."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from holdfast.events.ids import Owner
-
-Role = Literal["user", "admin"]
+from holdfast.protocol.identity import Role
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

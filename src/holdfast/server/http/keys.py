@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from holdfast.events.ids import Owner
+from holdfast.protocol.identity import Role
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.http.identity import Identity, Role
+from holdfast.server.http.identity import Identity
 from holdfast.store.clock import Clock
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Store

@@ -12,8 +12,9 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.observability.exposition import CONTENT_TYPE
+from holdfast.protocol.health import Health
 from holdfast.server.http.errors import ApiError, api_error_of
-from holdfast.server.http.routes.health import Health, check_readiness, readiness
+from holdfast.server.http.routes.health import check_readiness, readiness
 from holdfast.server.http.wire import json_response
 from holdfast.store.store import Store
 from holdfast.version import __version__

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from holdfast.protocol.error import ErrorBody
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import Endpoint
-from holdfast.server.http.errors import ErrorBody
 from holdfast.version import __version__
 
 REF: Final = "#/components/schemas/{name}"
@@ -19,7 +19,6 @@ _PARAMETER: Final = re.compile(r"{(\w+)}")
 PATH: Final = "/v1/openapi.json"
 
 PUBLISHED_NAMES: Final[Mapping[str, str]] = {
-    "ActivityView": "Activity",
     "AnswerBody": "Answer",
     "CancelBody": "Cancel",
     "ChatTool": "ClientToolGiven",
@@ -28,14 +27,13 @@ PUBLISHED_NAMES: Final[Mapping[str, str]] = {
     "ConversationView": "Conversation",
     "ForkBody": "ForkGiven",
     "ForkQuery": "At",
-    "KillView": "Killed",
+    "KilledTask": "Killed",
     "MessagePageQuery": "Paging",
     "ModelList": "Models",
     "NewMessageBody": "NewMessage",
     "NewSessionBody": "NewSession",
     "OfferedModel": "Offered",
     "OutputQuery": "Part",
-    "OutputView": "Output",
     "ProviderBody": "ProviderGiven",
     "QueueView": "Queue",
     "QueuedNotice": "Queued",
@@ -46,6 +44,7 @@ PUBLISHED_NAMES: Final[Mapping[str, str]] = {
     "SessionPatch": "Changes",
     "SessionQuery": "Listing",
     "TaskList": "Tasks",
+    "TaskOutput": "Output",
     "UiMessage": "Message",
 }
 """Components whose published name is not the name of their type. Generated clients know the published one."""

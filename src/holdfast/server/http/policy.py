@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.events.ids import Owner
 from holdfast.events.session import DirectoryIdentity, SettingsChanged
+from holdfast.protocol.identity import Role
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.identity import Role
 from holdfast.session.state import State
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.tools.working_directory import identity_of

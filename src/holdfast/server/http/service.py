@@ -13,6 +13,8 @@ from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
 from holdfast.observability.exposition import single
 from holdfast.observability.observer import Observer
+from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.protocol.model import OfferedModel
 from holdfast.server.errors import Conflict
 from holdfast.server.http.identity import Identities, Identity
 from holdfast.server.http.metrics import Metrics, RequestCounts
@@ -20,7 +22,7 @@ from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.rates import Rates
 from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
-from holdfast.server.operations import Change, DeliveryChoice, Operations, Sent
+from holdfast.server.operations import Change, Operations
 from holdfast.server.presence import Presence
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
@@ -54,13 +56,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the stream of an ended turn is replayed from its start."""
     stop_wait_seconds: float = 2.0
     """How long the response to a stop waits for the outcome."""
-
-
-class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a session may name."""
-
-    name: str
-    is_default: bool = False
 
 
 class HttpService:

@@ -3,14 +3,12 @@
 A surface never talks to a worker: it puts items into the inbox, and the session's holder takes them from there.
 """
 
+from holdfast.protocol.message import DeliveryChoice as DeliveryChoice
+from holdfast.protocol.request import Answered as Answered
 from holdfast.server.operations.attachments import AttachmentVerbs
 from holdfast.server.operations.grants import GrantVerbs
-from holdfast.server.operations.messages import DeliveryChoice as DeliveryChoice
 from holdfast.server.operations.messages import MessageVerbs
-from holdfast.server.operations.messages import Returned as Returned
-from holdfast.server.operations.messages import Sent as Sent
 from holdfast.server.operations.queue import QueueVerbs
-from holdfast.server.operations.requests import Answered as Answered
 from holdfast.server.operations.requests import RequestVerbs
 from holdfast.server.operations.rewinds import RewindVerbs
 from holdfast.server.operations.sessions import SessionOptions as SessionOptions
@@ -18,7 +16,6 @@ from holdfast.server.operations.sessions import SessionVerbs
 from holdfast.server.operations.settings import CHANGE_TRIES as CHANGE_TRIES
 from holdfast.server.operations.settings import Change as Change
 from holdfast.server.operations.settings import SettingsVerbs
-from holdfast.server.operations.stops import Stopped as Stopped
 from holdfast.server.operations.stops import StopVerbs
 
 

@@ -2,56 +2,18 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from holdfast.events import inbox
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Image, PageContext, UserMessage
+from holdfast.protocol.message import DeliveryChoice, Returned, Sent
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_model
 from holdfast.session.bounds import Bounds
 from holdfast.store.store import Accepted
-
-DeliveryChoice = Literal["steer", "enqueue", "interrupt", "reject"]
-
-
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was taken out of the queue, with its options."""
-
-    message_id: MessageId
-    text: str
-    context: PageContext | None = None
-    mode: str = ""
-    model: str | None = None
-    thinking: int | None = None
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """The receipt of a message, readable again by its id."""
-
-    message_id: MessageId
-    item_key: str
-    """The key of the message's inbox item."""
-    state: inbox.ItemState
-    delivery: str
-    duplicate: bool = False
-    while_running: bool = False
-    """A turn was unfinished when the message was accepted."""
-    waits_for_slot: bool = False
-    """The message's turn starts when other turns of the same owner have ended."""
-    head: Position | None = None
-    """The log's head when the message was accepted: everything that comes of the message follows. None for a
-    duplicate."""
-    found_idle: bool = False
-    """The message starts a turn: none was unfinished, and no message waited. False for a duplicate."""
-    returned: tuple[str, ...] = ()
-    """Texts that `interrupt` took out of the queue."""
-    returned_messages: tuple[Returned, ...] = ()
-    """The same messages, with their options."""
 
 
 class MessageVerbs(SessionAccess):

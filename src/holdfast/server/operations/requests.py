@@ -2,14 +2,13 @@
 
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.events import codec, inbox
 from holdfast.events.ids import Key, RequestId
 from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, ToolAnswer
 from holdfast.events.message import Image
 from holdfast.events.request import Decision, RequestKind
 from holdfast.events.tool import MAX_ANSWER_BYTES, ToolError
+from holdfast.protocol.request import Answered
 from holdfast.server.errors import Invalid
 from holdfast.server.operations.messages import check_images
 from holdfast.server.operations.session_access import SessionAccess, check_size
@@ -23,12 +22,6 @@ _REQUEST_KINDS: Final[dict[type[Any], RequestKind]] = {
     ToolAnswer: "client_tool",
     QuestionAnswer: "question",
 }
-
-
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    request_id: RequestId
-    answer_id: str
-    duplicate: bool = False
 
 
 class RequestVerbs(SessionAccess):

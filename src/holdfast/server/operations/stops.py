@@ -1,25 +1,13 @@
 """Stops: end the running turn, and take the waiting messages back."""
 
-from typing import Literal
-
 import msgspec
 
 from holdfast.events import inbox
 from holdfast.events.ids import Key, TurnId
 from holdfast.events.inbox import StopCause
-from holdfast.server.operations.messages import Returned, returned_messages, returned_texts
+from holdfast.protocol.stop import StopOutcome, Stopped
+from holdfast.server.operations.messages import returned_messages, returned_texts
 from holdfast.server.operations.session_access import SessionAccess
-
-_StopOutcome = Literal["stopping", "stopped", "dequeued", "nothing_running", "turn_ended_before"]
-
-
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """The receipt of a stop: the turn is `stopping`, or there was nothing to stop, or only messages were taken back."""
-
-    stop_id: str
-    outcome: _StopOutcome
-    returned: tuple[str, ...] = ()
-    returned_messages: tuple[Returned, ...] = ()
 
 
 class StopVerbs(SessionAccess):
@@ -41,7 +29,7 @@ class StopVerbs(SessionAccess):
         outcome = accepted.item.outcome if accepted.item.state == "promoted" else "stopping"
         return Stopped(
             stop_id=chosen_id,
-            outcome=msgspec.convert(outcome, _StopOutcome),
+            outcome=msgspec.convert(outcome, StopOutcome),
             returned=returned_texts(accepted.removed),
             returned_messages=returned_messages(accepted.removed),
         )

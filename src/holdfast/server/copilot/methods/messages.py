@@ -9,13 +9,13 @@ from holdfast.events.inbox import InboxItem, Message, StopCause
 from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionError
 from holdfast.live.live import Changed
+from holdfast.protocol.message import Sent
 from holdfast.server.copilot.attachments import gathered
 from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.hub import HubClosed, HubEvent, TurnEnd
 from holdfast.server.copilot.projection import WireEvent, iso
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.operations import Sent
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
 
 MODES = {None: "enqueue", "enqueue": "enqueue", "immediate": "steer"}

@@ -19,14 +19,17 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import UserMessage
 from holdfast.live.live import Changed, Delta, Progress
+from holdfast.protocol.event import EventPage, EventView
+from holdfast.protocol.queue import QueuedView
+from holdfast.protocol.reading import QueueChanged
 from holdfast.server.errors import NotFound
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.views import QueuedView, queued_views
 from holdfast.server.http.wire import json_response
 from holdfast.server.operations import Operations
 from holdfast.server.reader import Reading
+from holdfast.server.views import queued_views
 from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Cursor
 
@@ -43,27 +46,6 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
     """Seconds to wait for the next event if there is none."""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
-
-
-class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the log as it is stored, without text that was added to a message for the model alone."""
-
-    position: int
-    id: str
-    time: int
-    type: str
-    version: int
-    data: msgspec.Raw
-
-
-class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    events: tuple[EventView, ...]
-    cursor: str
-    """The `after` of the next page."""
-
-
-class QueueChanged(msgspec.Struct, frozen=True, kw_only=True):
-    messages: tuple[QueuedView, ...]
 
 
 @endpoint(

@@ -10,11 +10,12 @@ from starlette.responses import Response
 from holdfast.events.body import Body
 from holdfast.events.ids import Position
 from holdfast.events.session import ModelChanged
+from holdfast.protocol.session import SessionView
 from holdfast.server.forks import fork_session
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.routes.rewinds import check_position
-from holdfast.server.http.views import SessionView, created_session
+from holdfast.server.http.routes.sessions import created_session
 from holdfast.session.state import State
 
 MAX_TITLE_CHARACTERS: Final = 200

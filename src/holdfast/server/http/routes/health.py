@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.protocol.health import NONCE, PROOF, Health
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
@@ -14,18 +15,7 @@ from holdfast.server.http.wire import json_response
 from holdfast.store.store import Store
 from holdfast.version import __version__
 
-NONCE: Final = "x-holdfast-nonce"
-PROOF: Final = "x-holdfast-proof"
-"""The header in which a local server proves that it knows the token that a program is about to send."""
-
 NO_SESSION: Final = Key(Owner(""), SessionId(""))
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    status: str
-    version: str
-    redis: str | msgspec.UnsetType = msgspec.UNSET
-    """The state of the connection that carries hints between processes, where Redis is configured."""
 
 
 @endpoint("GET", "/healthz", summary="Whether the process is alive", result=Health, is_public=True)

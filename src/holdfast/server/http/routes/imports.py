@@ -4,9 +4,10 @@ from typing import Final
 
 from starlette.responses import Response
 
+from holdfast.protocol.session import SessionView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.views import SessionView, created_session
+from holdfast.server.http.routes.sessions import created_session
 from holdfast.server.http.wire import held_body
 from holdfast.server.json_bounds import JsonBounds
 from holdfast.server.transfer import Exported, ImportBounds, import_session

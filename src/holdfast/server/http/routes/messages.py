@@ -3,13 +3,13 @@
 from starlette.responses import Response
 
 from holdfast.events.ids import MessageId
+from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.message_choice import choose
 from holdfast.server.http.wire import json_response
 from holdfast.server.message_options import MessageOptions
-from holdfast.server.operations import DeliveryChoice, Sent
 
 
 class NewMessageBody(MessageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,18 +2,12 @@
 
 from fnmatch import fnmatchcase
 
-import msgspec
 from starlette.responses import Response
 
+from holdfast.protocol.model import ModelList, OfferedModel
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.service import OfferedModel
 from holdfast.server.http.wire import json_response
-
-
-class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    models: tuple[OfferedModel, ...]
-    """The models that the server knows by name. Its provider may have more."""
 
 
 @endpoint("GET", "/v1/models", summary="Models that a session may name", result=ModelList)

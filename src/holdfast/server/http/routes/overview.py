@@ -2,34 +2,17 @@
 
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
+from holdfast.protocol.session import Counts, Overview
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.views import SessionView, session_view
 from holdfast.server.http.wire import json_response
+from holdfast.server.views import session_view
 
 LATELY_MS: Final = 86_400_000
 
 MAX_ITEMS: Final = 50
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    needs_attention: int
-    """Sessions that wait for an answer."""
-    running: int
-    queued: int
-    finished_lately: int
-    """Idle sessions that changed within the last day."""
-    idle: int
-    """The other idle sessions."""
-
-
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    counts: Counts
-    items: tuple[SessionView, ...]
-    """The latest sessions; those that wait for an answer come first."""
 
 
 @endpoint("GET", "/v1/overview", summary="The caller's sessions at a glance", result=Overview)

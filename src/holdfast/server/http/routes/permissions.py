@@ -1,16 +1,12 @@
 """Permissions that people granted in advance: listed with their origin, and revoked."""
 
-import msgspec
 from starlette.responses import Response
 
+from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
-from holdfast.server.permissions import Permission, Permissions
-
-
-class PermissionList(msgspec.Struct, frozen=True, kw_only=True):
-    permissions: tuple[Permission, ...]
+from holdfast.server.permissions import Permissions
 
 
 @endpoint(

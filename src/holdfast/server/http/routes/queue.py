@@ -7,16 +7,11 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.events.ids import MessageId
+from holdfast.protocol.queue import QueueView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.views import QueuedView, queued_views
 from holdfast.server.http.wire import json_response, no_content
-
-
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting messages in order; the first is the next."""
-
-    messages: tuple[QueuedView, ...]
+from holdfast.server.views import queued_views
 
 
 class NewOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

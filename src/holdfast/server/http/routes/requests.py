@@ -1,27 +1,22 @@
 """Requests that a session makes of people and clients: permissions, questions, calls of client tools. Each is answered
 once."""
 
-from contextlib import aclosing
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
-from holdfast.events.body import Body
 from holdfast.events.ids import RequestId
-from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.request import Decision
 from holdfast.events.tool import MAX_RESULT_JSON_BYTES
-from holdfast.events.turn import TurnStarted
+from holdfast.protocol.request import Answered, RequestList
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.views import RequestView
 from holdfast.server.http.wire import json_response
-from holdfast.server.log_tail import events_backwards
-from holdfast.server.operations import Answered
-from holdfast.store.store import RequestRow
+from holdfast.server.request_views import details_of, request_views
 
 DECISIONS: Final[dict[str, Decision]] = {
     "approve": "approved",
@@ -29,12 +24,6 @@ DECISIONS: Final[dict[str, Decision]] = {
     "approve_always": "approved-for-session",
     "deny": "denied-interactively-by-user",
 }
-
-
-class RequestList(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest first."""
-
-    requests: tuple[RequestView, ...]
 
 
 class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,9 +54,7 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     result=RequestList,
 )
 async def list_requests(call: HttpCall) -> Response:
-    rows = await call.operations.requests(call.key)
-    details = await _details(call, {row.request_id for row in rows})
-    return json_response(RequestList(requests=tuple(_view(row, details.get(row.request_id, {})) for row in rows)))
+    return json_response(RequestList(requests=await request_views(call.operations, call.key)))
 
 
 @endpoint(
@@ -146,53 +133,5 @@ async def _approve_always(call: HttpCall, request_id: RequestId, body: AnswerBod
 
 async def _rule_of(call: HttpCall, request_id: RequestId) -> tuple[str, ...]:
     """The rule that the request asks to be granted, also of a closed request: the same answer may come again."""
-    rule = (await _details(call, {request_id})).get(request_id, {}).get("rule")
+    rule = (await details_of(call.operations, call.key, {request_id})).get(request_id, {}).get("rule")
     return (rule,) if rule else ()
-
-
-async def _details(call: HttpCall, request_ids: set[RequestId]) -> dict[RequestId, dict[str, Any]]:
-    """The details of each request. All requests belong to the unfinished turn, so only that turn is read."""
-    details: dict[RequestId, dict[str, Any]] = {}
-    head = (await call.operations.session(call.key)).head
-    async with aclosing(events_backwards(call.operations.store, call.key, head)) as events:
-        async for event in events:
-            if len(details) == len(request_ids) or isinstance(event.body, TurnStarted):
-                break
-            request = _request_details(event.body)
-            if request is not None and request[0] in request_ids:
-                details[request[0]] = request[1]
-    return details
-
-
-def _request_details(body: Body) -> tuple[RequestId, dict[str, Any]] | None:
-    match body:
-        case PermissionRequested():
-            return body.request_id, {
-                "tool_name": body.tool_name,
-                "permission": body.kind,
-                "subject": body.subject,
-                "rule": body.rule,
-                "shown": body.details,
-            }
-        case ExternalToolRequested():
-            return body.request_id, {"tool_name": body.tool_name, "arguments": body.arguments}
-        case UserInputRequested():
-            return body.request_id, {
-                "question": body.question,
-                "choices": body.choices,
-                "allow_freeform": body.allow_freeform,
-            }
-        case _:
-            return None
-
-
-def _view(row: RequestRow, details: dict[str, Any]) -> RequestView:
-    return RequestView(
-        id=row.request_id,
-        kind=row.kind,
-        title=row.title,
-        turn_id=row.turn_id,
-        tool_call_id=row.tool_call_id,
-        opened_at=row.opened_at,
-        details=details,
-    )

@@ -8,13 +8,14 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.events.ids import Position
+from holdfast.protocol.session import SessionView
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.errors import Invalid
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.views import SessionView, session_view
 from holdfast.server.http.wire import json_response
+from holdfast.server.views import session_view
 
 REWIND_SECONDS: Final = 10.0
 """How long a rewind waits for the running turn to end and for the session's holder to carry the rewind out."""

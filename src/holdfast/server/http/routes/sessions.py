@@ -8,22 +8,23 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from holdfast.commands.isolation import REFUSED
-from holdfast.events.ids import Key, Position, SessionId, random_id
+from holdfast.events.ids import Key, Owner, Position, SessionId, random_id
 from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider, SettingsChanged
 from holdfast.models.credentials import ProviderSecrets, Secrets
 from holdfast.models.own_provider import check_provider
+from holdfast.protocol.session import SeenView, SessionDetail, SessionList, SessionView
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.errors import Invalid
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.message_choice import model_of_tier
-from holdfast.server.http.message_views import MessageView, events_before, page_of
-from holdfast.server.http.views import SessionSettings, SessionView, session_view, settings_view
+from holdfast.server.http.message_page import events_before, page_of
 from holdfast.server.http.wire import json_response, no_content
 from holdfast.server.log_tail import events_backwards
 from holdfast.server.message_options import Thinking, Tier, thinking_tokens
-from holdfast.server.operations import SessionOptions
+from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.views import session_view, settings_view
 
 MAX_TOOLS: Final = 128
 
@@ -88,32 +89,12 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Only pinned sessions, or only the others."""
 
 
-class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest first, pinned or not: a client that shows pinned sessions first requests them separately."""
-
-    sessions: tuple[SessionView, ...]
-    next: str | None
-    """The `cursor` of the next page."""
-
-
 class MessagePageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     """Only messages before this position."""
     leave_out_replayed: bool = False
     """Leave out the answer that the turn's stream would replay: for a client that reads that stream as well."""
-
-
-class SessionDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A session and a page of its messages."""
-
-    session: SessionView
-    settings: SessionSettings
-    messages: tuple[MessageView, ...]
-    before: int | None
-    """The `before` of the next older page. None: this is the first page."""
-    cursor: str
-    """The cursor from which to follow the session's events: where the newest page ends."""
 
 
 class SessionPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,14 +118,6 @@ class SeenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The position of the last event that the owner has seen; left out: the log's head."""
 
 
-class SeenView(msgspec.Struct, frozen=True, kw_only=True):
-    """The position up to which the owner has seen the session. It never decreases."""
-
-    position: int
-    unread: bool
-    """The session said or asked something after the position."""
-
-
 @endpoint(
     "POST",
     "/v1/sessions",
@@ -164,6 +137,12 @@ async def create(call: HttpCall) -> Response:
         await call.service.credentials.put(key, Secrets(providers={body.provider.base_url: secrets}))
     view = session_view(await call.operations.session(key))
     return json_response(view, 201 if is_new else 200, {"location": f"/v1/sessions/{session_id}"})
+
+
+async def created_session(operations: Operations, owner: Owner, session_id: SessionId) -> Response:
+    """The response to a request that created a session."""
+    row = await operations.session(Key(owner, session_id))
+    return json_response(session_view(row), 201, {"location": f"/v1/sessions/{session_id}"})
 
 
 async def _options(call: HttpCall, body: NewSessionBody) -> SessionOptions:

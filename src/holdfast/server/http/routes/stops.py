@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from holdfast.events.ids import Position, TurnId
 from holdfast.live.live import Delta
+from holdfast.protocol.stop import Stopped
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
-from holdfast.server.operations import Stopped
 from holdfast.store.store import Cursor
 
 

@@ -1,7 +1,6 @@
 """Tasks: the commands of sessions; listed, read and killed."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Annotated, Final
 
@@ -9,25 +8,19 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.commands.command import ProcessInfo
 from holdfast.commands.output import OutputChunk
 from holdfast.events.ids import Key
+from holdfast.protocol.task import KilledTask, TaskList, TaskOutput, TaskView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.views import TaskView, task_view
 from holdfast.server.http.wire import json_response, no_content
 from holdfast.server.task_operations import MAX_READ_BYTES, TaskOperations
+from holdfast.server.views import killed_task, task_view
 from holdfast.store.tasks import TaskRow
 
 DEFAULT_LENGTH: Final = 65_536
 
 MAX_WAIT_SECONDS: Final = 30
-
-
-class TaskList(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest first, with the commands that turns wait for."""
-
-    tasks: tuple[TaskView, ...]
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,31 +30,6 @@ class OutputQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Instead of an offset: begin this many bytes before the end of the output so far."""
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
     """Seconds to wait for more output if there is none. The end of the task ends the wait."""
-
-
-class OutputView(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a command's output, standard output and standard error as they came. Offsets are in bytes."""
-
-    offset: int
-    """Where `text` begins. If it is beyond the requested offset, the output in between is gone."""
-    text: str
-    next_offset: int
-    """The offset of the output that follows. The same as `offset`: there is no more output for now."""
-
-
-class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
-    pid: int
-    name: str
-
-
-class KillView(msgspec.Struct, frozen=True, kw_only=True):
-    task: TaskView
-    killed: int
-    """Processes that were killed."""
-    escaped: int
-    """Processes that could not be killed."""
-    killed_processes: tuple[ProcessView, ...]
-    escaped_processes: tuple[ProcessView, ...]
 
 
 @endpoint(
@@ -88,19 +56,10 @@ async def show(call: HttpCall) -> Response:
     return json_response(_view(call, row))
 
 
-@endpoint("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}", summary="Kill a command", result=KillView)
+@endpoint("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}", summary="Kill a command", result=KilledTask)
 async def kill(call: HttpCall) -> Response:
     done = await call.service.tasks.kill(call.key, await _task_id(call))
-    killed, escaped = _processes(done.report.killed), _processes(done.report.escaped)
-    return json_response(
-        KillView(
-            task=_view(call, done.row),
-            killed=len(killed),
-            escaped=len(escaped),
-            killed_processes=killed,
-            escaped_processes=escaped,
-        )
-    )
+    return json_response(killed_task(call.service.tasks, done, now=call.service.clock.now_ms()))
 
 
 @endpoint(
@@ -119,7 +78,7 @@ async def to_background(call: HttpCall) -> Response:
     "/v1/sessions/{session_id}/tasks/{task_id}/output",
     summary="A part of a command's output",
     query=OutputQuery,
-    result=OutputView,
+    result=TaskOutput,
 )
 async def read(call: HttpCall) -> Response:
     query, tasks = call.query(OutputQuery), call.service.tasks
@@ -142,7 +101,7 @@ async def _until_more(tasks: TaskOperations, key: Key, task_id: str, offset: int
         pass
 
 
-async def _redacted(tasks: TaskOperations, key: Key, task_id: str, chunk: OutputChunk) -> OutputView:
+async def _redacted(tasks: TaskOperations, key: Key, task_id: str, chunk: OutputChunk) -> TaskOutput:
     """The chunk without known secrets, also without secrets that begin before it or end after it."""
     redaction, whole = tasks.desk.redaction, _without_cut_character(chunk.data)
     before, after = await _around(tasks, key, task_id, chunk, redaction.margin_bytes)
@@ -152,7 +111,7 @@ async def _redacted(tasks: TaskOperations, key: Key, task_id: str, chunk: Output
     if not after and (await tasks.find(key, task_id)).status == "running":
         end = min(end, max(start, redaction.settled(text)))  # A possible beginning of a secret waits for the rest.
     withheld = len(text[end : start + len(shown)].encode())
-    return OutputView(
+    return TaskOutput(
         offset=chunk.offset,
         text=redaction.part(text, start, end),
         next_offset=chunk.offset + len(whole) - withheld,
@@ -173,18 +132,13 @@ async def _around(tasks: TaskOperations, key: Key, task_id: str, chunk: OutputCh
 
 
 def _view(call: HttpCall, row: TaskRow) -> TaskView:
-    tasks = call.service.tasks
-    return task_view(tasks.desk.without_secrets(row), tasks.status(row), now=call.service.clock.now_ms())
+    return task_view(call.service.tasks, row, now=call.service.clock.now_ms())
 
 
 async def _task_id(call: HttpCall) -> str:
     """The task that the path names. Raises `NotFound` if its session does not exist."""
     await call.operations.session(call.key)
     return call.path("task_id")
-
-
-def _processes(processes: Iterable[ProcessInfo]) -> tuple[ProcessView, ...]:
-    return tuple(ProcessView(pid=process.pid, name=process.name) for process in processes)
 
 
 def _without_cut_character(data: bytes) -> bytes:

@@ -1,10 +1,29 @@
 """The outcome of the turn of a message, computed from the log. Pure."""
 
-from holdfast.client.views import RequestView, TurnReason, TurnResult
+from typing import Literal
+
+import msgspec
+
 from holdfast.events.event import Event
+from holdfast.events.ids import TurnId
 from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
+from holdfast.protocol.request import RequestView
+
+TurnReason = Literal["completed", "stopped", "error", "interrupted", "waiting", "removed"]
+"""How a turn ended, or `waiting`. `removed`: the message was taken out of the queue before it had a turn."""
+
+
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a turn: it ended, or it waits until its requests are answered."""
+
+    turn_id: TurnId
+    reason: TurnReason
+    text: str
+    """The model's last message."""
+    error: SessionError | None = None
+    requests: tuple[RequestView, ...] = ()
 
 
 class TurnOutcome:
@@ -12,7 +31,7 @@ class TurnOutcome:
 
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
-        self.turn_id: str | None = None
+        self.turn_id: TurnId | None = None
         self.text = ""
         self.error: SessionError | None = None
         self.reason: TurnReason = "waiting"
@@ -38,5 +57,9 @@ class TurnOutcome:
 
     def result(self, requests: tuple[RequestView, ...] = ()) -> TurnResult:
         return TurnResult(
-            turn_id=self.turn_id or "", reason=self.reason, text=self.text, error=self.error, requests=requests
+            turn_id=self.turn_id or TurnId(""),
+            reason=self.reason,
+            text=self.text,
+            error=self.error,
+            requests=requests,
         )

@@ -5,7 +5,7 @@ visible if there is anything, and joins the next older page without a gap: its `
 """
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -15,94 +15,24 @@ from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, Tex
 from holdfast.events.session import SessionError, SessionInfo
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import StepStarted, TurnEnded
+from holdfast.protocol.message import (
+    BlockView,
+    Ended,
+    Failed,
+    FromAssistant,
+    FromTool,
+    FromUser,
+    Info,
+    MessageView,
+    ReasoningView,
+    TextView,
+    ToolCallView,
+)
 from holdfast.server.log_tail import LONG_PAGE_CHARACTERS
 
 MAX_EXTENDED: Final = 200
 """How many messages a page may have beyond the requested number, to have something visible. Beyond that a page is
 extended only to the message that made the calls of its oldest step, so that no result is without its call."""
-
-
-class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    text: str
-
-
-class ReasoningView(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
-    text: str
-
-
-class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
-    tool_call_id: str
-    name: str
-    arguments: str
-    """The model's own text; not necessarily JSON."""
-
-
-BlockView = TextView | ReasoningView | ToolCallView
-
-
-class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
-    """An entry of a conversation, with its position in the log."""
-
-    position: int
-    time: int
-
-
-class FromUser(LogMessage, frozen=True, tag="user"):
-    """A message of a person."""
-
-    message_id: str
-    turn_id: str
-    text: str
-    delivery: str
-    attachments: tuple[dict[str, Any], ...] = ()
-
-
-class FromAssistant(LogMessage, frozen=True, tag="assistant"):
-    """One answer of the model."""
-
-    message_id: str
-    blocks: tuple[BlockView, ...]
-    model: str
-    interrupted: bool
-    duration_ms: int
-
-
-class FromTool(LogMessage, frozen=True, tag="tool"):
-    """The result of a call."""
-
-    tool_call_id: str
-    success: bool
-    content: str
-    error: str | None
-    details: str
-    simulated: bool
-    duration_ms: int
-
-
-class Failed(LogMessage, frozen=True, tag="error"):
-    """Why a turn failed."""
-
-    code: str
-    message: str
-    retryable: bool
-
-
-class Info(LogMessage, frozen=True, tag="info"):
-    """A line for people."""
-
-    message: str
-    level: str
-
-
-class Ended(LogMessage, frozen=True, tag="turn_end"):
-    """How a turn ended."""
-
-    turn_id: str
-    reason: Literal["completed", "stopped", "error", "interrupted"]
-    duration_ms: int
-
-
-MessageView = FromUser | FromAssistant | FromTool | Failed | Info | Ended
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,28 @@
+"""Events of a log as they are served."""
+
+import msgspec
+
+from holdfast.events import codec
+from holdfast.events.event import Event
+from holdfast.events.ids import EventId, Position
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of the log as it is stored, without text that was added to a message for the model alone."""
+
+    position: int
+    id: str
+    time: int
+    type: str
+    version: int
+    data: msgspec.Raw
+
+    def event(self) -> Event:
+        body = codec.decode(self.type, self.version, bytes(self.data))
+        return Event(Position(self.position), EventId(self.id), self.time, body)
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    events: tuple[EventView, ...]
+    cursor: str
+    """The `after` of the next page."""
