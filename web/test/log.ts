@@ -1,9 +1,9 @@
 /** A session's log, written by hand: what a server would have sent, event by event and piece by piece. */
 
-import type { Delta, LogEvent } from "../src/api/wire.ts";
+import type { Delta, EventView } from "../src/api/wire.ts";
 
 export class Log {
-  readonly frames: ({ event: LogEvent } | { delta: Delta })[] = [];
+  readonly frames: ({ event: EventView } | { delta: Delta })[] = [];
   private position = 0;
 
   event(type: string, data: Record<string, unknown>): this {

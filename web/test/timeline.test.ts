@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LogEvent } from "../src/api/wire.ts";
+import type { EventView } from "../src/api/wire.ts";
 import { Scale, timelineOf } from "../src/model/timeline.ts";
 import { Log, wholeTurn } from "./log.ts";
 
-function events(log: Log): LogEvent[] {
+function events(log: Log): EventView[] {
   return log.frames.flatMap((frame) => ("event" in frame ? [frame.event] : []));
 }
 

@@ -1,15 +1,24 @@
 /** The one way to the server: every request shows who asks, and every refusal becomes a `ServerError`. */
 
 import type {
+  Answer,
+  ErrorBody,
   EventPage,
   IdentityView,
-  ModelView,
+  Models,
+  Offered,
+  Output,
   Overview,
-  PermissionView,
+  Permission,
+  PermissionList,
+  Requests,
   RequestView,
+  Seen,
   SessionDetail,
+  SessionList,
   SessionView,
-  TaskOutput,
+  Stopped,
+  Tasks,
   TaskView,
 } from "./wire.ts";
 
@@ -28,18 +37,6 @@ export class ServerError extends Error {
   get isPassing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
-}
-
-export interface Answer {
-  answer_id?: string;
-  decision?: "approve" | "approve_for_session" | "approve_always" | "deny";
-  everywhere?: boolean;
-  feedback?: string;
-  rules?: string[];
-  answer?: string;
-  was_freeform?: boolean;
-  content?: string;
-  success?: boolean;
 }
 
 export interface NewMessage {
@@ -91,7 +88,7 @@ export class Server {
 
   // Sessions
 
-  sessions(query: { q?: string; cursor?: string; limit?: number; pinned?: boolean }): Promise<{ sessions: SessionView[]; next: string | null }> {
+  sessions(query: { q?: string; cursor?: string; limit?: number; pinned?: boolean }): Promise<SessionList> {
     const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
     const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
     return this.json("GET", `/v1/sessions?${search}`);
@@ -110,7 +107,7 @@ export class Server {
   }
 
   /** The person has seen it up to there. It never goes back. */
-  see(id: string, position: number): Promise<{ position: number; unread: boolean }> {
+  see(id: string, position: number): Promise<Seen> {
     return this.json("POST", `${at(id)}/seen`, { position });
   }
 
@@ -138,8 +135,8 @@ export class Server {
     return this.json("GET", "/v1/identity");
   }
 
-  async models(): Promise<ModelView[]> {
-    return (await this.json<{ models: ModelView[] }>("GET", "/v1/models")).models;
+  async models(): Promise<Offered[]> {
+    return (await this.json<Models>("GET", "/v1/models")).models;
   }
 
   events(id: string, after: number, limit: number): Promise<EventPage> {
@@ -184,7 +181,7 @@ export class Server {
     id: string,
     stopId: string,
     { keepQueued = false, turnId }: { keepQueued?: boolean; turnId?: string | undefined } = {},
-  ): Promise<{ outcome: string; returned: string[] }> {
+  ): Promise<Stopped> {
     return this.json("POST", `${at(id)}/cancel`, { stop_id: stopId, keep_queued: keepQueued, turn_id: turnId });
   }
 
@@ -203,33 +200,33 @@ export class Server {
   // Requests and tasks
 
   async requests(id: string): Promise<RequestView[]> {
-    return (await this.json<{ requests: RequestView[] }>("GET", `${at(id)}/requests`)).requests;
+    return (await this.json<Requests>("GET", `${at(id)}/requests`)).requests;
   }
 
   answer(id: string, requestId: string, answer: Answer): Promise<unknown> {
     return this.json("POST", `${at(id)}/requests/${encodeURIComponent(requestId)}`, answer);
   }
 
-  async permissions(): Promise<PermissionView[]> {
-    return (await this.json<{ permissions: PermissionView[] }>("GET", "/v1/permissions")).permissions;
+  async permissions(): Promise<Permission[]> {
+    return (await this.json<PermissionList>("GET", "/v1/permissions")).permissions;
   }
 
   /** What a session may do without asking. */
-  async permissionsOf(id: string): Promise<PermissionView[]> {
-    return (await this.json<{ permissions: PermissionView[] }>("GET", `${at(id)}/permissions`)).permissions;
+  async permissionsOf(id: string): Promise<Permission[]> {
+    return (await this.json<PermissionList>("GET", `${at(id)}/permissions`)).permissions;
   }
 
   /** Take a rule back, where it holds. */
-  revoke(permission: PermissionView): Promise<unknown> {
+  revoke(permission: Permission): Promise<unknown> {
     const place = permission.session_id === null ? "/v1" : at(permission.session_id);
     return this.json("DELETE", `${place}/permissions/${encodeURIComponent(permission.id)}`);
   }
 
   async tasks(id: string): Promise<TaskView[]> {
-    return (await this.json<{ tasks: TaskView[] }>("GET", `${at(id)}/tasks`)).tasks;
+    return (await this.json<Tasks>("GET", `${at(id)}/tasks`)).tasks;
   }
 
-  taskOutput(id: string, taskId: string, offset: number): Promise<TaskOutput> {
+  taskOutput(id: string, taskId: string, offset: number): Promise<Output> {
     return this.json("GET", `${at(id)}/tasks/${encodeURIComponent(taskId)}/output?offset=${offset}`);
   }
 
@@ -249,7 +246,7 @@ export function at(id: string): string {
 
 async function refusalIn(response: Response): Promise<ServerError> {
   try {
-    const { error } = (await response.json()) as { error: { code: string; message: string; retry_after?: number } };
+    const { error } = (await response.json()) as ErrorBody;
     return new ServerError(response.status, error.code, error.message, error.retry_after ?? null);
   } catch {
     return new ServerError(response.status, "unexpected", `The server answered ${response.status}.`);

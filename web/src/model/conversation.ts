@@ -3,7 +3,7 @@
  * and deltas alone, so that live, reconnected and loaded later look the same. No drawing and no network in here.
  */
 
-import type { Delta, LogEvent, Progress } from "../api/wire.ts";
+import type { Delta, EventView, Progress } from "../api/wire.ts";
 
 export interface TextBlock {
   kind: "text";
@@ -188,7 +188,7 @@ export class Conversation {
   }
 
   /** Take in an event. One that was taken in before changes nothing. */
-  event(event: LogEvent): void {
+  event(event: EventView): void {
     if (event.position <= this.position) return;
     if (this.position === 0) this.startsWithTurn = event.type === "holdfast.turn_started";
     this.position = event.position;
@@ -328,7 +328,7 @@ export class Conversation {
 
   // Messages
 
-  private said(event: LogEvent): void {
+  private said(event: EventView): void {
     const { data } = event;
     this.lastTurnId = data.turnId;
     this.add({
@@ -343,7 +343,7 @@ export class Conversation {
     });
   }
 
-  private message(messageId: string, event: LogEvent | null, step: number): AssistantItem {
+  private message(messageId: string, event: EventView | null, step: number): AssistantItem {
     const known = this.messages.get(messageId);
     if (known) {
       if (event) {
@@ -374,10 +374,10 @@ export class Conversation {
     return item;
   }
 
-  private finished(event: LogEvent): void {
+  private finished(event: EventView): void {
     const { data } = event;
     const item = this.message(data.messageId, null, 0);
-    item.blocks = (data.blocks as LogEvent["data"][]).map(blockOf);
+    item.blocks = (data.blocks as EventView["data"][]).map(blockOf);
     item.state = data.interrupted ? "interrupted" : "whole";
     item.model = data.model ?? "";
     item.durationMs = data.durationMs ?? 0;
@@ -394,7 +394,7 @@ export class Conversation {
     });
   }
 
-  private used(data: LogEvent["data"]): void {
+  private used(data: EventView["data"]): void {
     const item = this.messages.get(data.messageId);
     this.reachesBack ||= !item;
     if (!item) return;
@@ -407,7 +407,7 @@ export class Conversation {
     item.version += 1;
   }
 
-  private taskNews(event: LogEvent): void {
+  private taskNews(event: EventView): void {
     const notice = event.data.notice;
     if (notice.silent) return;
     this.add({
@@ -443,7 +443,7 @@ export class Conversation {
 
   // Turns
 
-  private turnEvent(event: LogEvent): void {
+  private turnEvent(event: EventView): void {
     const { data } = event;
     switch (event.type) {
       case "holdfast.turn_started":
@@ -523,7 +523,7 @@ export class Conversation {
     return call;
   }
 
-  private toolEvent(event: LogEvent): void {
+  private toolEvent(event: EventView): void {
     const { data } = event;
     if (!data.toolCallId) return;
     this.reachesBack ||= !this.calls.has(data.toolCallId);
@@ -571,7 +571,7 @@ export class Conversation {
 
   // Requests
 
-  private requestEvent(event: LogEvent): void {
+  private requestEvent(event: EventView): void {
     const { data } = event;
     switch (event.type) {
       case "permission.requested":
@@ -589,7 +589,7 @@ export class Conversation {
     }
   }
 
-  private asked(event: LogEvent): void {
+  private asked(event: EventView): void {
     const { data } = event;
     const kinds = { "permission.requested": "permission", "external_tool.requested": "client_tool" } as const;
     this.recentRequests.add(data.requestId);
@@ -619,7 +619,7 @@ export class Conversation {
     this.touchCall(data.toolCallId);
   }
 
-  private answered(data: LogEvent["data"], outcome: string): void {
+  private answered(data: EventView["data"], outcome: string): void {
     const asked = this.requests.get(data.requestId);
     this.reachesBack ||= !asked;
     if (!asked) return;
@@ -636,7 +636,7 @@ export class Conversation {
     this.touchCall(asked.callId);
   }
 
-  private place(event: LogEvent): Common {
+  private place(event: EventView): Common {
     return {
       key: event.id,
       version: 0,
@@ -663,7 +663,7 @@ function emptyBlock(delta: Delta): Block {
   return delta.kind === "reasoning" ? { kind: "reasoning", text: "", durationMs: 0 } : { kind: "text", text: "" };
 }
 
-function blockOf(data: LogEvent["data"]): Block {
+function blockOf(data: EventView["data"]): Block {
   if (data.type === "tool_call") {
     return { kind: "tool_call", callId: data.toolCallId ?? "", name: data.name ?? "", arguments: data.arguments ?? "" };
   }

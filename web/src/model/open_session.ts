@@ -4,7 +4,7 @@ import { signal, type Signal } from "@preact/signals";
 import { Following, type Line } from "../api/following.ts";
 import type { Frame } from "../api/frames.ts";
 import type { Server, ServerError } from "../api/server.ts";
-import type { Delta, LogEvent, Progress, QueuedView } from "../api/wire.ts";
+import type { Delta, EventView, Progress, QueuedView } from "../api/wire.ts";
 import { Conversation } from "./conversation.ts";
 
 /** How much of a long log is read at first; what lies before it is read when somebody scrolls there. */
@@ -29,7 +29,7 @@ export class OpenSession {
   readonly firstPosition: Signal<number> = signal(1);
   conversation = new Conversation();
   /** The events as they came, for the picture of the log. */
-  log: LogEvent[] = [];
+  log: EventView[] = [];
 
   private following: Following | null = null;
   private isScheduled = false;
@@ -100,8 +100,8 @@ export class OpenSession {
     const data: unknown = JSON.parse(frame.data);
     switch (frame.event) {
       case "event":
-        if ((data as LogEvent).position > this.conversation.position) this.log.push(data as LogEvent);
-        this.conversation.event(data as LogEvent);
+        if ((data as EventView).position > this.conversation.position) this.log.push(data as EventView);
+        this.conversation.event(data as EventView);
         break;
       case "delta":
         this.conversation.delta(data as Delta);
@@ -134,7 +134,7 @@ export class OpenSession {
 }
 
 /** The same log from further back; also what comes at its end meanwhile. The page is let go on now and then. */
-async function folded(log: LogEvent[]): Promise<Conversation> {
+async function folded(log: EventView[]): Promise<Conversation> {
   const conversation = new Conversation();
   let started = performance.now();
   for (let at = 0; at < log.length; at += 1) {

@@ -3,7 +3,7 @@
  * pauses are drawn short: between two events stands the logarithm of the time that passed.
  */
 
-import type { LogEvent } from "../api/wire.ts";
+import type { EventView } from "../api/wire.ts";
 
 export const LANES = ["holder", "turn", "model", "tools", "people", "tasks"] as const;
 export type Lane = (typeof LANES)[number];
@@ -36,7 +36,7 @@ export interface Timeline {
   rows: Record<Lane, number>;
 }
 
-export function timelineOf(log: LogEvent[]): Timeline {
+export function timelineOf(log: EventView[]): Timeline {
   return new Drawing().draw(log);
 }
 
@@ -56,13 +56,13 @@ class Drawing {
   private readonly names = new Map<string, string>();
   private holders = 0;
 
-  draw(log: LogEvent[]): Timeline {
+  draw(log: EventView[]): Timeline {
     for (const event of log) this.take(event);
     const rows = Object.fromEntries(LANES.map((lane) => [lane, this.placed(lane)])) as Record<Lane, number>;
     return { spans: this.spans, marks: this.marks, times: [...new Set(log.map((event) => event.time))].sort((a, b) => a - b), rows };
   }
 
-  private take(event: LogEvent): void {
+  private take(event: EventView): void {
     const { data } = event;
     if (RESUMING.has(event.type) && this.open.has("turn") && !this.open.has("holder")) {
       this.begin("holder", "holder", event, "held again", this.holders % 2 ? "other-holder" : "holder");
@@ -113,7 +113,7 @@ class Drawing {
   }
 
   /** Another holder: whatever the one before was doing is cut here, or was handed over. */
-  private claimed(event: LogEvent): void {
+  private claimed(event: EventView): void {
     const wasHeld = this.open.has("holder");
     this.end("holder", event);
     this.holders += 1;
@@ -122,7 +122,7 @@ class Drawing {
     if (wasHeld) this.mark("hand-over", event, `taken over with fence ${event.data.fence}`);
   }
 
-  private toolsAndPeople(event: LogEvent): void {
+  private toolsAndPeople(event: EventView): void {
     const { data } = event;
     switch (event.type) {
       case "tool.execution_start":
@@ -156,13 +156,13 @@ class Drawing {
     }
   }
 
-  private begin(lane: Lane, key: string, event: LogEvent, label: string, tone: Span["tone"] = "plain", detail = ""): void {
+  private begin(lane: Lane, key: string, event: EventView, label: string, tone: Span["tone"] = "plain", detail = ""): void {
     const span = { lane, row: 0, from: event.time, to: null, label, tone, detail, position: event.position };
     this.spans.push(span);
     this.open.set(key, span);
   }
 
-  private end(key: string, event: LogEvent, tone?: Span["tone"], detail = ""): void {
+  private end(key: string, event: EventView, tone?: Span["tone"], detail = ""): void {
     const span = this.open.get(key);
     if (!span) return;
     this.open.delete(key);
@@ -171,7 +171,7 @@ class Drawing {
     if (detail) span.detail = [span.detail, detail].filter(Boolean).join(", ");
   }
 
-  private mark(kind: Mark["kind"], event: LogEvent, label: string): void {
+  private mark(kind: Mark["kind"], event: EventView, label: string): void {
     this.marks.push({ time: event.time, kind, label, position: event.position });
   }
 

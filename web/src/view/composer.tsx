@@ -59,7 +59,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
   const stop = async (): Promise<void> => {
     if (!session) return;
     const done = await app.attempt(() => app.server.stop(session.id, newId(), { turnId: turn?.turnId }));
-    if (done?.returned.length) toBox(done.returned.join("\n\n"));
+    if (done?.returned?.length) toBox(done.returned.join("\n\n"));
   };
   const pressed = (event: KeyboardEvent): void => {
     if (event.isComposing) return;

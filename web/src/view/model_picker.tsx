@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { ModelView } from "../api/wire.ts";
+import type { Offered } from "../api/wire.ts";
 import { keep, kept } from "../model/kept.ts";
 import { useApp } from "./context.ts";
 
@@ -22,7 +22,7 @@ const THINKING = [
 
 const DEMO = "demo";
 
-export const offered = signal<ModelView[]>([]);
+export const offered = signal<Offered[]>([]);
 
 export function chosenFor(id: string): Chosen {
   return kept<Chosen>(`options.${id}`, {});
@@ -32,7 +32,7 @@ export function keepChosen(id: string, chosen: Chosen): void {
   keep(`options.${id}`, Object.keys(chosen).length ? chosen : null);
 }
 
-export function useOffered(): ModelView[] {
+export function useOffered(): Offered[] {
   const app = useApp();
   useEffect(() => {
     if (offered.value.length) return;

@@ -1,7 +1,7 @@
 /** What was allowed for always, or for the open session: with who allowed it, when and where, and an end to it. */
 
 import { useEffect, useState } from "preact/hooks";
-import type { PermissionView } from "../api/wire.ts";
+import type { Permission } from "../api/wire.ts";
 import { useApp } from "./context.ts";
 import { dialog, Box } from "./dialogs.tsx";
 import { visible, visibleLine } from "./escapes.ts";
@@ -10,7 +10,7 @@ import { exactly, moment } from "./words.ts";
 export function PermissionsPanel() {
   const app = useApp();
   const sessionId = app.open.value?.id ?? null;
-  const [found, setFound] = useState<PermissionView[] | null>(null);
+  const [found, setFound] = useState<Permission[] | null>(null);
   const [problem, setProblem] = useState("");
   const look = async (): Promise<void> => {
     try {
@@ -25,7 +25,7 @@ export function PermissionsPanel() {
     }
   };
   useEffect(() => void look(), [sessionId]);
-  const takeBack = async (permission: PermissionView): Promise<void> => {
+  const takeBack = async (permission: Permission): Promise<void> => {
     await app.attempt(() => app.server.revoke(permission));
     await look();
   };
@@ -57,7 +57,7 @@ export function PermissionsPanel() {
   );
 }
 
-function Rules({ permissions, takeBack }: { permissions: PermissionView[]; takeBack: (permission: PermissionView) => Promise<void> }) {
+function Rules({ permissions, takeBack }: { permissions: Permission[]; takeBack: (permission: Permission) => Promise<void> }) {
   return (
     <ul class="permissions">
       {permissions.map((permission) => (
@@ -67,7 +67,7 @@ function Rules({ permissions, takeBack }: { permissions: PermissionView[]; takeB
   );
 }
 
-function Rule({ permission, takeBack }: { permission: PermissionView; takeBack: (permission: PermissionView) => Promise<void> }) {
+function Rule({ permission, takeBack }: { permission: Permission; takeBack: (permission: Permission) => Promise<void> }) {
   const [isBusy, setBusy] = useState(false);
   const run = async (): Promise<void> => {
     setBusy(true);
@@ -104,7 +104,7 @@ function Rule({ permission, takeBack }: { permission: PermissionView; takeBack: 
   );
 }
 
-export function placeOf(permission: Pick<PermissionView, "scope" | "directory">): string {
+export function placeOf(permission: Pick<Permission, "scope" | "directory">): string {
   if (permission.scope === "everywhere") return "wherever a session works";
   return permission.scope === "session" ? "in this session" : `in ${visibleLine(permission.directory ?? "")}`;
 }

@@ -2,7 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { newId, ServerError, type Answer } from "../api/server.ts";
+import { newId, ServerError } from "../api/server.ts";
+import type { Answer } from "../api/wire.ts";
 import type { Asked } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";

@@ -1,7 +1,7 @@
 /** What the runtime did, as a picture: steps, attempts, holders, cuts and hand-overs; and the log itself below it. */
 
 import { useMemo, useState } from "preact/hooks";
-import type { LogEvent } from "../api/wire.ts";
+import type { EventView } from "../api/wire.ts";
 import { LANES, Scale, timelineOf, type Lane, type Mark, type Span, type Timeline } from "../model/timeline.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
@@ -162,7 +162,7 @@ function Facts({ timeline }: { timeline: Timeline }) {
 
 const LISTED = 300;
 
-function Log({ log, chosen }: { log: LogEvent[]; chosen: number | null }) {
+function Log({ log, chosen }: { log: EventView[]; chosen: number | null }) {
   const at = chosen === null ? -1 : log.findIndex((event) => event.position === chosen);
   const from = at < 0 ? Math.max(0, log.length - LISTED) : Math.max(0, at - LISTED / 2);
   return (
