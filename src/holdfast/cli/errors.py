@@ -14,7 +14,7 @@ from holdfast.client.errors import AddressInvalid, ClientError, NotHoldfast, Not
 from holdfast.commands.errors import CommandsError, IsolationUnavailable
 from holdfast.config import ConfigError
 from holdfast.models.errors import ModelNotUsable
-from holdfast.server.errors import Conflict, OperationError
+from holdfast.protocol.refusal import Conflict, Invalid, NotFound, OperationError
 from holdfast.store.errors import StoreError
 
 WORLD: Final = 1
@@ -53,12 +53,14 @@ def explained(error: BaseException) -> Refusal | None:
             return Refusal("model_not_usable", error.message)
         case Conflict():
             return Refusal(error.code, error.message, exit_code=WORLD)
+        case NotFound() | Invalid():
+            return Refusal(error.code, error.message)
+        case ClientError():
+            return _server_refusal(error)
         case OperationError():
             return Refusal(error.code, error.message)
         case StoreError():
             return Refusal(error.code, error.message, exit_code=WORLD)
-        case ClientError():
-            return _server_refusal(error)
         case FileExistsError() | FileNotFoundError() | PermissionError() | IsADirectoryError() | NotADirectoryError():
             return Refusal("file_not_usable", _file_message(error), exit_code=WORLD)
         case OSError():

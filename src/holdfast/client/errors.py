@@ -12,18 +12,17 @@ ClientError
     ├── Invalid       the request itself is wrong (400, 413, 422)
     ├── TooMany       a limit is reached; retry after `retry_after` seconds (429)
     └── Unavailable   the server failed (5xx)
+
+`NotFound`, `Conflict` and `Invalid` are also the refusals of that name that a runtime raises (`protocol.refusal`).
 """
 
 from typing import Final
 
+from holdfast.protocol import refusal
 
-class ClientError(Exception):
+
+class ClientError(refusal.OperationError):
     """The base of all errors of this package. The code is stable, the message is for people."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class AddressInvalid(ClientError):
@@ -62,15 +61,15 @@ class NotAllowed(Refused):
     """The role of the key does not allow the request."""
 
 
-class NotFound(Refused):
+class NotFound(Refused, refusal.NotFound):
     """The named thing does not exist, or belongs to another owner."""
 
 
-class Conflict(Refused):
+class Conflict(Refused, refusal.Conflict):
     """The request does not fit the current state."""
 
 
-class Invalid(Refused):
+class Invalid(Refused, refusal.Invalid):
     """The request itself is wrong."""
 
 
