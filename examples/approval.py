@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast import Runtime, TurnResult
-from holdfast.app import Session
+from holdfast.server.embedded.session import Session
 
 
 async def ask_about(session: Session, turn: TurnResult) -> bool:

@@ -19,7 +19,7 @@ async def main() -> None:
         turn = await session.run("Please build something", message_id="the-build")
         print(turn.text, "\n")
         for task in await session.tasks():
-            print(f"{task.task_id}: {task.description}, {task.status}")
+            print(f"{task.id}: {task.description}, {task.status}")
         told = False
         async for reading in session.events():
             match reading:

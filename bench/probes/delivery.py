@@ -9,11 +9,12 @@ import time
 
 from bench.calibration import percentile
 from bench.place import Place
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.server.embedded.session import Session
 
 STREAMS = 20
 SETTLING = 0.1

@@ -10,13 +10,14 @@ import time
 
 from bench.place import Place
 from bench.probes.turns import MANY_TOKENS
-from holdfast.app import INSTRUCTIONS, Runtime, Session
+from holdfast.app import INSTRUCTIONS, Runtime
 from holdfast.events.context import SystemText, UserText
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
 from holdfast.models.model import ModelRequest
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.server.embedded.session import Session
 from holdfast.session.history import RULES
 from holdfast.tools.built_in import BUILT_IN, HOLDFAST_TOOLS
 from holdfast.tools.registry import Registry

@@ -7,5 +7,5 @@ from holdfast.app import Runtime
 
 async def measure(place: Place) -> dict[str, float]:
     async with Runtime(database=place.folder / "idle.db", model="demo") as runtime:
-        await runtime.sessions()
+        await runtime.operations.sessions(runtime.owner)
         return {"idle_memory": megabytes()}

@@ -8,9 +8,10 @@ from bench import long_log
 from bench.models import ONE_TOKEN
 from bench.place import Place
 from bench.probes.turns import run_turn
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.ids import Owner, SessionId
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.server.embedded.session import Session
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key
 
@@ -42,7 +43,7 @@ async def measure(place: Place) -> dict[str, float]:
                 fresh.forget()
             for timed in (long, fresh) if number % 2 else (fresh, long):
                 await timed.turn()
-        assert (await long.session.row()).head >= place.size.long_events
+        assert (await long.session.look()).head >= place.size.long_events
     return {
         "long_session": long.median() / fresh.median(),
         "long_session_cpu_ratio": long.cpu / fresh.cpu,

@@ -14,8 +14,9 @@ import msgspec
 
 from bench.models import ONE_TOKEN, TOKENS
 from bench.place import Place
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.server.embedded.session import Session
 
 MANY_TOKENS = "Tell me a long story."
 REPEATS = 3

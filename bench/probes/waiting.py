@@ -12,7 +12,7 @@ import uuid
 
 from bench.memory import megabytes
 from bench.place import Place
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events import message, request, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
@@ -21,8 +21,9 @@ from holdfast.events.inbox import Message
 from holdfast.events.tool import ToolAttempted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.server.embedded.session import Session
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Claim, Committed, Cursor, Key, NewSession, Promotion, RequestRow, Unit
+from holdfast.store.store import Claim, Committed, Key, NewSession, Promotion, RequestRow, Unit
 from holdfast.tools.tool import tool as make_tool
 
 OWNER = Owner("local")
@@ -62,8 +63,8 @@ async def measure(place: Place) -> dict[str, float]:
             database=place.prepared / "waiting.db", model=model, tools=(write_note,), built_in_tools=False
         ) as runtime,
     ):
-        assert len(await runtime.sessions()) == min(50, place.size.waiting_sessions)
-        assert (await runtime.open(_id(place.size.waiting_sessions - 1)).row()).status == "waiting"
+        assert len((await runtime.operations.sessions(runtime.owner)).rows) == min(50, place.size.waiting_sessions)
+        assert (await runtime.open(_id(place.size.waiting_sessions - 1)).look()).status == "waiting"
         delays = [await _answer(runtime.open(_id(place.run * count + number))) for number in range(count)]
         return {"waiting_memory": megabytes(), "answer_to_attempt": statistics.median(delays) * 1000}
 
@@ -71,7 +72,7 @@ async def measure(place: Place) -> dict[str, float]:
 async def _answer(waiting: Session) -> float:
     """From when the answer was accepted until a reader has the event that comes right before the tool runs."""
     (asked,) = await waiting.requests()
-    readings = waiting.events(Cursor((await waiting.row()).head))
+    readings = waiting.events(str((await waiting.look()).head))
     reading = asyncio.ensure_future(anext(readings))
     await waiting.approve(asked.id)
     accepted = time.perf_counter()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.app import Runtime, Session
+    from holdfast.app import Runtime
     from holdfast.protocol.turn import TurnResult
+    from holdfast.server.embedded.session import Session
     from holdfast.tools.tool import ToolContext, ToolResult, tool
 
 
@@ -17,7 +18,7 @@ __all__ = ["Runtime", "Session", "ToolContext", "ToolResult", "TurnResult", "__v
 
 _HOMES = {
     "Runtime": "holdfast.app",
-    "Session": "holdfast.app",
+    "Session": "holdfast.server.embedded.session",
     "TurnResult": "holdfast.protocol.turn",
     "ToolContext": "holdfast.tools.tool",
     "ToolResult": "holdfast.tools.tool",

@@ -10,11 +10,10 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -23,40 +22,36 @@ from holdfast.commands.bubblewrap import Bubblewrap
 from holdfast.commands.command import Limits
 from holdfast.commands.commands import Commands
 from holdfast.commands.isolation import Isolation, NoCommands, Unconfined
-from holdfast.commands.output import OutputChunk
 from holdfast.commands.redaction import Redaction
 from holdfast.commands.service import SupervisorSettings
 from holdfast.config import Config, ConfigError, load
-from holdfast.events.event import Event
-from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId, TurnId
-from holdfast.events.inbox import InboxItem
-from holdfast.events.request import Decision
-from holdfast.live.live import Changed, Live
+from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.events.session import ClientTool
+from holdfast.live.live import Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
-from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.protocol.home import Home
 from holdfast.protocol.permission import Permission
-from holdfast.protocol.request import Answered, RequestView
-from holdfast.protocol.stop import Stopped
-from holdfast.protocol.turn import TurnOutcome, TurnResult
+from holdfast.protocol.session import SessionView
+from holdfast.protocol.task import TaskView
+from holdfast.server.embedded.session import Session
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.permissions import Permissions
-from holdfast.server.reader import Reader, Reading
-from holdfast.server.request_views import request_views
 from holdfast.server.task_operations import TaskOperations
+from holdfast.server.transfer import import_session
+from holdfast.server.views import session_view, task_view
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Cursor, Row, Store
+from holdfast.store.store import Store
 from holdfast.store.survey import ProcessDescription, Role
-from holdfast.store.tasks import TaskRow
 from holdfast.store.turn_limits import TurnLimits
-from holdfast.tasks.desk import TaskDesk, TaskKillReport
+from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
@@ -79,10 +74,12 @@ INSTRUCTIONS = "You are a helpful agent."
 SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
 """Roles of processes that run sessions of other users than their own."""
 
+PAGE: Final = 200
+
 NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not installed. Run: pip install 'holdfast[cluster]'"
 
 
-class Runtime:
+class Runtime(Home):
     """A complete Holdfast in this process: the store, a worker, and every operation.
 
     `model` is a name (`demo`, `openai/NAME`, …) or an object with the interface of `Model`. With `work=False` this
@@ -224,7 +221,7 @@ class Runtime:
         return self._operations
 
     @property
-    def tasks(self) -> TaskOperations:
+    def task_operations(self) -> TaskOperations:
         """Operations on the commands of all sessions: list, read, wait, kill."""
         if self._tasks is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
@@ -264,12 +261,41 @@ class Runtime:
         """The tools of this runtime, in the order in which models are offered them."""
         return tuple(spec.name for spec in self._registry.offered(None, ()))
 
-    async def session(self, session_id: str | None = None, **options: Any) -> "Session":
-        """The session with this id, created if it does not exist. `SessionOptions` documents the options."""
-        wanted = SessionOptions(**options)
+    @property
+    def default_model(self) -> str:
+        return self._given_model.name if self._given_model else self.config.model
+
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        model: str | None = None,
+        title: str | None = None,
+        system_message: str | None = None,
+        working_directory: str | None = None,
+        tools: Sequence[str] | None = None,
+        client_tools: Sequence[ClientTool] = (),
+        allow: Sequence[str] = (),
+        dry_run: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Session:
+        wanted = SessionOptions(
+            model=model,
+            title=title,
+            system_message=system_message,
+            working_directory=working_directory,
+            tools=tuple(tools) if tools is not None else None,
+            client_tools=tuple(client_tools),
+            allow=tuple(allow),
+            dry_run=dry_run,
+            metadata=dict(metadata or {}),
+        )
+        return await self.create(wanted, session_id)
+
+    async def create(self, wanted: SessionOptions, session_id: str | None = None) -> Session:
+        """The same with all options, including those that only surfaces use."""
         if wanted.model is None:
-            name = self._given_model.name if self._given_model else self.config.model
-            wanted = msgspec.structs.replace(wanted, model=name)
+            wanted = msgspec.structs.replace(wanted, model=self.default_model)
         if wanted.tools is None:
             own = tuple(name for name in self.tool_names if self._registry.get(name) not in COPILOT_SHELL)
             wanted = msgspec.structs.replace(wanted, tools=own)
@@ -278,21 +304,35 @@ class Runtime:
         )
         return self.open(made)
 
-    def open(self, session_id: str) -> "Session":
-        """The session with this id, which must exist: this is not checked."""
-        return Session(self, SessionId(session_id))
+    def open(self, session_id: str, *, answered_by: str = "") -> Session:
+        """The session with this id, which must exist: this is not checked. `answered_by` is the name that answers are
+        recorded under."""
+        key = Key(self.owner, SessionId(session_id))
+        return Session(self.operations, self.task_operations, key, clock=self._clock, answered_by=answered_by)
 
-    async def sessions(self, *, limit: int = 50, text: str = "") -> tuple[Row, ...]:
-        """The owner's sessions, newest first."""
-        return (await self.operations.sessions(self.owner, limit=limit, text=text)).rows
+    async def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:
+        after: str | None = None
+        while True:
+            page = await self.operations.sessions(self.owner, limit=PAGE, after=after, text=text)
+            for row in page.rows:
+                yield session_view(row)
+            after = page.next
+            if after is None:
+                return
+
+    async def tasks(self) -> tuple[TaskView, ...]:
+        rows = await self.task_operations.of_owner(self.owner)
+        now = self._clock.now_ms()
+        return tuple(task_view(self.task_operations, row, now=now) for row in rows)
 
     async def permissions(self) -> tuple[Permission, ...]:
-        """Permissions that the owner granted for always, in a directory or everywhere."""
         return await Permissions(self.operations).of_owner(self.owner)
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
         return await Permissions(self.operations).revoke(self.owner, permission_id)
+
+    async def import_session(self, document: bytes) -> Session:
+        return self.open(await import_session(self.operations, self.owner, document))
 
     async def _open_store(self, secret_key: str) -> Store:
         config = self.config
@@ -487,145 +527,6 @@ class Runtime:
                 allowed="with it (pip install 'holdfast[secrets]'), or not set",
             ) from None
         return Sealer(self.config.secret_key.reveal())
-
-
-class Session:
-    """One session, whichever process runs it."""
-
-    def __init__(self, runtime: Runtime, session_id: SessionId) -> None:
-        self.id = session_id
-        self.key = Key(runtime.owner, session_id)
-        self._operations = runtime.operations
-        self._tasks = runtime.tasks
-
-    async def send(
-        self,
-        text: str,
-        *,
-        message_id: str | None = None,
-        delivery: DeliveryChoice = "steer",
-        unattended: bool = False,
-    ) -> Sent:
-        """Send a message, which is durable on return. Its turn runs whether or not a client follows it."""
-        return await self._operations.send(
-            self.key,
-            text,
-            message_id=MessageId(message_id) if message_id is not None else None,
-            delivery=delivery,
-            unattended=unattended,
-        )
-
-    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
-        """Send a message and wait until its turn ends, or waits for an answer."""
-        # Subscribe before sending: the turn may be over when `send` returns.
-        heard = self._operations.live.subscribe(self.key)
-        try:
-            sent = await self.send(text, message_id=message_id, unattended=unattended)
-        except BaseException:
-            heard.close()
-            raise
-        start = Cursor() if sent.head is None else Cursor(sent.head)
-        if not sent.found_idle:
-            heard.close()
-            return await self.result_of(sent.message_id, start)
-        return await self._result_from(self._operations.read(self.key, start, heard_since=heard), sent.message_id)
-
-    async def result_of(self, message_id: str, cursor: Cursor | None = None) -> TurnResult:
-        """Wait until the turn of a message ends, or waits for an answer."""
-        return await self._result_from(self._operations.read(self.key, cursor), MessageId(message_id))
-
-    async def _result_from(self, reader: Reader, message_id: MessageId) -> TurnResult:
-        outcome = TurnOutcome(message_id)
-        async with aclosing(reader.follow()) as readings:
-            async for reading in readings:
-                if isinstance(reading, Changed) and outcome.turn_id is None:
-                    found = await self._before_its_turn(outcome)
-                    if found is not None:
-                        return found
-                if isinstance(reading, Event) and outcome.take(reading):
-                    waiting = await self.requests() if outcome.reason == "waiting" else ()
-                    if outcome.reason != "waiting" or waiting:
-                        return outcome.result(waiting)
-        raise AssertionError("a session is followed without end")
-
-    async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
-        """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
-        receipt = await self._operations.receipt(self.key, MessageId(outcome.message_id))
-        if receipt.state in ("removed", "refused"):
-            outcome.reason = "removed"
-            return outcome.result()
-        if receipt.state != "accepted" or (await self.row()).status != "waiting":
-            return None
-        requests = await self.requests()
-        return outcome.result(requests) if requests else None
-
-    def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Reading]:
-        """Everything after the cursor; with `follow`, also everything that happens from now on, without end."""
-        reader = self._operations.read(self.key, cursor)
-        return reader.follow() if follow else reader.until_now()
-
-    async def row(self) -> Row:
-        return await self._operations.session(self.key)
-
-    async def requests(self) -> tuple[RequestView, ...]:
-        """The open requests of the session to people and clients."""
-        return await request_views(self._operations, self.key)
-
-    async def approve(self, request_id: str, *, for_session: bool = False, answer_id: str | None = None) -> Answered:
-        decision: Decision = "approved-for-session" if for_session else "approved"
-        return await self._operations.decide_permission(self.key, RequestId(request_id), decision, answer_id=answer_id)
-
-    async def deny(self, request_id: str, *, feedback: str = "", answer_id: str | None = None) -> Answered:
-        return await self._operations.decide_permission(
-            self.key,
-            RequestId(request_id),
-            "denied-interactively-by-user",
-            feedback=feedback,
-            answer_id=answer_id,
-        )
-
-    async def answer(self, request_id: str, answer: str, *, was_freeform: bool = True) -> Answered:
-        """Answer a question."""
-        return await self._operations.answer_question(
-            self.key, RequestId(request_id), answer, was_freeform=was_freeform
-        )
-
-    async def give_result(self, request_id: str, content: str, *, success: bool = True) -> Answered:
-        """Give the result of a client-side tool."""
-        return await self._operations.answer_tool(self.key, RequestId(request_id), content, success=success)
-
-    async def stop(
-        self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
-    ) -> Stopped:
-        """Stop the running turn. Waiting messages are removed and returned, unless `keep_queued` is set. With a
-        `turn_id`, nothing happens unless that turn is running."""
-        meant_for = TurnId(turn_id) if turn_id is not None else None
-        return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
-
-    async def queue(self) -> tuple[InboxItem, ...]:
-        return await self._operations.queue(self.key)
-
-    async def permissions(self) -> tuple[Permission, ...]:
-        """Permissions that the session has: its own, and those of its directory."""
-        return await Permissions(self._operations).of_session(self.key)
-
-    async def revoke_permission(self, permission_id: str) -> Permission:
-        """Revoke a permission of this session, from its next call on."""
-        return await Permissions(self._operations).revoke_in_session(self.key, permission_id)
-
-    async def tasks(self) -> tuple[TaskRow, ...]:
-        """The session's background commands, including those that ended within the last day."""
-        return await self._tasks.of_session(self.key)
-
-    async def kill_task(self, task_id: str) -> TaskKillReport:
-        return await self._tasks.kill(self.key, task_id)
-
-    async def task_output(self, task_id: str, offset: int = 0, length: int = 65_536) -> OutputChunk:
-        """A part of a task's output, also while it runs."""
-        return await self._tasks.read(self.key, task_id, offset, length)
-
-    async def delete(self) -> None:
-        await self._operations.delete(self.key)
 
 
 def _commands_folder(database: Path) -> Path:

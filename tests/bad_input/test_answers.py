@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.ids import Key, MessageId, Owner, RequestId, SessionId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionCompleted
@@ -17,9 +17,11 @@ from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.protocol.request import Answered, RequestView
 from holdfast.protocol.stop import Stopped
+from holdfast.server.embedded.session import Session
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.tools.tool import tool
 from tests.faults.world import bodies_of, call, endings_of, model_said, patience, runtime_on, told, until
+from tests.rows import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -216,7 +218,7 @@ async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every
     async with runtime_on(database, model(), tools=[guarded]) as runtime, patience():
         session, request = await asked(runtime, "permission")
         verbs = runtime.operations
-        before = await session.row()
+        before = await row_of(session)
 
         async def read(key: Key) -> None:
             async for _ in verbs.read(key).until_now():
@@ -246,7 +248,7 @@ async def test_a_session_of_another_owner_is_the_same_as_a_missing_one_for_every
                     await attempt(key)
                 said.append((type(refused.value), refused.value.code, refused.value.message.replace(key.session, "")))
             assert said[0] == said[1], name
-        after = await session.row()
+        after = await row_of(session)
         assert (after.head, after.inbox_tail, after.title) == (before.head, before.inbox_tail, before.title)
         await session.approve(request.id)
         await until(session, lambda body: isinstance(body, TurnEnded))

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.cli.commands import app
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.models.demo import demo_model
+from holdfast.server.embedded.session import Session
 from proof.postgres_server import programs
 from tests.cli.processes import Done, Place
+from tests.rows import row_of
 
 ASKS = "asks"
 WAITS = "waits"
@@ -48,7 +50,7 @@ async def fill(database: str, place: Place) -> None:
 async def _let_go(session: Session) -> None:
     """A session that waits is released a moment later."""
     while True:
-        if (await session.row()).held_by is None:
+        if (await row_of(session)).held_by is None:
             return
         await asyncio.sleep(0.01)
 

@@ -344,12 +344,13 @@ async def test_others_can_tell_that_somebody_is_there_to_ask(place: Place) -> No
         await terminal.until("You said hello.")
         config = load({"data_dir": str(place.data)}, {})
         async with Runtime(config=config, work=False) as runtime:
-            (row,) = await runtime.sessions()
-            (present,) = await runtime.store.attachments(row.key)
+            (found,) = [session async for session in runtime.sessions()]
+            key = runtime.open(found.id).key
+            (present,) = await runtime.store.attachments(key)
             assert present.capabilities == ("permission", "question")
             terminal.type("\x04")
             assert await terminal.ended() == 0
-            assert await runtime.store.attachments(row.key) == ()
+            assert await runtime.store.attachments(key) == ()
 
 
 async def test_told_to_end_it_keeps_the_work_and_says_how_to_come_back(place: Place) -> None:

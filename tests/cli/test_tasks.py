@@ -11,6 +11,7 @@ import pytest
 from holdfast.cli.errors import Refusal
 from holdfast.cli.task_lines import heading, task_line
 from holdfast.cli.tasks import print_kill
+from holdfast.events.ids import TaskId
 from holdfast.protocol.task import KilledTask, ProcessView, ShownTaskStatus, TaskView
 from tests.cli.processes import SECONDS, Place
 from tests.cli.scripts import model
@@ -302,7 +303,7 @@ async def test_what_a_task_left_running_is_ended_by_a_kill(place: Place) -> None
 def ended(status: ShownTaskStatus = "killed", **more: object) -> TaskView:
     about = {"command": "make", "description": "", "exit_code": None, **more}
     return TaskView(
-        id="t0123456789ab",
+        id=TaskId("t0123456789ab"),
         session_id="s" * 36,
         status=status,
         foreground=False,

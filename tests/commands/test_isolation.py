@@ -214,7 +214,7 @@ async def test_a_runtime_that_can_not_confine_commands_does_not_start(tmp_path: 
 async def test_a_runtime_that_runs_nothing_needs_no_sandbox(tmp_path: Path) -> None:
     config = configured(tmp_path, sandbox="bubblewrap")
     async with Runtime(config=config, environ={"PATH": str(tmp_path)}, work=False) as runtime:
-        assert await runtime.sessions() == ()
+        assert [found async for found in runtime.sessions()] == []
 
 
 # At the command line

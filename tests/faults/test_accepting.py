@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Session
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId
 from holdfast.events.message import UserMessage
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.models.scripted import Failure, Reply
+from holdfast.server.embedded.session import Session
 from holdfast.server.errors import OperationError
 from holdfast.session.bounds import Bounds
 from tests.faults.processes import child_on
@@ -153,12 +153,12 @@ async def test_fault_13_a_refused_message_leaves_no_trace(
 ) -> None:
     async with runtime_on(database) as runtime, patience():
         session = await runtime.session()
-        before = await session.row()
+        before = await session.look()
         with pytest.raises(OperationError) as refused:
             await session.send(text, message_id=message_id)
         assert refused.value.code == code
         assert refused.value.message.endswith(".")
-        assert await session.row() == before
+        assert await session.look() == before
         assert await session.queue() == ()
         assert (await session.run("Hello", message_id="good")).reason == "completed"
         assert await people_said(session) == ["Hello"]
@@ -175,11 +175,11 @@ async def test_fault_13_a_message_beyond_the_queue_is_refused_whole_and_may_be_s
         await gate.reached.wait()
         for number in range(2):
             await session.send(f"waits {number}", message_id=f"w{number}", delivery="enqueue")
-        before = await session.row()
+        before = await session.look()
         with pytest.raises(OperationError) as refused:
             await session.send("one too many", message_id="over", delivery="enqueue")
         assert refused.value.code == "queue_full"
-        assert await session.row() == before
+        assert await session.look() == before
         with pytest.raises(OperationError) as missing:
             await runtime.operations.receipt(session.key, MessageId("over"))
         assert missing.value.code == "message_not_found"
@@ -209,4 +209,4 @@ async def test_fault_14_a_failed_turn_never_blocks_sending_the_same_text_again(d
         assert await people_said(session) == ["Please", "Please"]
         assert await endings_of(session) == ["error", "completed"]
         await until(session, lambda body: isinstance(body, TurnEnded))
-        assert (await log_of(session))[-1].position == (await session.row()).head
+        assert (await log_of(session))[-1].position == (await session.look()).head

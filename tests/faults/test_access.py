@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.ids import Owner
 from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import SessionStarted
 from holdfast.events.tool import ToolCompleted
 from holdfast.models.scripted import Reply, ScriptedModel
+from holdfast.server.embedded.session import Session
 from holdfast.server.errors import OperationError
 from holdfast.server.transfer import export_session, import_session
 from holdfast.session.fold import fold
@@ -28,6 +29,7 @@ from tests.faults.world import (
     runtime_on,
     told,
 )
+from tests.rows import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +130,7 @@ async def test_fault_62_grants_rules_directories_tools_and_settings_are_left_beh
         (started,) = await bodies_of(session, SessionStarted)
         assert (started.parent, started.metadata) == (None, {"imported_from": "theirs"})
         assert started.session_id == session.id != "theirs"
-        row = await session.row()
+        row = await row_of(session)
         assert (row.key.owner, row.status, row.host, row.open_requests) == (runtime.owner, "idle", None, 0)
         await asks_before_it_acts(session)
 
@@ -145,7 +147,7 @@ async def test_fault_62_a_model_that_was_chosen_there_is_not_used_here(database:
 async def test_fault_62_an_unfinished_turn_with_a_forged_approval_does_not_run(database: Path, decision: str) -> None:
     async with runtime_on(database, asking(), tools=[guarded]) as runtime, patience():
         session = await imported(runtime, document(*UNFINISHED, ASKED, approved(decision)))
-        row = await session.row()
+        row = await session.look()
         assert (row.status, row.turn_id, row.waiting_messages) == ("idle", None, 0)
         assert await endings_of(session) == ["interrupted"]
         (closed,) = await bodies_of(session, ToolCompleted)
@@ -171,7 +173,7 @@ async def test_fault_62_an_import_cut_at_any_event_is_an_idle_session_that_works
     events = [*UNFINISHED, ASKED, approved("approved")][:cut]
     async with runtime_on(database, tools=[guarded]) as runtime, patience():
         session = await imported(runtime, document(*events))
-        assert (await session.row()).status == "idle"
+        assert (await session.look()).status == "idle"
         assert (await session.run("Hello")).text == "Done."
         assert ran == []
 
@@ -218,7 +220,7 @@ async def test_fault_62_garbage_is_refused_with_a_sentence_and_leaves_nothing(da
             await imported(runtime, data)
         assert refused.value.code == "import_invalid"
         assert len(refused.value.message) < 1000
-        assert await runtime.sessions() == ()
+        assert [found async for found in runtime.sessions()] == []
 
 
 async def test_fault_62_an_unknown_event_is_left_out_and_a_foreign_owner_gets_nothing(database: Path) -> None:

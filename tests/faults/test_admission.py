@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.request import PermissionRequested
 from holdfast.events.turn import TurnWaiting
 from holdfast.models.scripted import Reply, ScriptedModel
+from holdfast.server.embedded.session import Session
 from holdfast.server.errors import OperationError
 from tests.faults.world import call, patience, people_said, runtime_on, told, until, until_idle
 
@@ -62,7 +63,7 @@ async def sessions_of(runtime: Runtime, number: int, folder: Path) -> list[Sessi
 
 
 async def statuses(sessions: Sequence[Session]) -> list[str]:
-    return [(await session.row()).status for session in sessions]
+    return [(await session.look()).status for session in sessions]
 
 
 async def permission_of(session: Session) -> str:
@@ -79,11 +80,11 @@ async def test_fault_13_of_twenty_turns_five_run_the_others_in_order_and_five_we
         for session in sessions[:15]:
             await session.send("Hello", message_id="m")
         for session in sessions[15:]:
-            before = await session.row()
+            before = await session.look()
             with pytest.raises(OperationError) as refused:
                 await session.send("Hello", message_id="m")
             assert refused.value.code == "too_many_turns"
-            assert await session.row() == before
+            assert await session.look() == before
         for ended in range(11):
             await gate.until_came(5 + ended)
             assert await statuses(sessions[5 + ended : 15]) == ["queued"] * (10 - ended)

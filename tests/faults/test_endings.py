@@ -218,7 +218,7 @@ async def test_fault_21_a_message_for_a_model_that_nobody_here_can_use_is_no_err
         session = await runtime.session(model="nobody/knows-this")
         await session.send("Hello", message_id="m")
         await comes_true(lambda: "There is no model 'nobody/knows-this'" in caplog.text)
-        assert (await session.row()).waiting_messages == 1
+        assert (await session.look()).waiting_messages == 1
         await runtime.operations.change_model(session.key, "scripted")
         assert (await session.result_of("m")).text == "Done."
         assert await bodies_of(session, SessionError) == []
@@ -300,12 +300,12 @@ async def test_fault_24_no_watchdog_counts_while_a_person_is_awaited(database: P
         sent = await session.send("Hello", message_id="m")
         waiting = await session.result_of(sent.message_id)
         assert waiting.reason == "waiting"
-        head = (await session.row()).head
+        head = (await session.look()).head
         for _ in range(10):
             clock.leapt_seconds += 24 * 3600
             assert await runtime.worker.keeper.renew()
             assert await runtime.store.claim(limit=10) == []
-        assert (await session.row()).head == head, "nothing happened to the turn"
+        assert (await session.look()).head == head, "nothing happened to the turn"
         (request,) = await session.requests()
         await session.answer(request.id, "The blue one")
         assert (await until(session, lambda body: isinstance(body, TurnEnded))).body is not None

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Session
 from holdfast.events.ids import Key, MessageId, TurnId
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Noted, UserMessage
 from holdfast.events.turn import StepStarted, TurnEnded
 from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.models.server import ModelServer
+from holdfast.server.embedded.session import Session
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import Outcome, Unit
 from holdfast.tools.tool import tool

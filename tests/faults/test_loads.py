@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position
 from holdfast.events.session import SessionError, SessionInfo
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply
+from holdfast.server.embedded.session import Session
 from holdfast.store.log_pages import SMALL_BYTES
 from holdfast.store.store import Committed, Unit
 from tests.faults.processes import child_on

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.events.turn import Claimed, TurnEnded, TurnStarted
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply
 from holdfast.models.server import ModelServer
+from holdfast.server.embedded.session import Session
 from holdfast.store.clock import SystemClock
 from holdfast.store.store import Committed, FenceMissed, Unit
 from holdfast.tools.tool import ToolContext, tool
@@ -37,6 +38,7 @@ from tests.faults.world import (
     told,
     until,
 )
+from tests.rows import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -57,14 +59,14 @@ async def test_fault_01_after_a_stop_nothing_stays_locked_and_the_next_turn_star
             assert (await session.stop()).outcome == "stopping"
         gate.open()
         asked = time.monotonic()
-        head = (await session.row()).head
+        head = (await session.look()).head
         sent = await session.send("And now?")
         await until(session, lambda body: isinstance(body, TurnStarted), after=head)
         assert time.monotonic() - asked < 1
         assert (await session.result_of(sent.message_id)).reason == "completed"
         assert (await endings_of(session))[-1] == "completed"
         await comes_true(lambda: runtime.worker.sessions_held == 0)
-        assert (await session.row()).held_by is None
+        assert (await row_of(session)).held_by is None
 
 
 # 2
@@ -76,7 +78,7 @@ async def test_fault_02_a_late_release_by_an_old_owner_never_frees_the_new_lease
         session = await old.session()
         await session.send("Hello")
         await gate.reached.wait()
-        row = await session.row()
+        row = await row_of(session)
         assert row.held_by == old.store.process
         (first,) = await old.store.held()
         assert await old.store.release(first, seen_tail=-1, how="handed_over")
@@ -84,10 +86,10 @@ async def test_fault_02_a_late_release_by_an_old_owner_never_frees_the_new_lease
             await until(new.open(session.id), lambda body: isinstance(body, Claimed))
             holder = (await new.store.row(session.key) or row).held_by
             for how in ("done", "handed_over", "failed", "for_another"):
-                tail = (await session.row()).inbox_tail
+                tail = (await row_of(session)).inbox_tail
                 assert not await old.store.release(first, seen_tail=tail, how=how)
                 assert not await new.store.release(first, seen_tail=tail, how=how)
-            assert (await session.row()).held_by == holder
+            assert (await row_of(session)).held_by == holder
             gate.open()
             await until(session, lambda body: isinstance(body, TurnEnded))
         assert await endings_of(session) == ["completed"]
@@ -264,12 +266,12 @@ async def test_fault_05_a_write_under_an_old_fence_is_refused_whatever_it_is(dat
         (old,) = await runtime.store.held()
         await losing(runtime, session)
         (new,) = await runtime.store.held()
-        head = (await session.row()).head
+        head = (await session.look()).head
         late = await runtime.store.commit(
             Unit(key=session.key, fence=old.fence, status="idle", makes_progress=True, drops_segments=True)
         )
         assert late == FenceMissed()
-        assert (await session.row()).head == head
+        assert (await session.look()).head == head
         now = await runtime.store.commit(Unit(key=session.key, fence=new.fence, makes_progress=True))
         assert isinstance(now, Committed)
 
@@ -349,11 +351,11 @@ async def test_fault_07_a_jump_of_the_clock_moves_no_lease_and_no_event(database
         async with runtime_on(database, clock=clock) as other:
             clock.offset_ms = jump_ms
             assert await other.store.claim(limit=10) == []
-            assert (await session.row()).held_by == holder.store.process
+            assert (await row_of(session)).held_by == holder.store.process
             gate.open()
             assert (await session.result_of(sent.message_id)).text == "one two"
             assert (await session.run("And again?")).reason == "completed"
-        assert [event.position for event in await log_of(session)][-1] == (await session.row()).head
+        assert [event.position for event in await log_of(session)][-1] == (await session.look()).head
         assert all(body.duration_ms >= 0 for body in await bodies_of(session, TurnEnded))
         assert await bodies_of(session, Claimed) == []
 

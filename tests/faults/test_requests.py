@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.ids import RequestId
 from holdfast.events.request import ExternalToolRequested, PermissionCompleted, UserInputCompleted, UserInputRequested
 from holdfast.events.session import ClientTool
@@ -15,6 +15,7 @@ from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply, Script, ScriptedCall, ScriptedModel
 from holdfast.protocol.request import RequestView
+from holdfast.server.embedded.session import Session
 from holdfast.server.errors import OperationError
 from holdfast.tools.tool import tool
 from tests.faults.processes import child_on, journal_of
@@ -31,6 +32,7 @@ from tests.faults.world import (
     told,
     until,
 )
+from tests.rows import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -168,7 +170,7 @@ async def test_fault_31_after_a_stop_no_prompt_is_left_not_even_for_a_late_answe
         await session.stop()
         await until(session, lambda body: isinstance(body, TurnEnded))
         assert await session.requests() == ()
-        assert (await session.row()).open_requests == 0
+        assert (await row_of(session)).open_requests == 0
         assert await refusal_of(session, request) == "request_closed"
         assert [body.decision for body in await bodies_of(session, PermissionCompleted)] == ["cancelled"]
     async with runtime_on(database, scripted(Reply(text="Fine.")), tools=[guarded]) as restarted, patience():

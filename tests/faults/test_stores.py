@@ -251,9 +251,9 @@ async def test_fault_54_odd_text_comes_back_as_it_went_in_everywhere(database: P
         assert (await model_said(session))[-1] == CLEAN
         (result,) = await bodies_of(session, ToolCompleted)
         assert result.content == CLEAN + CLEAN
-        assert (await session.row()).title == CLEAN
-        found = await runtime.sessions(text="line\u2028separator \u2029")
-        assert [row.key for row in found] == [session.key]
+        assert (await session.look()).title == CLEAN
+        found = [one async for one in runtime.sessions(text="line\u2028separator \u2029")]
+        assert [one.id for one in found] == [session.id]
 
 
 def long_log(*, turns: int, size: int) -> bytes:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Session
 from holdfast.events.event import PROGRESS, RECORDS, Event, type_of
-from holdfast.events.ids import Key, Position, RequestId, ToolCallId
+from holdfast.events.ids import Key, RequestId, ToolCallId
 from holdfast.events.session import (
     ClientTool,
     ModeChanged,
@@ -24,8 +23,8 @@ from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Advanced, Changed, Delta, Hint, Progress
 from holdfast.live.local import MAX_HINTS, LocalLive
 from holdfast.models.scripted import TASK_NEWS, Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.server.reader import Reading
-from holdfast.store.store import Cursor
+from holdfast.protocol.reading import Reading
+from holdfast.server.embedded.session import Session
 from holdfast.tools.tool import ToolContext, tool
 from tests.faults.processes import child_on
 from tests.faults.world import (
@@ -233,7 +232,7 @@ async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reload
         seen = {type_of(event.body) for event in await log_of(session)}
         assert seen >= ALL_TYPES - OF_OTHER_FAULTS, ALL_TYPES - OF_OTHER_FAULTS - seen
         for position in range(0, len(live[0]), 3):
-            rest = [found async for found in session.events(Cursor(Position(live[0][position][0])), follow=False)]
+            rest = [found async for found in session.events(str(live[0][position][0]), follow=False)]
             assert whole(rest)[0] == live[0][position + 1 :]
     async with runtime_on(database, tools=tools, work=False) as restarted:
         assert await reloaded(restarted.open(session.id)) == live

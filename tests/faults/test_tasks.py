@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Session
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedCall
-from holdfast.store.tasks import TaskRow
+from holdfast.protocol.task import TaskView
+from holdfast.server.embedded.session import Session
 from tests.faults.processes import Child, child_on
 from tests.faults.world import bodies_of, call, comes_true, endings_of, log_of, patience, runtime_on
 from tests.tasks.world import end_supervisor, gone, is_running, let_go, pipe, until
@@ -60,7 +60,7 @@ async def begun(
             yield child, watching.open("s")
 
 
-async def the_task(session: Session) -> TaskRow:
+async def the_task(session: Session) -> TaskView:
     """The only one, once there is one."""
 
     async def is_there() -> bool:
@@ -128,13 +128,13 @@ async def test_fault_41_the_end_of_a_task_is_announced_once_to_a_restarted_sessi
             async with child_on(database, script=script("true")):
                 assert len(await told(session)) == 1
         (notified,) = await told(session)
-        assert (notified.notice.task_id, notified.notice.exit_code) == (row.task_id, 3)
+        assert (notified.notice.task_id, notified.notice.exit_code) == (row.id, 3)
         assert [body.woken for body in await bodies_of(session, TurnStarted)] == [False, True]
 
 
-async def has_ended(session: Session, row: TaskRow) -> bool:
+async def has_ended(session: Session, row: TaskView) -> bool:
     """The command, that is: nobody may have looked since."""
-    status = await session._tasks.desk.status(row)
+    status = await session._tasks.desk.status(await session._tasks.find(session.key, row.id))
     return status is not None and status.outcome is not None
 
 
@@ -171,7 +171,7 @@ async def test_fault_42_a_kill_reaches_the_process_group(database: Path, work: P
         assert all(map(is_running, pids))
         if how == "a person":
             row = await the_task(session)
-            await session.kill_task(row.task_id)
+            await session.kill_task(row.id)
             (notified,) = await told(session)
             assert notified.notice.kind == "killed"
         else:
@@ -217,8 +217,8 @@ async def runs_in_front(session: Session) -> bool:
 # 45
 
 
-async def has_written(session: Session, text: bytes) -> bool:
-    return (await session.task_output((await the_task(session)).task_id)).data == text
+async def has_written(session: Session, text: str) -> bool:
+    return (await session.task_output((await the_task(session)).id)).text == text
 
 
 async def test_fault_45_a_task_is_adopted_after_a_restart_and_its_output_goes_on(database: Path, work: Path) -> None:
@@ -226,11 +226,11 @@ async def test_fault_45_a_task_is_adopted_after_a_restart_and_its_output_goes_on
     async with begun(database, work, command, **BEHIND) as (child, session):
         await child.ask("result", session="s", message_id="m")
         pid = await pid_in(work / "ran")
-        await until(lambda: has_written(session, b"begun\n"))
+        await until(lambda: has_written(session, "begun\n"))
         await child.kill()
         assert is_running(pid)
         async with child_on(database, script=script("true")) as heir:
-            assert await has_written(session, b"begun\n")
+            assert await has_written(session, "begun\n")
             await let_go(work / "go", "more\n")
             (notified,) = await told(session)
             assert (notified.notice.kind, notified.notice.output_tail) == ("completed", "begun\nmore\nover\n")
@@ -246,7 +246,7 @@ async def test_fault_45_a_task_whose_supervisor_was_killed_is_reported_lost_once
     async with begun(database, work, command, **BEHIND) as (child, session):
         await child.ask("result", session="s", message_id="m")
         pid = await pid_in(work / "ran")
-        await until(lambda: has_written(session, b"begun\n"))
+        await until(lambda: has_written(session, "begun\n"))
         supervisor = supervisor_of(database)
         if dead != "the supervisor":
             await child.kill()

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.config import Config, load
 from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Position, RequestId, ToolCallId
+from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.request import (
     ExternalToolCompleted,
@@ -30,9 +30,9 @@ from holdfast.models.model import Model
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.server.embedded.session import Session
 from holdfast.session.state import Phase, next_phase
 from holdfast.store.clock import Clock
-from holdfast.store.store import Cursor
 from holdfast.tools.tool import Tool
 
 PATIENCE_SECONDS = 30
@@ -173,7 +173,7 @@ async def bodies_of(session: Session, kind: type[B]) -> list[B]:
 async def until(session: Session, fits: Callable[[Body], bool], *, after: int = 0) -> Event:
     """Wait for the first event like this behind a position."""
     async with patience():
-        async for reading in session.events(Cursor(Position(after))):
+        async for reading in session.events(str(after)):
             if isinstance(reading, Event) and fits(reading.body):
                 return reading
     raise AssertionError("a session is followed without end")
@@ -183,7 +183,7 @@ async def until_idle(session: Session) -> None:
     """Wait until every message that was sent has had its turn."""
     async with patience():
         async for _ in session.events():
-            row = await session.row()
+            row = await session.look()
             if row.status == "idle" and row.waiting_messages == 0:
                 return
 

@@ -96,7 +96,7 @@ def test_both_kinds_of_database_are_kept() -> None:
 async def test_a_finished_session_has_its_history_and_goes_on(database: str, effects: Effects, tmp_path: Path) -> None:
     async with opened(database, effects, tmp_path) as runtime:
         session = runtime.open("finished")
-        assert (await session.row()).title == "Sums"
+        assert (await session.look()).title == "Sums"
         log = await bodies(session)
         assert [body.content for body in log if isinstance(body, UserMessage)] == ["A sum, please", "Thank you"]
         assert [body.content for body in log if isinstance(body, ToolCompleted)] == ["5"]

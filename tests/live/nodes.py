@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from holdfast.app import Runtime
-from holdfast.app import Session as RuntimeSession
 from holdfast.config import load
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
 from holdfast.live.redis import RedisLive
+from holdfast.server.embedded.session import Session as RuntimeSession
 from tests.http.world import Model
 from tests.live.patience import patience
 from tests.turns.recording import Read
@@ -83,7 +83,8 @@ class Following:
 
     async def check(self) -> None:
         """Assert that it read exactly what the log holds."""
-        whole = Read().take([reading async for reading in self._session.events(follow=False)])
+        readings = [reading async for reading in self._session.events(follow=False)]
+        whole = Read().take(reading for reading in readings if isinstance(reading, Event | Delta))
         assert self.read == whole
 
     async def _next(self) -> None:

@@ -116,7 +116,7 @@ async def test_deleting_a_session_ends_its_readers_on_other_nodes(nodes: Nodes) 
     async with nodes.pair() as (reading, working):
         await until(lambda: live_of(reading).is_up and live_of(working).is_up)
         session = await reading.session("shared")
-        following = session.events()
+        following = reading.operations.read(session.key).follow()
         await until_only_hints_are_left(following)
         await working.open("shared").delete()
         with pytest.raises(NotFound):

@@ -109,4 +109,4 @@ async def test_the_other_surfaces_have_the_same_rule(tmp_path: Path, bad: str) -
         with pytest.raises(Invalid) as refused:
             await desk.runtime.session(bad)
         assert (refused.value.code, refusal("session") in refused.value.message) == ("id_invalid", True)
-        assert await desk.runtime.sessions() == ()
+        assert [found async for found in desk.runtime.sessions()] == []

@@ -149,7 +149,7 @@ async def test_writer_failure_stops_the_runtime_s_work_and_every_call_raises(pat
                 await turn
         assert raised.value.code == "store_writer_died"
         assert await code_of(lambda: session.send("again")) == "store_writer_died"
-        assert await code_of(runtime.sessions) == "store_writer_died"
+        assert await code_of(lambda: anext(runtime.sessions())) == "store_writer_died"
         assert runtime.store._dying is not None
         await runtime.store._dying
         assert runtime.worker.sessions_held == 0

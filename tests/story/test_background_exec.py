@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.quote import unmarked
 from holdfast.events.task import TaskNotified
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded, TurnStarted
-from holdfast.store.tasks import TaskRow
+from holdfast.protocol.task import TaskView
+from holdfast.server.embedded.session import Session
 from tests.faults.world import bodies_of, comes_true, patience, settings
 from tests.wire.copilot.harness import Model, calls, says, system_text, texts_of
 
@@ -45,7 +46,7 @@ class World:
         os.mkfifo(self.work / name)
         return self.work / name
 
-    async def task(self, fits: Callable[[TaskRow], bool] = lambda row: True) -> TaskRow:
+    async def task(self, fits: Callable[[TaskView], bool] = lambda row: True) -> TaskView:
         """The only task, once it is as wanted."""
         while True:
             if found := [row for row in await self.session.tasks() if fits(row)]:
@@ -143,7 +144,7 @@ async def test_E2E_SleepRejection(tmp_path: Path, model: Model) -> None:  # noqa
         assert not completed.success
         assert completed.error is not None
         assert completed.content.startswith("blocked: sleep 10 is not allowed in foreground execution")
-        assert await here.runtime.tasks.of_owner(here.runtime.owner) == (), "nothing was started"
+        assert await here.runtime.task_operations.of_owner(here.runtime.owner) == (), "nothing was started"
 
 
 async def test_E2E_RunningTasksSummaryInjected(tmp_path: Path, model: Model) -> None:  # noqa: N802
@@ -163,7 +164,7 @@ async def test_E2E_RunningTasksSummaryInjected(tmp_path: Path, model: Model) -> 
         assert second == third, "it changes only when a task starts or ends"
         task = await here.task()
         assert third.endswith(f"output: {task.output_file})")
-        await here.session.kill_task(task.task_id)
+        await here.session.kill_task(task.id)
 
 
 async def test_the_end_of_a_task_wakes_an_idle_session_for_one_turn(tmp_path: Path, model: Model) -> None:

@@ -9,12 +9,12 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from holdfast.app import Session
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.server.embedded.session import Session
 from tests.faults.processes import child_on
 from tests.faults.world import bodies_of, comes_true, patience, runtime_on
 from tests.tools.using import is_alive
@@ -104,7 +104,7 @@ async def _until(session: Session, kind: type[B], times: int) -> list[B]:
 
 async def _everything_is_told_once(session: Session) -> None:
     told = {notified.notice.task_id: notified.notice for notified in await bodies_of(session, TaskNotified)}
-    rows = {row.task_id: row for row in await session.tasks()}
+    rows = {row.id: row for row in await session.tasks()}
     assert len(await bodies_of(session, TaskNotified)) == len(told) == len(rows) == 2
     for task_id, row in rows.items():
         name = "behind" if "behind" in row.command else "flipped"
@@ -112,7 +112,7 @@ async def _everything_is_told_once(session: Session) -> None:
         assert row.status == told[task_id].kind == ("completed" if name == "behind" else "failed")
         assert told[task_id].output_tail.endswith(f"{name} {2 * LINES}\n")
         output = await session.task_output(task_id, 0, 1_000_000)
-        assert output.data.decode() == lines(name), "every line, once, in order"
+        assert output.text == lines(name), "every line, once, in order"
         assert await asyncio.to_thread(Path(row.output_file).read_text) == lines(name)
     results = [done for done in await bodies_of(session, ToolCompleted) if '"exit_code"' in done.content]
     assert len(results) == 1, "what was waited for is the result of its call, and no news"
@@ -142,5 +142,5 @@ async def test_a_flipped_command_is_the_same_process_and_loses_no_line(tmp_path:
         told = await _told(session, 1)
         assert told[0].notice.task_id == flipped["task_id"]
         output = await session.task_output(flipped["task_id"])
-        assert output.data.decode() == "".join(f"line {number}\n" for number in range(1, 31))
+        assert output.text == "".join(f"line {number}\n" for number in range(1, 31))
     assert (work / "before").read_text() == (work / "after").read_text()

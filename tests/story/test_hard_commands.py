@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.event import Event
 from holdfast.events.task import TaskNotified
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from holdfast.store.tasks import TaskRow
+from holdfast.protocol.task import TaskView
+from holdfast.server.embedded.session import Session
 from tests.faults.world import comes_true, runtime_on
 from tests.tools.using import is_alive
 
@@ -92,8 +93,8 @@ async def test_hard_commands_are_bounded_and_killed_while_the_runtime_answers(tm
             await _is_killed_whole(here, sessions[name], name, count)
         filled = await _ended(sessions["filler"])
         assert (work / "large").stat().st_size == QUOTA, "no file is larger than it was given"
-        output = await sessions["filler"].task_output(filled.task_id)
-        assert output.data.endswith(b"the rest of it\n"), "it met its ceiling and went on as it liked"
+        output = await sessions["filler"].task_output(filled.id)
+        assert output.text.endswith("the rest of it\n"), "it met its ceiling and went on as it liked"
         await _printed_a_gigabyte(sessions["printer"])
         assert not pinging.done()
         before = here.pings
@@ -106,23 +107,23 @@ async def test_hard_commands_are_bounded_and_killed_while_the_runtime_answers(tm
 async def _is_killed_whole(here: World, session: Session, name: str, count: int) -> None:
     pids = await here.until_there_are(name, count)
     (row,) = await session.tasks()
-    killed = await session.kill_task(row.task_id)
-    assert killed.row.status == "killed"
-    assert {one.pid for one in killed.report.escaped} == {pid for pid in pids if is_alive(pid)} == set()
+    killed = await session.kill_task(row.id)
+    assert killed.task.status == "killed"
+    assert {one.pid for one in killed.escaped_processes} == {pid for pid in pids if is_alive(pid)} == set()
 
 
 async def _printed_a_gigabyte(session: Session) -> None:
     row = await _ended(session)
     assert (row.status, row.exit_code) == ("completed", 0)
-    head = await session.task_output(row.task_id, 0, 100)
-    tail = await session.task_output(row.task_id, GIGABYTE - 100, 200)
-    assert (head.data, tail.data) == (b"x" * 100, b"x" * 100), "the beginning and the end are kept"
+    head = await session.task_output(row.id, 0, 100)
+    tail = await session.task_output(row.id, GIGABYTE - 100, 200)
+    assert (head.text, tail.text) == ("x" * 100, "x" * 100), "the beginning and the end are kept"
     folder = Path(row.output_file).parent
     kept = await asyncio.to_thread(lambda: sum(file.stat().st_size for file in folder.glob("output*")))
     assert kept < 2 * CEILING
 
 
-async def _ended(session: Session) -> TaskRow:
+async def _ended(session: Session) -> TaskView:
     """Its only task, once the model is told how that ended."""
     async for reading in session.events():
         if isinstance(reading, Event) and isinstance(reading.body, TaskNotified):

@@ -8,8 +8,8 @@ import pytest
 from holdfast import Runtime, tool
 from holdfast.events.event import Event
 from holdfast.live.live import Delta
-from holdfast.server.reader import Reading
-from holdfast.store.store import Cursor
+from holdfast.protocol.reading import Reading
+from tests.rows import row_of
 from tests.story.scripts import calls, says, until
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ async def test_a_message_is_accepted_by_one_process_and_run_by_another(database:
         session = await sends.session("shared")
         sent = await session.send("world")
         assert sent.state == "accepted"
-        assert (await session.row()).status == "queued"
+        assert (await session.look()).status == "queued"
         async with Runtime(database=database, model=model):
             assert (await session.result_of(sent.message_id)).text == "Hello, world!"
 
@@ -85,7 +85,7 @@ async def test_you_read_on_from_where_you_stopped(database: Path) -> None:
     async with Runtime(database=database, model=says("Hello there, {user}!")) as runtime:
         session = await runtime.session()
         await session.run("world")
-        reader = runtime.operations.read(session.key)
+        reader = session.stream()
         readings, cursors = list[Reading](), [reader.cursor]
         async for reading in reader.until_now():
             readings.append(reading)
@@ -107,7 +107,7 @@ async def test_you_see_the_answer_as_it_comes(database: Path) -> None:
         await session.send("Count")
         seen: list[str] = []
         gates[0].set()
-        async for reading in session.events(Cursor()):
+        async for reading in session.events():
             if isinstance(reading, Delta):
                 seen.append(reading.text)
                 gates[min(len(seen), 3)].set()
@@ -127,12 +127,12 @@ async def test_waiting_costs_nothing(database: Path, monkeypatch: pytest.MonkeyP
             return runtime.worker.sessions_held == 0
 
         await until(nothing_is_held)
-        assert {(await session.row()).status for session in sessions} == {"waiting"}
-        assert {(await session.row()).held_by for session in sessions} == {None}
+        assert {(await session.look()).status for session in sessions} == {"waiting"}
+        assert {(await row_of(session)).held_by for session in sessions} == {None}
         await sessions[7].answer(turns[7].requests[0].id, "yes")
 
         async def is_idle() -> bool:
-            return (await sessions[7].row()).status == "idle"
+            return (await sessions[7].look()).status == "idle"
 
         await until(is_idle)
 

@@ -10,8 +10,8 @@ from holdfast import Runtime, Session, tool
 from holdfast.events.event import Event
 from holdfast.events.message import UserMessage
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedModel
+from holdfast.protocol.reading import Reading
 from holdfast.server.errors import Conflict, NotFound
-from holdfast.server.reader import Reading
 from tests.story.scripts import calls, says, until
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ async def test_a_session_remembers_what_was_said(database: Path) -> None:
         await session.run("First")
         await session.run("Second")
         assert await messages(session.events(follow=False)) == ["First", "Second"]
-        assert (await session.row()).title == "First"
+        assert (await session.look()).title == "First"
 
 
 async def test_the_same_message_id_twice_is_one_message_and_one_run(database: Path) -> None:
@@ -67,11 +67,11 @@ async def test_whoever_waits_for_a_message_hears_that_it_was_taken_back(database
 
 
 async def is_running(session: Session) -> bool:
-    return (await session.row()).status == "running"
+    return (await session.look()).status == "running"
 
 
 async def has_waiting(session: Session) -> bool:
-    return (await session.row()).waiting_messages > 0
+    return (await session.look()).waiting_messages > 0
 
 
 async def test_the_same_text_under_another_id_is_another_message(database: Path) -> None:
@@ -120,7 +120,7 @@ async def test_a_follow_up_may_wait_for_a_turn_of_its_own(database: Path) -> Non
         first = await session.send("Start")
         await working.wait()
         second = await session.send("This later", delivery="enqueue")
-        assert [item.item.text for item in await session.queue() if hasattr(item.item, "text")] == ["This later"]
+        assert [message.text for message in await session.queue()] == ["This later"]
         go_on.set()
         assert (await session.result_of(first.message_id)).text == "Done."
         turn = await session.result_of(second.message_id)
@@ -156,7 +156,7 @@ async def test_a_failure_is_visible_and_says_what_went_wrong(database: Path) -> 
         assert turn.reason == "error"
         assert turn.error
         assert (turn.error.error_type, turn.error.retryable) == ("model_unauthorized", False)
-        assert (await session.row()).status == "idle"
+        assert (await session.look()).status == "idle"
 
 
 async def test_a_deleted_session_is_gone_and_its_id_is_not_used_again(database: Path) -> None:
@@ -168,7 +168,7 @@ async def test_a_deleted_session_is_gone_and_its_id_is_not_used_again(database: 
             await session.send("Are you there?")
         with pytest.raises(Conflict):
             await runtime.session("notes")
-        assert await runtime.sessions() == ()
+        assert [found async for found in runtime.sessions()] == []
 
 
 async def test_deleting_a_session_stops_what_it_does(database: Path) -> None:

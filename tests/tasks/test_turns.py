@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.commands.command import Spec
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.events.turn import Claimed, TurnEnded
 from holdfast.live.live import Changed
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedModel
+from holdfast.server.embedded.session import Session
 from holdfast.store import crash_points
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import command_key
@@ -87,7 +88,7 @@ async def only_row(runtime: Runtime) -> TaskRow:
 
 
 async def pid_of(runtime: Runtime) -> int:
-    status = await runtime.tasks.desk.status(await only_row(runtime))
+    status = await runtime.task_operations.desk.status(await only_row(runtime))
     assert status is not None
     assert status.runner is not None
     return status.runner.pid
@@ -95,7 +96,7 @@ async def pid_of(runtime: Runtime) -> int:
 
 async def has_started(runtime: Runtime) -> bool:
     rows = await runtime.store.owner_tasks(runtime.owner)
-    return bool(rows) and await runtime.tasks.desk.status(rows[0]) is not None
+    return bool(rows) and await runtime.task_operations.desk.status(rows[0]) is not None
 
 
 async def forever(context: ToolContext) -> str:
@@ -144,7 +145,7 @@ async def test_a_call_that_has_ended_is_not_asked_again_while_its_result_is_bein
         session = await session_in(runtime, work)
         await session.send("Go", message_id="m")
         await until(lambda: has_started(runtime))
-        asked = await runtime.tasks.to_background(session.key, (await only_row(runtime)).task_id)
+        asked = await runtime.task_operations.to_background(session.key, (await only_row(runtime)).task_id)
         await held.reached.wait()
         for _ in range(20):
             runtime.operations.live.publish(session.key, Changed())

@@ -25,6 +25,7 @@ from tests.faults.world import (
     until,
     until_idle,
 )
+from tests.rows import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -120,11 +121,11 @@ async def test_a_session_is_held_until_its_cancelled_tool_has_ended(database: Pa
             await session.stop()
         await session.result_of("m")
         await deaf.cancelled.wait()
-        assert (await reader.open("s").row()).held_by is not None
+        assert (await row_of(reader.open("s"))).held_by is not None
         assert runtime.worker.sessions_held == 1
         deaf.may_end.set()
         await comes_true(lambda: runtime.worker.sessions_held == 0)
-        assert (await session.row()).held_by is None
+        assert (await row_of(session)).held_by is None
 
 
 async def test_a_message_is_answered_at_once_while_the_session_waits_for_a_cancelled_tool(database: Path) -> None:
@@ -157,12 +158,12 @@ async def test_a_stopping_process_hands_its_session_over_once_the_cancelled_tool
         await deaf.started.wait()
         stopped = asyncio.create_task(stopping.worker.stop(grace_seconds=0))
         await deaf.cancelled.wait()
-        assert (await session.row()).held_by is not None
+        assert (await row_of(session)).held_by is not None
         assert not stopped.done()
         deaf.may_end.set()
         await stopped
         assert deaf.ended.is_set()
-        assert (await session.row()).held_by is None, "released while the stopped process still exists"
+        assert (await row_of(session)).held_by is None, "released while the stopped process still exists"
         async with runtime_on(database, model, tools=[deaf.tool()]) as other:
             assert (await other.open("s").result_of("m")).text == "Done by another."
         assert [body.attempt for body in await bodies_of(session, ToolAttempted)] == [1, 2]
@@ -185,7 +186,7 @@ async def test_a_worker_that_is_stopped_twice_has_stopped_when_either_call_retur
         deaf.may_end.set()
         await again
         assert deaf.ended.is_set()
-        assert (await session.row()).held_by is None
+        assert (await row_of(session)).held_by is None
         await first
         await stopping.worker.stop(grace_seconds=3600)
 
@@ -206,7 +207,7 @@ async def test_a_worker_stop_whose_caller_is_cancelled_continues_without_grace(d
         await deaf.cancelled.wait()
         deaf.may_end.set()
         await stopping.worker.stop(grace_seconds=3600)
-        assert (await session.row()).held_by is None
+        assert (await row_of(session)).held_by is None
 
 
 async def test_a_process_stops_and_hands_over_even_if_a_tool_never_ends(
@@ -223,7 +224,7 @@ async def test_a_process_stops_and_hands_over_even_if_a_tool_never_ends(
         await deaf.started.wait()
         await stopping.worker.stop(grace_seconds=0)
         assert not deaf.ended.is_set()
-        assert (await session.row()).held_by is None
+        assert (await row_of(session)).held_by is None
         assert caplog.text.count("tool deaf was cancelled and still runs") == 1
         deaf.may_end.set()
         await deaf.ended.wait()

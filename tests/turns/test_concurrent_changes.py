@@ -14,7 +14,7 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.server.errors import Conflict
-from holdfast.server.operations import CHANGE_TRIES
+from holdfast.server.operations import CHANGE_TRIES, SessionOptions
 from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
 from holdfast.store.store import Outcome, Store, Unit
@@ -80,7 +80,7 @@ def tool(name: str) -> ClientTool:
 async def two_doors(database: Path) -> AsyncIterator[tuple[Door, Door]]:
     barrier = asyncio.Barrier(2)
     async with runtime_on(database, work=False) as one, runtime_on(database, work=False) as two:
-        await one.session(SESSION, conventions="copilot", working_directory=str(database.parent))
+        await one.create(SessionOptions(conventions="copilot", working_directory=str(database.parent)), SESSION)
         yield Door(one, barrier), Door(two, barrier)
 
 

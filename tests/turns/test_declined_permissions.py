@@ -10,12 +10,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.app import Runtime, Session
+from holdfast.app import Runtime
 from holdfast.events.ids import Key, RequestId, SessionId
 from holdfast.events.request import PermissionCompleted, PermissionRequested
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply
+from holdfast.server.embedded.session import Session
+from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import RESTORE_EVERY_SECONDS, Arrival, Presence
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.state import State
@@ -87,7 +89,9 @@ async def asking(database: Path) -> AsyncIterator[tuple[Session, RequestId]]:
     """A worker and its session, which waits for a permission."""
     model = scripted(call("create", path=str(database.parent / "x"), file_text="x"), Reply(text="Over."))
     async with runtime_on(database, model) as worker:
-        session = await worker.session(SESSION, working_directory=str(database.parent), conventions="copilot")
+        session = await worker.create(
+            SessionOptions(working_directory=str(database.parent), conventions="copilot"), SESSION
+        )
         await session.send("Write it")
         asked = await until(session, lambda body: isinstance(body, PermissionRequested))
         assert isinstance(asked.body, PermissionRequested)
@@ -219,7 +223,7 @@ async def test_a_permission_waits_while_a_present_client_can_decide_it(database:
 async def test_clients_of_a_process_that_was_declared_dead_are_attached_again(database: Path) -> None:
     clock = ManualClock()
     async with place(database, clock) as here, place(database) as there:
-        await here.runtime.session(SESSION, conventions="copilot")
+        await here.runtime.create(SessionOptions(conventions="copilot"), SESSION)
         await here.resume("one", "ta")
         await there.resume("two", "tb")
         await give_up(database, here, by=there)
@@ -235,7 +239,7 @@ async def test_clients_of_a_process_that_was_declared_dead_are_attached_again(da
 async def test_clients_whose_rows_the_database_lost_are_attached_again(database: Path) -> None:
     """A failover may lose transactions: the database still knows the process, but not its clients."""
     async with place(database) as here, place(database) as there:
-        await here.runtime.session(SESSION, conventions="copilot")
+        await here.runtime.create(SessionOptions(conventions="copilot"), SESSION)
         await here.resume("one", "ta")
         await lose_attachments(database)
         assert await there.present() == set()
@@ -261,7 +265,7 @@ async def test_a_client_that_is_attached_again_does_not_take_back_a_tool_that_an
     database: Path,
 ) -> None:
     async with place(database) as here, place(database) as there:
-        await here.runtime.session(SESSION, conventions="copilot")
+        await here.runtime.create(SessionOptions(conventions="copilot"), SESSION)
         await here.resume("one", "ta", "tb")
         await give_up(database, here, by=there)
         await there.resume("two", "ta")
@@ -274,7 +278,7 @@ async def test_a_client_that_is_attached_again_does_not_take_back_a_tool_that_an
 
 async def test_a_client_that_has_left_is_not_attached_again(database: Path) -> None:
     async with place(database) as here, place(database) as there:
-        await here.runtime.session(SESSION, conventions="copilot")
+        await here.runtime.create(SessionOptions(conventions="copilot"), SESSION)
         await here.resume("one", "ta")
         await here.resume("two")
         await here.presence.leave(here.key, "one")

@@ -17,6 +17,7 @@ from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.models.scripted import Reply
 from holdfast.server.errors import Conflict, Invalid
+from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import Arrival, Presence, Resumed
 from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
@@ -74,7 +75,7 @@ async def cold(folder: Path) -> AsyncIterator[Door]:
     """A session whose call of the tool `ta` waits for a client; its process has ended, and no worker runs."""
     model = scripted(call("ta"), Reply(text="Done."))
     async with runtime_on(folder / "test.db", model) as before:
-        session = await before.session(SESSION, conventions="copilot", client_tools=(tool("ta"),))
+        session = await before.create(SessionOptions(conventions="copilot", client_tools=(tool("ta"),)), SESSION)
         await session.send("Use it")
         await until(session, lambda body: isinstance(body, ExternalToolRequested))
     async with runtime_on(folder / "test.db", model, work=False) as here:
@@ -84,7 +85,7 @@ async def cold(folder: Path) -> AsyncIterator[Door]:
 @asynccontextmanager
 async def idle(folder: Path, **options: Any) -> AsyncIterator[Door]:
     async with runtime_on(folder / "test.db", work=False) as here:
-        await here.session(SESSION, conventions="copilot", **options)
+        await here.create(SessionOptions(conventions="copilot", **options), SESSION)
         yield Door(here)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import Runtime
-from holdfast.app import Session
 from holdfast.events.ids import Position
 from holdfast.events.session import TitleChanged
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedModel
 from holdfast.models.title_request import title_in
+from holdfast.server.embedded.session import Session
+from holdfast.server.operations import SessionOptions
 from holdfast.store.store import Committed, LedgerEntry, Unit
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +37,7 @@ class World:
             await self.open.wait()
 
     async def session(self, **options: Any) -> Session:
-        return await self.runtime.session(**{"wants_title": True, **options})
+        return await self.runtime.create(SessionOptions(**{"wants_title": True, **options}))
 
     async def titles(self, session: Session) -> list[TitleChanged]:
         events = await self.runtime.store.events_after(session.key, Position(0), limit=1_000)

@@ -28,6 +28,7 @@ from tests.faults.world import (
     told,
     until,
 )
+from tests.rows import row_of
 from tests.workers.leaping_clock import LeapingClock
 from tests.workers.troubled_store import TroubledStore, store_of
 
@@ -100,7 +101,7 @@ async def test_a_process_that_stops_right_after_a_claim_releases_it(database: Pa
         await session.send("hello", message_id="m")
         await begun.wait()
         await stopped[0]
-        assert (await session.row()).held_by is None, "while the process that stopped is still there"
+        assert (await row_of(session)).held_by is None, "while the process that stopped is still there"
         async with runtime_on(database) as other:
             assert (await other.open("s").result_of("m")).reason == "completed"
 

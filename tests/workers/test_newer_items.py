@@ -37,7 +37,7 @@ async def test_a_session_with_an_item_of_the_next_release_continues(tmp_path: Pa
         put_future_item(database)
         assert (await session.run("hello")).text == "as ever"
         assert (await session.run("and again")).text == "as ever"
-        row = await session.row()
+        row = await session.look()
         assert (row.status, row.waiting_messages) == ("idle", 0)
         await comes_true(lambda: runtime.worker.sessions_held == 0)
     with closing(sqlite3.connect(database)) as db:

@@ -27,7 +27,7 @@ async def test_a_session_is_left_to_a_process_that_can_use_its_model(tmp_path: P
         assert turn.text == "ours says so"
         events = [reading async for reading in ours.open("of-theirs").events(follow=False)]
         assert len(events) == 1, "the message still waits, nothing was tried"
-        assert (await ours.open("of-theirs").row()).waiting_messages == 1
+        assert (await ours.open("of-theirs").look()).waiting_messages == 1
     async with Runtime(database=database, model=model("theirs")) as theirs:
         assert (await theirs.open("of-theirs").result_of("m")).text == "theirs says so"
 

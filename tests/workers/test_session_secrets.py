@@ -65,7 +65,7 @@ def runtime(folder: Path, *, secret_key: str = "", **options: Any) -> Runtime:
 async def test_a_session_is_answered_by_its_own_provider(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT, api_key="their-key") as server, runtime(tmp_path) as here:
         settings = brought(server.url, reasoning_effort="high", stream=False)
-        session = await here.session("s", model="gpt-x", settings=settings)
+        session = await here.create(SessionOptions(model="gpt-x", settings=settings), "s")
         assert await here.credentials.put(session.key, given(server.url))
         assert (await session.run("hello")).text == "Hello."
         body = json.loads(server.requests[0])
@@ -75,7 +75,7 @@ async def test_a_session_is_answered_by_its_own_provider(tmp_path: Path) -> None
 async def test_a_provider_error_keeps_its_status_and_never_shows_the_key(tmp_path: Path) -> None:
     refusal = http(b'{"error":{"message":"their-key is no good"}}', status="402 Pay", content_type="application/json")
     async with RawServer([refusal]) as server, runtime(tmp_path) as here:
-        session = await here.session("s", model="gpt-x", settings=brought(server.url))
+        session = await here.create(SessionOptions(model="gpt-x", settings=brought(server.url)), "s")
         await here.credentials.put(session.key, given(server.url))
         turn = await session.run("hello")
         assert turn.reason == "error"
@@ -104,9 +104,8 @@ async def test_an_unsupported_provider_type_ends_the_turn_with_the_reason(tmp_pa
 
 async def test_headers_are_sent_with_every_model_call_of_their_turn_and_no_other(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT) as server, runtime(tmp_path) as here:
-        session = await here.session(
-            "s", model="gpt-x", settings=SettingsChanged(provider=Provider(base_url=server.url))
-        )
+        settings = SettingsChanged(provider=Provider(base_url=server.url))
+        session = await here.create(SessionOptions(model="gpt-x", settings=settings), "s")
         here.credentials.add_headers(session.key, MessageId("m1"), {"X-Trace": "one"})
         here.credentials.add_headers(session.key, MessageId("m3"), {"X-Trace": "three"})
         for number, text in enumerate(("look", "hello", "hello again"), 1):
@@ -200,7 +199,7 @@ async def test_a_session_without_its_secrets_is_tried_once_and_runs_as_soon_as_t
 
 async def test_a_session_whose_secrets_are_in_another_process_is_not_claimed(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT) as server, runtime(tmp_path, work=False) as giver:
-        session = await giver.session("s", model="gpt-x", settings=brought(server.url))
+        session = await giver.create(SessionOptions(model="gpt-x", settings=brought(server.url)), "s")
         await giver.credentials.put(session.key, given(server.url))
         await session.send("hello")
         async with runtime(tmp_path, model=ScriptedModel(SCRIPT)) as other:
@@ -215,7 +214,7 @@ async def test_a_session_whose_secrets_are_in_another_process_is_not_claimed(tmp
 async def test_another_process_with_the_key_runs_a_session_whose_secrets_are_sealed(tmp_path: Path) -> None:
     async with ModelServer(SCRIPT, api_key="their-key") as server:
         async with runtime(tmp_path, secret_key=SECRET_KEY, work=False) as giver:
-            session = await giver.session("s", model="gpt-x", settings=brought(server.url))
+            session = await giver.create(SessionOptions(model="gpt-x", settings=brought(server.url)), "s")
             await giver.credentials.put(session.key, given(server.url))
             sent = await session.send("hello")
         async with runtime(tmp_path, secret_key=SECRET_KEY[::-1], model=ScriptedModel(SCRIPT)) as stranger:

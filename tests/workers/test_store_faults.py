@@ -32,6 +32,7 @@ from tests.faults.world import (
     until,
     until_idle,
 )
+from tests.rows import row_of
 from tests.workers.leaping_clock import LeapingClock
 from tests.workers.troubled_store import TroubledStore, store_of
 
@@ -90,7 +91,7 @@ async def test_an_unreadable_message_affects_only_its_own_session(database: Path
     async with patience(), runtime_on(database) as runtime:
         good = await runtime.session("good")
         assert (await good.run("hello")).reason == "completed"
-        bad = await runtime.open("bad").row()
+        bad = await runtime.open("bad").look()
         assert (bad.head, bad.waiting_messages) == (1, 1), "it waits for somebody who can read it"
 
 
@@ -213,7 +214,7 @@ async def test_an_acknowledged_rename_is_not_undone_by_the_automatic_title(datab
         sessions = [await runtime.session(f"s{number}") for number in range(20)]
         await asyncio.gather(*(session.run("words for a title") for session in sessions))
         assert renamed == {session.key for session in sessions}
-        assert {(await session.row()).title for session in sessions} == {"Mine"}
+        assert {(await session.look()).title for session in sessions} == {"Mine"}
         titles = [change.title for session in sessions for change in await bodies_of(session, TitleChanged)]
         assert titles == ["Mine"] * len(sessions)
 
@@ -272,7 +273,7 @@ async def test_readers_learn_once_that_no_process_can_run_the_session(database: 
             await comes_true(lambda: len(looks) >= 3)
         (note,) = await bodies_of(session, SessionInfo)
         assert note.info_type == "no_eligible_worker"
-        row = await session.row()
+        row = await row_of(session)
         assert (row.status, row.waiting_messages, row.held_by) == ("queued", 1, None)
 
 
@@ -292,7 +293,7 @@ async def test_a_drain_that_begins_during_a_claim_hands_the_claimed_sessions_ove
         await asyncio.sleep(0)  # The drain has begun: the claim loop is cancelled.
         claimed.open()
         await stopping
-        assert (await session.row()).held_by is None, "while the process that drained is still there"
+        assert (await row_of(session)).held_by is None, "while the process that drained is still there"
         async with runtime_on(database) as other:
             assert (await other.open("s").result_of("m")).reason == "completed"
 

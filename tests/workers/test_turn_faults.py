@@ -112,7 +112,7 @@ async def test_an_invalid_model_name_is_refused(database: Path, name: str) -> No
         with pytest.raises(Invalid) as refused:
             await runtime.operations.change_model(Key(runtime.owner, SessionId("s")), name)
         assert refused.value.code == "model_invalid"
-        assert [row.key.session for row in await runtime.sessions()] == ["s"]
+        assert [found.id async for found in runtime.sessions()] == ["s"]
 
 
 async def test_a_model_call_that_was_stopped_before_its_first_words_is_in_the_ledger(database: Path) -> None:

@@ -60,12 +60,12 @@ class BuildTeller(Teller):
     async def _see_it_run_on(self, row: TaskRow, pid: int) -> None:
         """Check that the command runs while no process of the runtime does, only the supervisor."""
         async with self._runtime() as runtime, within_time():
-            begin = await runtime.tasks.desk.size(row)
+            begin = await runtime.task_operations.desk.size(row)
             written = b""
-            async for chunk in runtime.tasks.follow(row.key, row.task_id, begin):
+            async for chunk in runtime.task_operations.follow(row.key, row.task_id, begin):
                 written = chunk.data
                 break
-            status = await runtime.tasks.desk.status(row)
+            status = await runtime.task_operations.desk.status(row)
         self._hold(status is not None and self._pid(status) == pid, "it is the same process")
         if written:
             line = written.decode().splitlines()[-1]
@@ -76,13 +76,13 @@ class BuildTeller(Teller):
     async def _come_back(self, row: TaskRow, pid: int) -> Process:
         self.say("text", "The same command again, in the same folder: holdfast chat")
         async with self._runtime() as runtime, within_time():
-            before = (await runtime.tasks.find(row.key, row.task_id)).host_silent_ms
+            before = (await runtime.task_operations.find(row.key, row.task_id)).host_silent_ms
             second = await self._start("chat", "--dir", str(self._work), "--model", "demo", stays=True)
-            while (now := await runtime.tasks.find(row.key, row.task_id)).status == "running":
+            while (now := await runtime.task_operations.find(row.key, row.task_id)).status == "running":
                 if now.host_silent_ms < before:
                     break
                 await asyncio.sleep(0.02)
-            status = await runtime.tasks.desk.status(row)
+            status = await runtime.task_operations.desk.status(row)
         self._hold(status is not None and self._pid(status) == pid, "the same process is looked after again")
         found = "is running" if now.status == "running" else f"has {now.status}"
         self.say("text", f"It has taken over the task, and finds that process {pid} {found}.")
@@ -93,7 +93,7 @@ class BuildTeller(Teller):
         bodies = [event.body for event in await self._events()]
         (notice,) = [body.notice for body in bodies if isinstance(body, TaskNotified)]
         async with self._runtime() as runtime:
-            output = (await runtime.tasks.read(row.key, row.task_id, 0, 1_000_000)).data.decode()
+            output = (await runtime.task_operations.read(row.key, row.task_id, 0, 1_000_000)).data.decode()
         steps = [f"step {step} of {BUILD_STEPS}" for step in range(1, BUILD_STEPS + 1)]
         last = f"built {BUILD_STEPS} steps"
         self._hold(output.splitlines() == [f"building, as process {pid}", *steps, last], "it ran once, from end to end")
@@ -110,8 +110,8 @@ class BuildTeller(Teller):
 
     async def _task(self) -> tuple[TaskRow, CommandStatus]:
         async with self._runtime() as runtime:
-            (row,) = await runtime.tasks.of_owner(runtime.owner)
-            status = await runtime.tasks.desk.status(row)
+            (row,) = await runtime.task_operations.of_owner(runtime.owner)
+            status = await runtime.task_operations.desk.status(row)
         self._hold(status is not None, "the machine knows the command")
         assert status is not None
         return row, status
@@ -124,12 +124,12 @@ class BuildTeller(Teller):
     async def end_tasks(self) -> None:
         """Kill the build of a story that failed."""
         async with self._runtime() as runtime:
-            for row in await runtime.tasks.of_owner(runtime.owner):
+            for row in await runtime.task_operations.of_owner(runtime.owner):
                 await self._end_task(runtime, row)
 
     async def _end_task(self, runtime: Runtime, row: TaskRow) -> None:
-        if (await runtime.tasks.refresh(row)).status == "running":
-            await runtime.tasks.kill(row.key, row.task_id)
+        if (await runtime.task_operations.refresh(row)).status == "running":
+            await runtime.task_operations.kill(row.key, row.task_id)
 
 
 def _count(bodies: list[Body], kind: type[Body]) -> int:

@@ -97,7 +97,7 @@ def _surface(runtime: "Runtime", options: argparse.Namespace, environ: Mapping[s
     return Surface(
         CopilotService(
             operations=runtime.operations,
-            tasks=runtime.tasks,
+            tasks=runtime.task_operations,
             shell=runtime.shell,
             clock=runtime.clock,
             settings=settings,

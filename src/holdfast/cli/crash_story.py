@@ -26,7 +26,6 @@ from holdfast.events.event import Event
 from holdfast.events.message import AssistantMessage, TextBlock
 from holdfast.events.tool import ToolAttempted
 from holdfast.models.demo import DEMO_FILE
-from holdfast.server.reader import Reading
 
 STEP_SECONDS: Final = 20.0
 """A part of the story that takes longer has failed."""
@@ -153,9 +152,9 @@ class Teller:
 
     async def _waiting_request(self) -> str:
         async with self._runtime() as runtime:
-            (row,) = await runtime.sessions()
-            (request,) = await runtime.operations.requests(row.key)
-            return request.request_id
+            (found,) = [session async for session in runtime.sessions()]
+            (request,) = await runtime.open(found.id).requests()
+            return request.id
 
     async def _attempts(self) -> int:
         return sum(isinstance(event.body, ToolAttempted) for event in await self._events())
@@ -168,8 +167,8 @@ class Teller:
     async def _events(self) -> list[Event]:
         """The log of the latest session."""
         async with self._runtime() as runtime:
-            row, *_ = await runtime.sessions()
-            readings: list[Reading] = [reading async for reading in runtime.operations.read(row.key).until_now()]
+            latest = await anext(runtime.sessions())
+            readings = [reading async for reading in runtime.open(latest.id).events(follow=False)]
         return [reading for reading in readings if isinstance(reading, Event)]
 
     # Output

@@ -116,7 +116,7 @@ def _kind_of_file_system(path: Path) -> str | None:
 
 async def _database(config: Config) -> Finding:
     async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
-        count = len(await runtime.sessions(limit=200))
+        count = len((await runtime.operations.sessions(runtime.owner, limit=200)).rows)
     many = f"{count}{'+' if count == 200 else ''}"
     return Finding(name="Database", ok=True, found=f"{config.database_shown} opens (sessions: {many})")
 

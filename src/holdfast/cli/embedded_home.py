@@ -48,7 +48,7 @@ class EmbeddedHome:
         self.runtime = runtime
         self.model = runtime.config.model
         self._operations = runtime.operations
-        self._tasks = runtime.tasks
+        self._tasks = runtime.task_operations
 
     def _key(self, session_id: str) -> Key:
         return Key(self.runtime.owner, SessionId(session_id))

@@ -135,7 +135,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
     refused = RUN_COMMANDS if config.refuses_commands else frozenset[str]()
     return HttpService(
         operations=runtime.operations,
-        tasks=runtime.tasks,
+        tasks=runtime.task_operations,
         live=runtime.operations.live,
         clock=runtime.clock,
         bounds=config.bounds,

@@ -1,7 +1,7 @@
 """The Python client of `holdfast serve`: sessions that live and run on a server.
 
-`connect(url, key)` is all that most programs need. It returns a `Server`, which mirrors `holdfast.Runtime`; its
-sessions mirror `holdfast.Session`.
+`connect(url, key)` is all that most programs need. It returns a `Server`, which has the interface of `Runtime`: that of
+`protocol.home.Home`.
 """
 
 from importlib import import_module

@@ -19,6 +19,8 @@ from holdfast.client.wire import Wire, WireRequest
 from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
 from holdfast.events.ids import random_id
+from holdfast.events.session import ClientTool
+from holdfast.protocol.home import Home
 from holdfast.protocol.model import ModelList, OfferedModel
 from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.protocol.session import SessionList, SessionView
@@ -50,7 +52,7 @@ def connect(
     return Server(Wire(address, key_source(address, shown, data_dir), patience_seconds=patience_seconds))
 
 
-class Server:
+class Server(Home):
     """A server. Entering it checks that a Holdfast server answers and accepts the key. Leaving it stops no session."""
 
     def __init__(self, wire: Wire) -> None:
@@ -92,7 +94,7 @@ class Server:
         system_message: str | None = None,
         working_directory: str | None = None,
         tools: Sequence[str] | None = None,
-        client_tools: Sequence[Mapping[str, Any]] = (),
+        client_tools: Sequence[ClientTool] = (),
         allow: Sequence[str] = (),
         dry_run: bool = False,
         metadata: Mapping[str, str] | None = None,
@@ -110,7 +112,7 @@ class Server:
             "id": made,
             "allow": allow,
             "dry_run": dry_run,
-            "client_tools": client_tools,
+            "client_tools": [_given_tool(tool) for tool in client_tools],
             "metadata": metadata or {},
             **{name: value for name, value in chosen.items() if value is not None},
         }
@@ -151,3 +153,13 @@ class Server:
         """A new, idle session from a document of `Session.export`. This is never retried, because it carries no id."""
         asked = WireRequest(method="POST", path="/v1/sessions/import", body=document, is_repeatable=False)
         return self.open((await self._wire.ask(asked, SessionView)).id)
+
+
+def _given_tool(tool: ClientTool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "asks_permission": tool.asks_permission,
+        "ends_turn": tool.ends_turn,
+    }

@@ -1,8 +1,6 @@
 """A session on a server, with the methods of `holdfast.Session`."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -14,23 +12,15 @@ from holdfast.events.codec import to_bytes
 from holdfast.events.event import Event
 from holdfast.events.ids import random_id
 from holdfast.protocol.event import EventPage
+from holdfast.protocol.home import OUTPUT_BYTES, AnySession
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.protocol.queue import QueuedView, QueueView
-from holdfast.protocol.reading import QueueChanged, Reading
 from holdfast.protocol.request import Answered, RequestList, RequestView
 from holdfast.protocol.session import Activity, SessionView
 from holdfast.protocol.stop import Stopped
 from holdfast.protocol.task import KilledTask, TaskList, TaskOutput, TaskView
-from holdfast.protocol.turn import TurnOutcome, TurnResult
-
-OUTPUT_BYTES: Final = 65_536
-
-OUTPUT_WAIT_SECONDS: Final = 20
-"""How long the server waits for more output of a task before it answers with none."""
-
-QUIET_SECONDS: Final = 0.2
-"""The pause before output is read again. The server withholds output that may be the start of a secret."""
+from holdfast.protocol.turn import TurnResult
 
 T = TypeVar("T")
 
@@ -43,7 +33,7 @@ class _Detail(msgspec.Struct):
     session: SessionView
 
 
-class Session:
+class Session(AnySession):
     """One session. Every change carries an id, and is retried under the same id if its response is lost."""
 
     def __init__(self, wire: Wire, session_id: str, *, patience_seconds: float) -> None:
@@ -80,29 +70,7 @@ class Session:
 
     async def result_of(self, message_id: str, *, after: str = "0") -> TurnResult:
         """Wait until the turn of a message ends, or waits for an answer."""
-        outcome = TurnOutcome(message_id)
-        async with aclosing(self.events(after)) as readings:
-            async for reading in readings:
-                if isinstance(reading, QueueChanged) and outcome.turn_id is None:
-                    found = await self._before_its_turn(outcome)
-                    if found is not None:
-                        return found
-                if isinstance(reading, Event) and outcome.take(reading):
-                    waiting = await self.requests() if outcome.reason == "waiting" else ()
-                    if outcome.reason != "waiting" or waiting:
-                        return outcome.result(waiting)
-        raise AssertionError("a session is followed without end")
-
-    async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
-        """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
-        receipt = await self.receipt(outcome.message_id)
-        if receipt.state in ("removed", "refused"):
-            outcome.reason = "removed"
-            return outcome.result()
-        if receipt.state != "accepted" or (await self.look()).status != "waiting":
-            return None
-        requests = await self.requests()
-        return outcome.result(requests) if requests else None
+        return await self._result_from(self.events(after), message_id)
 
     # Reading
 
@@ -111,11 +79,6 @@ class Session:
         server may be away at a time; `math.inf` means for ever."""
         patience = patience_seconds if patience_seconds is not None else self._patience_seconds
         return Stream(self._wire, self.id, after, patience_seconds=patience)
-
-    def events(self, after: str = "0", *, follow: bool = True) -> AsyncGenerator[Reading, None]:
-        """Everything after the cursor; with `follow`, also everything that happens from now on, without end."""
-        stream = self.stream(after)
-        return stream.follow() if follow else stream.until_now()
 
     async def look(self) -> SessionView:
         return (await self._get("", _Detail, limit="1")).session
@@ -247,19 +210,6 @@ class Session:
         query = {"tail": "0", "length": "1"}
         path = f"/tasks/{quote(task_id, safe='')}/output"
         return (await self._wire.ask(self._asked("GET", path, query=query), TaskOutput)).offset
-
-    async def follow_task(self, task_id: str, offset: int = 0) -> AsyncIterator[TaskOutput]:
-        """The output of a task, past and future, until the task ends."""
-        while True:
-            is_running = (await self.task(task_id)).is_running
-            part = await self.task_output(task_id, offset, wait_seconds=OUTPUT_WAIT_SECONDS if is_running else 0)
-            if part.next_offset > part.offset:
-                yield part
-            elif not is_running:
-                return
-            else:
-                await asyncio.sleep(QUIET_SECONDS)
-            offset = part.next_offset
 
     # Requests
 

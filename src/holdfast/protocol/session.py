@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.events.ids import Position
 from holdfast.protocol.message import MessageView
 
 SessionStatus = Literal["idle", "queued", "running", "waiting"]
@@ -27,9 +28,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """None: the server's choice, or a model of the session's own provider."""
     parent: str | None
     metadata: Mapping[str, str]
-    head: int
+    head: Position
     """The position of its last event."""
-    seen: int
+    seen: Position
     """The position up to which its owner has seen it."""
     created_at: int
     updated_at: int
@@ -73,7 +74,7 @@ class SessionDetail(msgspec.Struct, frozen=True, kw_only=True):
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """The session's head, and whether the session has come to rest."""
 
-    head: int
+    head: Position
     """The position of its last event."""
     is_settled: bool
     """Nothing more happens until a client sends, answers or stops something, or a task ends."""

@@ -4,6 +4,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from holdfast.events.ids import TaskId
+
 ShownTaskStatus = Literal["running", "stalled", "unreachable", "completed", "failed", "killed", "lost"]
 """The status that the store has, and for a running command what is known of it now."""
 
@@ -13,7 +15,7 @@ UNFINISHED: Final = frozenset({"running", "stalled", "unreachable"})
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """A command that was started for a session."""
 
-    id: str
+    id: TaskId
     session_id: str
     command: str
     description: str

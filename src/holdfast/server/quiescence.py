@@ -1,7 +1,20 @@
-"""Whether a session has come to rest, by its row and its inbox in one snapshot. Pure."""
+"""Whether a session has come to rest, by its row and its inbox in one snapshot."""
 
+from holdfast.events.ids import Key
 from holdfast.events.inbox import Item, Message, TaskNews, UnknownItem
-from holdfast.store.store import CaughtUp
+from holdfast.protocol.session import Activity
+from holdfast.server.errors import NotFound
+from holdfast.server.operations import Operations
+from holdfast.store.store import CaughtUp, Cursor
+
+
+async def activity_of(operations: Operations, key: Key) -> Activity:
+    """The head of a session, and whether it has come to rest. Raises `NotFound`."""
+    head = (await operations.session(key)).head
+    caught = await operations.store.catch_up(key, Cursor(head), limit=1)
+    if caught is None:
+        raise NotFound("session_not_found", f"There is no session {key.session}.")
+    return Activity(head=caught.row.head, is_settled=is_settled(caught))
 
 
 def is_settled(caught: CaughtUp) -> bool:

@@ -1,5 +1,6 @@
 """Rows of the store as the values that clients see: sessions, queued messages and tasks."""
 
+import asyncio
 from collections.abc import Iterable
 
 from holdfast.commands.command import ProcessInfo
@@ -7,6 +8,7 @@ from holdfast.events.inbox import InboxItem, Message
 from holdfast.protocol.queue import QueuedView
 from holdfast.protocol.session import SessionSettings, SessionView
 from holdfast.protocol.task import KilledTask, ProcessView, TaskView
+from holdfast.server.errors import NotFound
 from holdfast.server.task_operations import TaskOperations
 from holdfast.session.state import State
 from holdfast.store.store import Row
@@ -85,6 +87,16 @@ def task_view(tasks: TaskOperations, found: TaskRow, *, now: int) -> TaskView:
         output_file=row.output_file,
         alias=row.alias,
     )
+
+
+async def current_tasks(tasks: TaskOperations, rows: Iterable[TaskRow], *, now: int) -> tuple[TaskView, ...]:
+    """The tasks in their current state, without those whose session was deleted meanwhile. A row is out of date if its
+    command ended while no process had the database open."""
+    found = await asyncio.gather(*(tasks.refresh(row) for row in rows), return_exceptions=True)
+    for failure in found:
+        if isinstance(failure, BaseException) and not isinstance(failure, NotFound):
+            raise failure
+    return tuple(task_view(tasks, row, now=now) for row in found if isinstance(row, TaskRow))
 
 
 def killed_task(tasks: TaskOperations, done: TaskKillReport, *, now: int) -> KilledTask:

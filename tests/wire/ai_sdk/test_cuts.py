@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from holdfast import Runtime, tool
-from holdfast.app import Session
 from holdfast.events.ids import Position, RequestId
 from holdfast.events.session import ClientTool
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
@@ -19,6 +18,7 @@ from holdfast.server.ai_sdk.leg import Leg
 from holdfast.server.ai_sdk.message import UiMessage, conversation
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.streams import leg_chunks, message_leg_chunks, whole_turn_chunks
+from holdfast.server.embedded.session import Session
 from holdfast.server.log_lookup import find_turn
 from holdfast.server.log_tail import last_turn
 from tests.wire.ai_sdk.logs import reduced
@@ -104,7 +104,7 @@ class Stage:
         self.readers.append(reader)
 
     async def first_leg(self, text: str) -> Reading:
-        head = (await self.session.row()).head
+        head = (await self.session.look()).head
         sent = await self.session.send(text, message_id="user-1")
         leg = Leg(UiProjection())
         told = message_leg_chunks(self.operations, self.key, leg, sent.message_id, item_key=sent.item_key, head=head)
@@ -114,7 +114,7 @@ class Stage:
         """What follows where the turn waits now. All of it will have been answered."""
         turn = await last_turn(self.operations.store, self.key)
         assert turn is not None
-        row = await self.session.row()
+        row = await self.session.look()
         found = await find_turn(self.operations.store, self.key, row.head, turn.turn_id)
         assert found is not None
         after, request_ids = found.waits[0]

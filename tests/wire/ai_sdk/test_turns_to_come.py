@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast import Runtime
-from holdfast.app import Session
 from holdfast.events.ids import MessageId, Position
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.ai_sdk.chunks import UiChunk, plain
 from holdfast.server.ai_sdk.leg import Leg
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.streams import frames, message_leg_chunks, whole_turn_chunks
+from holdfast.server.embedded.session import Session
 from holdfast.server.log_tail import last_turn
 from tests.wire.ai_sdk.logs import types
 
@@ -63,7 +63,7 @@ def told_of(runtime: Runtime, session: Session, message_id: str, item_key: str, 
 
 async def test_a_message_that_is_taken_out_before_its_turn_comes_back(runtime: Runtime) -> None:
     session = await runtime.session()
-    head = (await session.row()).head
+    head = (await session.look()).head
     sent = await session.send("I wait", message_id="user-1")
     told = told_of(runtime, session, "user-1", sent.item_key, head)
     await runtime.operations.remove_queued(session.key, MessageId("user-1"))
@@ -75,7 +75,7 @@ async def test_a_message_that_is_taken_out_before_its_turn_comes_back(runtime: R
 async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: Runtime) -> None:
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
-    row = await session.row()
+    row = await session.look()
     told = Told(whole_turn_chunks(runtime.operations, session.key, 6, Position(row.head + 1)))
     await told.until_begun()
     await runtime.operations.rename(session.key, "A record is no turn")
@@ -86,7 +86,7 @@ async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: 
 async def test_who_waits_for_a_turn_is_told_of_the_deletion_of_its_session(runtime: Runtime) -> None:
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
-    row = await session.row()
+    row = await session.look()
     sent = frames(whole_turn_chunks(runtime.operations, session.key, 6, Position(row.head + 1)))
     await session.delete()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -108,7 +108,7 @@ async def test_a_message_that_joined_a_turn_is_told_that_turn_from_its_start(tmp
     model = ScriptedModel(Script((Rule((Reply(text="One two three."),)),)), gate=gate)
     async with Runtime(database=tmp_path / "joined.db", model=model, environ={"HOME": str(tmp_path)}) as runtime:
         session = await runtime.session()
-        head = (await session.row()).head
+        head = (await session.look()).head
         await session.send("First", message_id="user-1")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await reached.wait()

@@ -152,7 +152,7 @@ async def test_unusable_provider_is_refused_and_nothing_changes(
     assert "secret" not in refused.value.message
     assert (await desk.runtime.operations.state(desk.key(session))).provider is None
     assert await session.client.ask("session.getMetadata", sessionId="new") == {}
-    assert [row.key.session for row in await desk.runtime.sessions()] == [session.id]
+    assert [found.id async for found in desk.runtime.sessions()] == [session.id]
 
 
 @pytest.mark.parametrize("directory", ["x" * 5_000, "a/" * 3_000, "\0", "loop"])

@@ -211,7 +211,7 @@ async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | 
     async with Runtime(database=folder / "holdfast.db", model=model) as runtime:
         service = CopilotService(
             operations=runtime.operations,
-            tasks=runtime.tasks,
+            tasks=runtime.task_operations,
             shell=runtime.shell,
             clock=runtime.clock,
             settings=CopilotSettings(

@@ -16,16 +16,16 @@ from starlette.responses import Response
 from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.ids import Key, Position
 from holdfast.events.message import UserMessage
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.protocol.event import EventPage, EventView
 from holdfast.protocol.queue import QueuedView
 from holdfast.protocol.reading import QueueChanged
+from holdfast.server.cursor_text import MAX_CURSOR_CHARACTERS, format_cursor, parse_cursor
 from holdfast.server.errors import NotFound
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.errors import ApiError
 from holdfast.server.http.wire import json_response
 from holdfast.server.operations import Operations
 from holdfast.server.reader import Reading
@@ -34,8 +34,6 @@ from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Cursor
 
 MAX_WAIT_SECONDS: Final = 60
-
-MAX_CURSOR_CHARACTERS: Final = 200
 
 PIECE_BYTES: Final = 65_536
 
@@ -161,26 +159,3 @@ def _as_typed(body: Body) -> Body:
     if isinstance(body, UserMessage) and (body.added or body.model_text):
         return msgspec.structs.replace(body, added="", model_text="")
     return body
-
-
-def format_cursor(cursor: Cursor) -> str:
-    """`POSITION`, or `POSITION/MESSAGE/BLOCK/OFFSET` in the middle of an answer."""
-    if cursor.message_id is None:
-        return str(cursor.position)
-    return f"{cursor.position}/{cursor.message_id}/{cursor.block}/{cursor.offset}"
-
-
-def parse_cursor(text: str) -> Cursor:
-    position, _, rest = text.partition("/")
-    message_id, _, place = rest.partition("/")
-    block, _, offset = place.partition("/")
-    numbers = (position, block, offset) if rest else (position,)
-    if len(text) > MAX_CURSOR_CHARACTERS or not all(_is_number(number) for number in numbers):
-        raise ApiError(422, "cursor_invalid", "That is no cursor: give one that came with an event, or a position.")
-    if not rest:
-        return Cursor(Position(int(position)))
-    return Cursor(Position(int(position)), MessageId(message_id), int(block), int(offset))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15

@@ -1,20 +1,17 @@
 """Tasks: the commands of sessions; listed, read and killed."""
 
-import asyncio
-from contextlib import aclosing
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.commands.output import OutputChunk
-from holdfast.events.ids import Key
 from holdfast.protocol.task import KilledTask, TaskList, TaskOutput, TaskView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response, no_content
-from holdfast.server.task_operations import MAX_READ_BYTES, TaskOperations
+from holdfast.server.task_operations import MAX_READ_BYTES
+from holdfast.server.task_output import read_output
 from holdfast.server.views import killed_task, task_view
 from holdfast.store.tasks import TaskRow
 
@@ -86,49 +83,8 @@ async def read(call: HttpCall) -> Response:
     offset = query.offset
     if query.tail is not None:
         offset = max(0, await tasks.size(call.key, task_id) - query.tail)
-    chunk = await tasks.read(call.key, task_id, offset, query.length)
-    if not chunk.data and query.wait:
-        await _until_more(tasks, call.key, task_id, offset, query.wait)
-        chunk = await tasks.read(call.key, task_id, offset, query.length)
-    return json_response(await _redacted(tasks, call.key, task_id, chunk))
-
-
-async def _until_more(tasks: TaskOperations, key: Key, task_id: str, offset: int, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds), aclosing(tasks.follow(key, task_id, offset)) as chunks:
-            await anext(chunks, None)
-    except TimeoutError:
-        pass
-
-
-async def _redacted(tasks: TaskOperations, key: Key, task_id: str, chunk: OutputChunk) -> TaskOutput:
-    """The chunk without known secrets, also without secrets that begin before it or end after it."""
-    redaction, whole = tasks.desk.redaction, _without_cut_character(chunk.data)
-    before, after = await _around(tasks, key, task_id, chunk, redaction.margin_bytes)
-    shown, start = whole.decode("utf-8", "replace"), len(before)
-    text = before + shown + (chunk.data[len(whole) :] + after).decode("utf-8", "replace")
-    end = start + len(shown)
-    if not after and (await tasks.find(key, task_id)).status == "running":
-        end = min(end, max(start, redaction.settled(text)))  # A possible beginning of a secret waits for the rest.
-    withheld = len(text[end : start + len(shown)].encode())
-    return TaskOutput(
-        offset=chunk.offset,
-        text=redaction.part(text, start, end),
-        next_offset=chunk.offset + len(whole) - withheld,
-    )
-
-
-async def _around(tasks: TaskOperations, key: Key, task_id: str, chunk: OutputChunk, margin: int) -> tuple[str, bytes]:
-    """The output right before and right after a chunk, as far as it exists."""
-    if not margin or not chunk.data:
-        return "", b""
-    first = max(0, chunk.offset - margin)
-    before = await tasks.read(key, task_id, first, chunk.offset - first)
-    after = await tasks.read(key, task_id, chunk.end, margin)
-    return (
-        before.data.decode("utf-8", "replace") if before.end == chunk.offset else "",
-        after.data if after.offset == chunk.end else b"",
-    )
+    output = await read_output(tasks, call.key, task_id, offset=offset, length=query.length, wait_seconds=query.wait)
+    return json_response(output)
 
 
 def _view(call: HttpCall, row: TaskRow) -> TaskView:
@@ -139,15 +95,3 @@ async def _task_id(call: HttpCall) -> str:
     """The task that the path names. Raises `NotFound` if its session does not exist."""
     await call.operations.session(call.key)
     return call.path("task_id")
-
-
-def _without_cut_character(data: bytes) -> bytes:
-    """The data without a character at its end whose rest is in the next chunk; unless there is nothing else."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-back] if back < needed and back < len(data) else data
-        if byte & 0x80 == 0:
-            break
-    return data

@@ -1,0 +1,288 @@
+"""The interface of sessions, wherever they are: `holdfast.Runtime` and `holdfast.client.Server` are homes, and their
+sessions have the same methods. A program moves from one to the other by opening another home.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from holdfast.events.event import Event
+from holdfast.events.session import ClientTool
+from holdfast.live.live import Changed
+from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.protocol.permission import Permission
+from holdfast.protocol.queue import QueuedView
+from holdfast.protocol.reading import QueueChanged, Reading
+from holdfast.protocol.request import Answered, RequestView
+from holdfast.protocol.session import Activity, SessionView
+from holdfast.protocol.stop import Stopped
+from holdfast.protocol.task import KilledTask, TaskOutput, TaskView
+from holdfast.protocol.turn import TurnOutcome, TurnResult
+
+OUTPUT_BYTES: Final = 65_536
+
+OUTPUT_WAIT_SECONDS: Final = 20
+"""How long one read waits for more output of a task."""
+
+QUIET_SECONDS: Final = 0.2
+"""The pause before output is read again. Output that may be the start of a secret is withheld."""
+
+
+class SessionStream(Protocol):
+    """Reads one session once: `follow` continues where `until_now` ended."""
+
+    @property
+    @abstractmethod
+    def cursor(self) -> str:
+        """How far the stream has read. It may be stored, and any program may continue from it later."""
+
+    @abstractmethod
+    def until_now(self) -> AsyncGenerator[Reading, None]:
+        """Everything up to now, and then the end."""
+
+    @abstractmethod
+    def follow(self) -> AsyncGenerator[Reading, None]:
+        """Everything up to now, and then every change, without end. Raises `NotFound` when the session is deleted."""
+
+
+class AnySession(Protocol):
+    """One session, whichever process runs it. Changes are durable on return; under the same id they are made once."""
+
+    id: str
+
+    # Sending
+
+    @abstractmethod
+    async def send(
+        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
+    ) -> Sent:
+        """Send a message. Its turn runs whether or not a client follows it. `unattended`: no person can be asked, so
+        every call that would need an approval is denied."""
+
+    @abstractmethod
+    async def receipt(self, message_id: str) -> Sent:
+        """The current receipt of a message."""
+
+    @abstractmethod
+    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+        """Send a message and wait until its turn ends, or waits for an answer. A program that was restarted meanwhile
+        rejoins the same turn by giving the same `message_id`."""
+
+    @abstractmethod
+    async def result_of(self, message_id: str, *, after: str = "0") -> TurnResult:
+        """Wait until the turn of a message ends, or waits for an answer. `after`: a cursor before the message."""
+
+    # Reading
+
+    @abstractmethod
+    def stream(self, after: str = "0") -> SessionStream:
+        """A reader whose cursor can be stored. `after` is a cursor or a position."""
+
+    def events(self, after: str = "0", *, follow: bool = True) -> AsyncGenerator[Reading, None]:
+        """Everything after the cursor; with `follow`, also everything that happens from now on, without end."""
+        stream = self.stream(after)
+        return stream.follow() if follow else stream.until_now()
+
+    @abstractmethod
+    async def look(self) -> SessionView: ...
+
+    @abstractmethod
+    async def first_event(self) -> Event | None:
+        """The first event of the log, which tells how the session was created; None if the log is empty."""
+
+    @abstractmethod
+    async def activity(self) -> Activity:
+        """Whether the session is settled, and its head."""
+
+    # Answering and stopping
+
+    @abstractmethod
+    async def requests(self) -> tuple[RequestView, ...]:
+        """The open requests of the session to people and clients."""
+
+    @abstractmethod
+    async def approve(
+        self, request_id: str, *, for_session: bool = False, answer_id: str | None = None
+    ) -> Answered: ...
+
+    @abstractmethod
+    async def deny(self, request_id: str, *, feedback: str = "", answer_id: str | None = None) -> Answered: ...
+
+    @abstractmethod
+    async def answer(
+        self, request_id: str, answer: str, *, was_freeform: bool = True, answer_id: str | None = None
+    ) -> Answered:
+        """Answer a question."""
+
+    @abstractmethod
+    async def give_result(
+        self, request_id: str, content: str, *, success: bool = True, answer_id: str | None = None
+    ) -> Answered:
+        """Give the result of a client-side tool."""
+
+    @abstractmethod
+    async def stop(
+        self, *, stop_id: str | None = None, keep_queued: bool = False, turn_id: str | None = None
+    ) -> Stopped:
+        """Stop the running turn. Waiting messages are removed and returned, unless `keep_queued` is set. With a
+        `turn_id`, nothing happens unless that turn is running."""
+
+    @abstractmethod
+    async def permissions(self) -> tuple[Permission, ...]:
+        """Permissions that the session has: its own, and those of its directory."""
+
+    @abstractmethod
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Revoke a permission of this session, from its next call on."""
+
+    # The queue
+
+    @abstractmethod
+    async def queue(self) -> tuple[QueuedView, ...]:
+        """The queued messages, in order."""
+
+    @abstractmethod
+    async def edit_queued(self, message_id: str, text: str) -> None: ...
+
+    @abstractmethod
+    async def remove_queued(self, message_id: str) -> None: ...
+
+    # The session itself
+
+    @abstractmethod
+    async def rename(self, title: str) -> None: ...
+
+    @abstractmethod
+    async def move(self, working_directory: str) -> None:
+        """Change the working directory. With the same path, the session uses the folder that is there now."""
+
+    @abstractmethod
+    async def change_model(self, model: str) -> None:
+        """Change the model, from the next step on."""
+
+    @abstractmethod
+    async def export(self) -> bytes:
+        """The session as one document, for `Home.import_session`."""
+
+    @abstractmethod
+    async def delete(self) -> None: ...
+
+    # Tasks
+
+    @abstractmethod
+    async def tasks(self) -> tuple[TaskView, ...]:
+        """The session's commands, including the one that the turn waits for."""
+
+    @abstractmethod
+    async def task(self, task_id: str) -> TaskView: ...
+
+    @abstractmethod
+    async def kill_task(self, task_id: str) -> KilledTask: ...
+
+    @abstractmethod
+    async def to_background(self, task_id: str) -> None:
+        """Have the turn continue without waiting for this command."""
+
+    @abstractmethod
+    async def task_output(
+        self, task_id: str, offset: int = 0, length: int = OUTPUT_BYTES, *, wait_seconds: float = 0
+    ) -> TaskOutput:
+        """A part of a task's output, also while it runs, without known secrets. A negative offset counts from the end
+        of the present output. `wait_seconds`: how long to wait for output if there is none."""
+
+    @abstractmethod
+    async def output_size(self, task_id: str) -> int:
+        """How many bytes a task has written by now."""
+
+    async def follow_task(self, task_id: str, offset: int = 0) -> AsyncIterator[TaskOutput]:
+        """The output of a task, past and future, until the task ends."""
+        while True:
+            is_running = (await self.task(task_id)).is_running
+            part = await self.task_output(task_id, offset, wait_seconds=OUTPUT_WAIT_SECONDS if is_running else 0)
+            if part.next_offset > part.offset:
+                yield part
+            elif not is_running:
+                return
+            else:
+                await asyncio.sleep(QUIET_SECONDS)
+            offset = part.next_offset
+
+    # The turn of a message
+
+    async def _result_from(self, readings: AsyncGenerator[Reading | Changed, None], message_id: str) -> TurnResult:
+        """Follow the readings until the turn of the message ends, or waits for an answer."""
+        outcome = TurnOutcome(message_id)
+        async with aclosing(readings):
+            async for reading in readings:
+                if outcome.turn_id is None and isinstance(reading, Changed | QueueChanged):
+                    found = await self._before_its_turn(outcome)
+                    if found is not None:
+                        return found
+                if isinstance(reading, Event) and outcome.take(reading):
+                    waiting = await self.requests() if outcome.reason == "waiting" else ()
+                    if outcome.reason != "waiting" or waiting:
+                        return outcome.result(waiting)
+        raise AssertionError("a session is followed without end")
+
+    async def _before_its_turn(self, outcome: TurnOutcome) -> TurnResult | None:
+        """The result of a message without a turn: it was removed, or waits behind a turn that waits for an answer."""
+        receipt = await self.receipt(outcome.message_id)
+        if receipt.state in ("removed", "refused"):
+            outcome.reason = "removed"
+            return outcome.result()
+        if receipt.state != "accepted" or (await self.look()).status != "waiting":
+            return None
+        requests = await self.requests()
+        return outcome.result(requests) if requests else None
+
+
+class Home(Protocol):
+    """The sessions of one owner."""
+
+    @property
+    @abstractmethod
+    def default_model(self) -> str:
+        """The model of a new session that names none."""
+
+    @abstractmethod
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        model: str | None = None,
+        title: str | None = None,
+        system_message: str | None = None,
+        working_directory: str | None = None,
+        tools: Sequence[str] | None = None,
+        client_tools: Sequence[ClientTool] = (),
+        allow: Sequence[str] = (),
+        dry_run: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AnySession:
+        """The session with this id, created if it does not exist. The home chooses every option that is left out."""
+
+    @abstractmethod
+    def open(self, session_id: str) -> AnySession:
+        """The session with this id, which must exist: this is not checked."""
+
+    @abstractmethod
+    def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:
+        """The owner's sessions, newest first; with `text`, only those with it in the title or in a message."""
+
+    @abstractmethod
+    async def tasks(self) -> tuple[TaskView, ...]:
+        """The commands of all sessions, in the background and in the foreground, oldest first."""
+
+    @abstractmethod
+    async def permissions(self) -> tuple[Permission, ...]:
+        """Permissions that the owner granted for always, in a directory or everywhere."""
+
+    @abstractmethod
+    async def revoke_permission(self, permission_id: str) -> Permission:
+        """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
+
+    @abstractmethod
+    async def import_session(self, document: bytes) -> AnySession:
+        """A new, idle session from a document of `AnySession.export`."""

@@ -1,0 +1,1 @@
+"""The Python surface: sessions of the database that this process has opened."""

@@ -1,0 +1,125 @@
+"""One program, run on a runtime in its own process and on a server: the home is the only line that differs."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Runtime
+from holdfast.client import connect
+from holdfast.events.event import Event
+from holdfast.events.session import ClientTool, SessionStarted
+from holdfast.events.turn import TurnEnded
+from holdfast.live.live import Delta
+from holdfast.models.scripted import ScriptedModel
+from holdfast.protocol.home import AnySession, Home
+from holdfast.protocol.reading import QueueChanged
+from holdfast.protocol.refusal import Conflict, Invalid, NotFound
+from tests.http.world import SCRIPT, Place, patience
+
+LOOKUP = ClientTool(name="lookup", description="Looks a person up.", parameters={"type": "object"})
+
+
+@pytest.fixture(params=["runtime", "server"])
+async def home(request: pytest.FixtureRequest, tmp_path: Path, place: Place) -> AsyncIterator[Home]:
+    if request.param == "runtime":
+        async with patience(), Runtime(database=tmp_path / "own.db", model=ScriptedModel(SCRIPT)) as runtime:
+            yield runtime
+    else:
+        async with patience(), place.serve() as served, connect(served.url, served.token) as server:
+            yield server
+
+
+async def test_a_message_gets_its_answer_and_again_the_same_one(home: Home) -> None:
+    session = await home.session("one", title="Mornings", metadata={"of": "a test"})
+    turn = await session.run("good morning", message_id="m")
+    assert (turn.reason, turn.text, turn.requests) == ("completed", "Hello, world.", ())
+    assert await session.run("good morning", message_id="m") == turn
+    assert await session.result_of("m") == turn
+    assert (await session.receipt("m")).state == "promoted"
+    look = await session.look()
+    assert (look.id, look.title, look.status, dict(look.metadata)) == ("one", "Mornings", "idle", {"of": "a test"})
+    assert [found async for found in home.sessions(text="good morning")] == [look]
+    activity = await session.activity()
+    assert (activity.is_settled, activity.head) == (True, look.head)
+
+
+async def test_a_permission_a_question_and_a_client_tool_are_answered(home: Home, tmp_path: Path) -> None:
+    session = await home.session(working_directory=str(tmp_path), client_tools=(LOOKUP,))
+    (asked,) = (await session.run("write a note", message_id="m1")).requests
+    assert (asked.kind, asked.title, asked.details["tool_name"]) == ("permission", "write note.txt", "create")
+    assert (await session.approve(asked.id, answer_id="a")).duplicate is False
+    assert (await session.approve(asked.id, answer_id="a")).duplicate is True
+    assert (await session.result_of("m1")).text == "Written."
+    with pytest.raises(Conflict) as refused:
+        await session.deny(asked.id)
+    assert refused.value.code == "answered_already"
+    (asked,) = (await session.run("ask me", message_id="m2")).requests
+    assert asked.details["choices"] in (("red", "blue"), ["red", "blue"])
+    await session.answer(asked.id, "blue")
+    assert "blue" in (await session.result_of("m2")).text
+    (asked,) = (await session.run("look up ada", message_id="m3")).requests
+    await session.give_result(asked.id, "a person")
+    assert "a person" in (await session.result_of("m3")).text
+    assert await session.requests() == ()
+
+
+async def test_a_stream_tells_everything_and_goes_on_from_its_cursor(home: Home) -> None:
+    session = await home.session()
+    await session.run("good morning")
+    stream = session.stream()
+    readings = [reading async for reading in stream.until_now()]
+    assert isinstance(readings[0], Event)
+    assert isinstance(readings[0].body, SessionStarted)
+    assert readings[0] == await session.first_event()
+    assert not any(isinstance(reading, QueueChanged) for reading in readings)
+    assert [reading async for reading in session.events(stream.cursor, follow=False)] == []
+    await session.send("long")
+    text = ""
+    async for reading in stream.follow():
+        if isinstance(reading, Delta):
+            text += reading.text
+        if isinstance(reading, Event) and isinstance(reading.body, TurnEnded):
+            break
+    assert text.startswith("word0 word1")
+
+
+async def test_waiting_messages_are_edited_removed_and_returned(home: Home, tmp_path: Path) -> None:
+    session = await home.session(working_directory=str(tmp_path))
+    turn = await session.run("write a note")
+    for name in ("first", "second", "third"):
+        await session.send(name, message_id=name, delivery="enqueue")
+    await session.edit_queued("first", "the first")
+    await session.remove_queued("second")
+    assert [(waiting.message_id, waiting.text) for waiting in await session.queue()] == [
+        ("first", "the first"),
+        ("third", "third"),
+    ]
+    assert (await session.result_of("second")).reason == "removed"
+    assert (await session.stop(turn_id=turn.turn_id)).returned == ("the first", "third")
+    assert await reason_of_end(session) == "stopped"
+
+
+async def reason_of_end(session: AnySession) -> str:
+    """Follow the session until its turn has ended."""
+    async for reading in session.events():
+        if isinstance(reading, Event) and isinstance(reading.body, TurnEnded):
+            return reading.body.reason
+    raise AssertionError("a session is followed without end")
+
+
+async def test_a_session_is_changed_exported_imported_and_deleted(home: Home, tmp_path: Path) -> None:
+    session = await home.session()
+    await session.run("good morning")
+    await session.rename("Evenings")
+    await session.move(str(tmp_path))
+    copy = await home.import_session(await session.export())
+    assert (await session.look()).title == (await copy.look()).title == "Evenings"
+    assert (await session.permissions(), await home.permissions(), await home.tasks()) == ((), (), ())
+    await session.delete()
+    for attempt in (session.look, session.requests, session.tasks, session.activity, session.delete):
+        with pytest.raises(NotFound) as missing:
+            await attempt()
+        assert missing.value.code == "session_not_found"
+    with pytest.raises(Invalid):
+        await home.session("not an id")
