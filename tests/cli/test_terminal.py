@@ -21,7 +21,7 @@ from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStart
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnStarted
 from holdfast.live.live import Delta
-from holdfast.server.reader import Reading
+from holdfast.protocol.reading import Reading
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\x7f\x00\u202eevil"
 

@@ -1,8 +1,9 @@
-"""Typed lines as answers to a request. Pure."""
+"""Typed lines as answers to a request, and the decision of a permission."""
 
 import re
 
 from holdfast.events.request import Decision, UserInputRequested
+from holdfast.protocol.home import AnySession
 
 _PERMISSION = re.compile(r"(?P<word>y|yes|s|session|n|no)(?:\s*[,:;.]?\s+(?P<reason>.+)|[.!]?)", re.I | re.S)
 
@@ -30,3 +31,11 @@ def question_answer(line: str, asked: UserInputRequested) -> tuple[str, bool] | 
         if choice.casefold() == typed.casefold():
             return choice, False
     return (typed, True) if typed and (asked.allow_freeform or not asked.choices) else None
+
+
+async def decide(session: AnySession, request_id: str, decision: Decision, *, feedback: str = "") -> None:
+    """Answer a permission request, durable on return."""
+    if decision in ("approved", "approved-for-session"):
+        await session.approve(request_id, for_session=decision == "approved-for-session")
+    else:
+        await session.deny(request_id, feedback=feedback)

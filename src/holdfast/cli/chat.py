@@ -6,10 +6,10 @@ from typing import Final
 
 from holdfast.cli.chat_commands import COMMANDS
 from holdfast.cli.conversation import ChatOptions, Conversation
-from holdfast.cli.home import Home
 from holdfast.cli.lookup import find_session, unfinished_session
 from holdfast.cli.screen import PlainScreen, Screen
 from holdfast.cli.target import Target, open_home
+from holdfast.protocol.home import Home
 from holdfast.protocol.session import SessionView
 
 GRACE_SECONDS: Final = 0.5

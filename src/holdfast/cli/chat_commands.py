@@ -1,6 +1,7 @@
 """The commands of a chat: lines that begin with a slash."""
 
 from holdfast.cli.conversation import ChatCommand, Conversation
+from holdfast.cli.home import change_model, tasks_of, usage
 from holdfast.cli.lookup import find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
 from holdfast.cli.task_lines import heading, processes, task_line
@@ -40,15 +41,15 @@ async def _show(chat: Conversation, rest: str) -> None:
 
 
 async def _background(chat: Conversation, rest: str) -> None:
-    waited_for = [task for task in await chat.home.tasks(chat.session_id) if task.foreground and task.is_running]
+    waited_for = [task for task in await tasks_of(chat.home, chat.session_id) if task.foreground and task.is_running]
     if not waited_for:
         raise Conflict("no_command_runs", "The turn waits for no command.")
     for task in waited_for:
-        await chat.home.to_background(task)
+        await chat.session.to_background(task.id)
 
 
 async def _tasks(chat: Conversation, rest: str) -> None:
-    tasks = await chat.home.tasks(chat.session_id)
+    tasks = await tasks_of(chat.home, chat.session_id)
     if not tasks:
         chat.say("note", "· This session has no tasks.")
         return
@@ -61,14 +62,14 @@ async def _kill(chat: Conversation, rest: str) -> None:
     if not rest:
         raise Invalid("task_missing", "Name the task: /kill ID. /tasks shows the ids.")
     task = await find_task(chat.home, rest, within=chat.session_id)
-    killed = await chat.home.kill(task)
+    killed = await chat.session.kill_task(task.id)
     chat.say("note", f"· Killed task {task.id}; ended: {processes(killed.killed_processes) or 'nothing'}.")
     if killed.escaped_processes:
         chat.say("bad", f"✗ Not everything ended. Still running: {processes(killed.escaped_processes)}.")
 
 
 async def _queue(chat: Conversation, rest: str) -> None:
-    waiting = await chat.home.queue(chat.session_id)
+    waiting = await chat.session.queue()
     if not waiting:
         chat.say("note", "· Nothing is queued.")
     for number, message in enumerate(waiting, 1):
@@ -94,19 +95,19 @@ async def _new(chat: Conversation, rest: str) -> None:
 async def _title(chat: Conversation, rest: str) -> None:
     if not rest:
         raise Invalid("title_empty", "Type the title after the command: /title The new title.")
-    await chat.home.rename(chat.session_id, rest)
+    await chat.session.rename(rest)
     chat.say("note", f"· The title is now “{one_line(rest)}”.")
 
 
 async def _model(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.say("note", f"· The model is {chat.activity.model or chat.home.model}.")
+        chat.say("note", f"· The model is {chat.activity.model or chat.home.default_model}.")
         return
-    await chat.home.change_model(chat.session_id, rest)
+    await change_model(chat.home, chat.session_id, rest)
 
 
 async def _usage(chat: Conversation, rest: str) -> None:
-    chat.say("note", f"· {cost(await chat.home.usage(chat.session_id))}")
+    chat.say("note", f"· {cost(await usage(chat.home, chat.session_id))}")
 
 
 async def _quit(chat: Conversation, rest: str) -> None:

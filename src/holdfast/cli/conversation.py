@@ -15,12 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.activity import SessionActivity
-from holdfast.cli.answers import permission_answer, question_answer
+from holdfast.cli.answers import decide, permission_answer, question_answer
 from holdfast.cli.errors import Refusal, explained
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home, SessionReader, SessionReading, SessionSetup
+from holdfast.cli.home import attach, change_model, detach, is_settled, note_resume, tasks_of
 from holdfast.cli.request_lines import OpenedRequest, short
 from holdfast.cli.screen import Screen, ScreenStatus
+from holdfast.cli.setup import SessionSetup
 from holdfast.cli.transcript import Style, Transcript, one_line
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.events.event import Event
@@ -28,8 +29,9 @@ from holdfast.events.ids import MessageId, RequestId
 from holdfast.events.message import UserMessage
 from holdfast.events.request import PermissionRequested, UserInputRequested
 from holdfast.events.turn import TurnEnded, TurnStarted
-from holdfast.live.live import Changed, Progress
-from holdfast.protocol.reading import Connection
+from holdfast.live.live import Progress
+from holdfast.protocol.home import AnySession, Home, SessionStream
+from holdfast.protocol.reading import Connection, QueueChanged, Reading
 from holdfast.protocol.session import SessionView
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.store.errors import StoreError
@@ -85,6 +87,12 @@ class Conversation:
         self._unsure: dict[str, MessageId] = {}
         """Messages that may or may not have arrived: the text, and the message id that it was sent under."""
 
+    session: AnySession
+
+    @property
+    def session_id(self) -> str:
+        return self.session.id
+
     # Start and end
 
     async def run(self, found: SessionView | None) -> int:
@@ -105,14 +113,14 @@ class Conversation:
     async def open(self, found: SessionView | None) -> None:
         """Show a session and follow it; make a new one if none is given."""
         await self._close()
-        self.session_id = await self.home.create(self.options.setup) if found is None else found.id
+        self.session = await self.options.setup.create(self.home) if found is None else self.home.open(found.id)
         self.activity = SessionActivity()
         self.transcript = Transcript(shows_user=self._shows_message, hints=self.hints, fits=self.screen.fits)
         self._read_through: set[RequestId] = set()
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
         self._sent_here: set[MessageId] = set()
-        reader = self.home.read(self.session_id)
+        reader = self.session.stream()
         self._introduce(found, await self._tasks_left(found))
         await self._show_past(reader)
         if found is not None:
@@ -122,16 +130,16 @@ class Conversation:
         self._attaching = asyncio.create_task(self._attach())
 
     async def _come_back(self) -> None:
-        await self.home.note_resume(self.session_id)
+        await note_resume(self.home, self.session_id)
         model = self.options.setup.model
         if model is not None and model != self.activity.model:
-            await self.home.change_model(self.session_id, model)
+            await change_model(self.home, self.session_id, model)
 
     async def _tasks_left(self, found: SessionView | None) -> int:
         """The number of tasks that still run. Refreshes them, so that an end that was missed is reported at once."""
         if found is None:
             return 0
-        return sum(task.is_running for task in await self.home.tasks(self.session_id, foreground=False))
+        return sum(task.is_running for task in await tasks_of(self.home, self.session_id, foreground=False))
 
     async def _until_left(self) -> None:
         left = asyncio.create_task(self.leaving.wait())
@@ -152,7 +160,7 @@ class Conversation:
         await asyncio.gather(self._following, self._attaching, *self._tasks, return_exceptions=True)
         self._following = None
         with suppress(StoreError):
-            await self.home.detach(self.session_id, self._attachment)
+            await detach(self.home, self.session_id, self._attachment)
 
     # Typed lines
 
@@ -191,7 +199,7 @@ class Conversation:
         self._refresh()
         was_busy = self.activity.busy
         try:
-            await self.home.send(self.session_id, text, message_id=message_id)
+            await self.session.send(text, message_id=message_id)
         except asyncio.CancelledError:
             raise  # The person leaves; whether the message arrived is not known.
         except BaseException as error:
@@ -217,7 +225,7 @@ class Conversation:
                 if answer is None:
                     raise Refusal("answer_invalid", f"Answer with a number from 1 to {len(asked.choices)}.")
                 text, was_freeform = answer
-                await self.home.answer(self.session_id, request_id, text, was_freeform=was_freeform)
+                await self.session.answer(request_id, text, was_freeform=was_freeform)
                 self._was_answered(request_id)
                 return True
             case _:
@@ -232,7 +240,7 @@ class Conversation:
         if decision in ("approved", "approved-for-session") and self._is_unshown(request_id):
             self.say("bad", "✗ Not approved: only the beginning was shown. Type /show to read all of it, then answer.")
             return True
-        await self.home.decide(self.session_id, request_id, decision, feedback=reason)
+        await decide(self.session, request_id, decision, feedback=reason)
         self._was_answered(request_id)
         return True
 
@@ -276,7 +284,7 @@ class Conversation:
             self.say("note", "· Press Ctrl-C again to leave, or type a message.")
 
     async def stop(self) -> None:
-        stopped = await self.home.stop(self.session_id)
+        stopped = await self.session.stop()
         self.activity.unpromoted.clear()
         if stopped.outcome == "nothing_running":
             self.say("note", "· Nothing is running.")
@@ -311,7 +319,7 @@ class Conversation:
 
     def _introduce(self, found: SessionView | None, tasks: int) -> None:
         if found is None:
-            model = self.options.setup.model or self.home.model
+            model = self.options.setup.model or self.home.default_model
             self.say("note", f"holdfast {__version__} · {model} · session {short(self.session_id)} · /help")
             return
         state = {"idle": "it is idle", "queued": "it has messages queued", "running": "it was at work"}
@@ -319,7 +327,7 @@ class Conversation:
         title = f" “{one_line(found.title, 60)}”" if found.title else ""
         self.say("note", f"Continuing session {short(self.session_id)}{title}: {doing}. /new starts another.")
 
-    async def _show_past(self, reader: SessionReader) -> None:
+    async def _show_past(self, reader: SessionStream) -> None:
         readings = [reading async for reading in reader.until_now()]
         starts = [index for index, reading in enumerate(readings) if _starts_turn(reading)]
         first = starts[-SHOWN_TURNS] if len(starts) > SHOWN_TURNS else 0
@@ -330,12 +338,12 @@ class Conversation:
             self._take(reading, show=index >= first)
         await self._read_queue()
 
-    async def _follow(self, reader: SessionReader) -> None:
+    async def _follow(self, reader: SessionStream) -> None:
         try:
             async with aclosing(reader.follow()) as readings:
                 async for reading in readings:
                     self._take(reading, show=True)
-                    if isinstance(reading, Changed) or _ends_turn(reading):
+                    if isinstance(reading, QueueChanged) or _ends_turn(reading):
                         await self._read_queue()
         except (OperationError, StoreError, ClientError) as error:
             self.say("bad", f"✗ {error.message} [{error.code}]")
@@ -348,7 +356,7 @@ class Conversation:
             self._failure = failure
             self.leaving.set()
 
-    def _take(self, reading: SessionReading, *, show: bool) -> None:
+    def _take(self, reading: Reading, *, show: bool) -> None:
         if isinstance(reading, Event):
             self.activity.take(reading)
         elif isinstance(reading, Connection):
@@ -377,12 +385,12 @@ class Conversation:
 
     async def _read_queue(self) -> None:
         with suppress(*AWAY):  # a server that is back reports its queue itself
-            messages = await self.home.queue(self.session_id)
+            messages = await self.session.queue()
             self._queue = tuple(message.text for message in messages)
             for message_id in self.activity.unpromoted.keys() - {message.message_id for message in messages}:
                 # Promoted, which the log is about to show; or removed by another client's stop, which it never shows.
                 with suppress(NotFound):
-                    if await self.home.receipt(self.session_id, message_id) in ("removed", "refused"):
+                    if (await self.session.receipt(message_id)).state in ("removed", "refused"):
                         self.activity.unpromoted.pop(message_id, None)
         self._refresh()
 
@@ -392,7 +400,7 @@ class Conversation:
             ScreenStatus(
                 prompt=self._prompt(),
                 state=self._state(),
-                about=f"{self.activity.model or self.home.model} · {short(self.session_id)}",
+                about=f"{self.activity.model or self.home.default_model} · {short(self.session_id)}",
                 queued=self._shown_queue(),
                 busy=self.activity.busy,
                 runs_command=self.activity.runs_command,
@@ -439,7 +447,7 @@ class Conversation:
         while True:
             self._changed.clear()
             with suppress(*AWAY):
-                if await self.home.is_settled(self.session_id, self.activity.position):
+                if await is_settled(self.session, self.activity.position):
                     return
             with suppress(TimeoutError):
                 # Readers get no reading for items that other processes put into the inbox, so this polls.
@@ -451,7 +459,7 @@ class Conversation:
         can = CAPABILITIES if self.screen.interactive else ()
         while True:
             with suppress(StoreError):
-                await self.home.attach(self.session_id, self._attachment, capabilities=can)
+                await attach(self.home, self.session_id, self._attachment, capabilities=can)
             await asyncio.sleep(ATTACH_SECONDS)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -470,11 +478,11 @@ def _tasks_run(count: int) -> str:
     return "1 task runs" if count == 1 else f"{count} tasks run"
 
 
-def _starts_turn(reading: SessionReading) -> bool:
+def _starts_turn(reading: Reading) -> bool:
     return isinstance(reading, Event) and isinstance(reading.body, TurnStarted)
 
 
-def _ends_turn(reading: SessionReading) -> bool:
+def _ends_turn(reading: Reading) -> bool:
     return isinstance(reading, Event) and isinstance(reading.body, TurnEnded)
 
 

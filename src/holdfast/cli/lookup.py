@@ -4,11 +4,14 @@ session of a folder."""
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.cli.errors import WORLD, Refusal
-from holdfast.cli.home import Folder, Home
+from holdfast.cli.home import answered_by, tasks_of
 from holdfast.cli.request_lines import OpenedRequest
+from holdfast.cli.setup import Folder
 from holdfast.events.event import Event
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.session import SessionStarted
 from holdfast.events.tool import ToolStarted
+from holdfast.protocol.home import Home
 from holdfast.protocol.request import RequestView
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
@@ -49,7 +52,7 @@ async def find_session(home: Home, wanted: str) -> SessionView:
     """The session with this id, or the only one whose id begins with it."""
     if wanted:
         try:
-            return await home.session(wanted)
+            return await home.open(wanted).look()
         except NotFound:
             pass  # It may be the beginning of one.
     check_prefix("session", wanted)
@@ -59,19 +62,24 @@ async def find_session(home: Home, wanted: str) -> SessionView:
 
 async def unfinished_session(home: Home, folder: Folder) -> SessionView | None:
     """The latest session of this folder that has work to do, an open request or a running task."""
-    at_work = {task.session_id for task in await home.tasks() if task.is_running}
+    at_work = {task.session_id for task in await tasks_of(home) if task.is_running}
     async for found in home.sessions():
         has_work = found.waiting_messages > 0 or found.pending_requests > 0 or found.id in at_work
         if found.status != "idle" or has_work:
-            started = await home.started(found.id)
+            started = await _started(home, found)
             if started is not None and folder.is_of(started):
                 return found
     return None
 
 
 async def folder_of(home: Home, session: SessionView) -> str | None:
-    started = await home.started(session.id)
+    started = await _started(home, session)
     return started.working_directory if started is not None else None
+
+
+async def _started(home: Home, session: SessionView) -> SessionStarted | None:
+    first = await home.open(session.id).first_event()
+    return first.body if first is not None and isinstance(first.body, SessionStarted) else None
 
 
 # Tasks
@@ -79,7 +87,7 @@ async def folder_of(home: Home, session: SessionView) -> str | None:
 
 async def find_task(home: Home, wanted: str, *, within: str | None = None) -> TaskView:
     """The task with this id, or the only one whose id begins with it; `within` looks in one session only."""
-    known = [task for task in await home.tasks() if within is None or task.session_id == within]
+    known = [task for task in await tasks_of(home) if within is None or task.session_id == within]
     for task in known:
         if task.id == wanted:
             return task
@@ -110,7 +118,7 @@ async def waiting_requests(home: Home) -> list[WaitingRequest]:
     found: list[WaitingRequest] = []
     async for session in home.sessions():
         if session.pending_requests:
-            found += [WaitingRequest(session, request) for request in await home.requests(session.id)]
+            found += [WaitingRequest(session, request) for request in await home.open(session.id).requests()]
     return found
 
 
@@ -118,7 +126,7 @@ async def request_details(home: Home, session_id: str) -> dict[str, RequestDetai
     """All requests that a session ever opened, by their ids."""
     arguments: dict[str, str] = {}
     found: dict[str, RequestDetail] = {}
-    async for reading in home.read(session_id).until_now():
+    async for reading in home.open(session_id).events(follow=False):
         match reading:
             case Event(body=ToolStarted(tool_call_id=call, arguments=given)):
                 arguments[call] = given
@@ -139,11 +147,11 @@ async def find_request(home: Home, wanted: str) -> WaitingRequest:
 
 
 async def _closed_refusal(home: Home, wanted: str, session_id: str, request_id: str) -> Refusal:
-    answered_by = await home.answered_by(session_id, request_id)
-    if answered_by is None:
+    name = await answered_by(home, session_id, request_id)
+    if name is None:
         ended = f"The request {wanted} is closed: its turn ended before it was answered."
         return Refusal("request_closed", ended, exit_code=WORLD)
-    who = f" by {answered_by}" if answered_by else ""
+    who = f" by {name}" if name else ""
     return Refusal("answered_already", f"The request {wanted} was already answered{who}.", exit_code=WORLD)
 
 

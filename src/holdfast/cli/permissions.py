@@ -4,17 +4,17 @@ import msgspec
 
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
-from holdfast.cli.home import Home
 from holdfast.cli.lookup import check_prefix, find_session, only_match
 from holdfast.cli.request_lines import short
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
+from holdfast.protocol.home import AnySession, Home
 from holdfast.protocol.permission import Permission, PermissionOrigin
 
 
 async def list_permissions(target: Target, session: str | None, *, as_json: bool) -> None:
     async with open_home(target) as home:
-        found = await home.permissions(await _session_id(home, session))
+        found = await (await _place_of(home, session)).permissions()
     for permission in found:
         print(msgspec.json.encode(permission).decode() if as_json else "\n".join(_lines(permission)))
     if not found and not as_json:
@@ -23,23 +23,24 @@ async def list_permissions(target: Target, session: str | None, *, as_json: bool
 
 async def revoke_permission(target: Target, wanted: str, session: str | None) -> None:
     async with open_home(target) as home:
-        session_id = await _session_id(home, session)
-        found = await _find(home, wanted, session_id)
-        revoked = await home.revoke_permission(found.id, session_id)
+        place = await _place_of(home, session)
+        found = await _find(place, wanted, in_session=session is not None)
+        revoked = await place.revoke_permission(found.id)
     print(f"Revoked: {visible(revoked.rule)} {_place(revoked)}. The next such call asks again.")
 
 
-async def _session_id(home: Home, wanted: str | None) -> str | None:
-    return None if wanted is None else (await find_session(home, wanted)).id
+async def _place_of(home: Home, wanted: str | None) -> Home | AnySession:
+    """The session whose permissions are meant, or the home for those that are granted for always."""
+    return home if wanted is None else home.open((await find_session(home, wanted)).id)
 
 
-async def _find(home: Home, wanted: str, session_id: str | None) -> Permission:
+async def _find(place: Home | AnySession, wanted: str, *, in_session: bool) -> Permission:
     """The only permission whose id begins with this."""
     check_prefix("permission", wanted)
-    known = [permission for permission in await home.permissions(session_id) if permission.id.startswith(wanted)]
+    known = [permission for permission in await place.permissions() if permission.id.startswith(wanted)]
     advice = "`holdfast permissions list` shows them, and with --session those of a session."
     found = only_match("permission", wanted, known, advice=advice)
-    if session_id is not None and found.scope != "session":
+    if in_session and found.scope != "session":
         raise Refusal(
             "permission_not_of_session",
             f"{wanted} holds {_place(found)}, not only in this session. Leave out --session to revoke it.",

@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.cli import request_lines
 from holdfast.cli.activity import SessionActivity
-from holdfast.cli.answers import question_answer
+from holdfast.cli.answers import decide, question_answer
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home
+from holdfast.cli.home import is_settled, open_as, runs_elsewhere
 from holdfast.cli.lookup import (
     RequestDetail,
     WaitingRequest,
@@ -40,6 +40,7 @@ from holdfast.events.request import (
     UserInputCompleted,
     UserInputRequested,
 )
+from holdfast.protocol.home import Home
 from holdfast.session.state import Phase
 
 PROMOTION_SECONDS: Final = 1.5
@@ -122,8 +123,8 @@ def denial(reason: str) -> AnswerSender:
 
 def _decision(decision: Decision, *, feedback: str = "", answered_by: str) -> AnswerSender:
     async def send(home: Home, waiting: WaitingRequest) -> None:
-        session_id, request_id = waiting.session.id, waiting.request.id
-        await home.decide(session_id, request_id, decision, feedback=feedback, answered_by=answered_by)
+        session = open_as(home, waiting.session.id, answered_by)
+        await decide(session, waiting.request.id, decision, feedback=feedback)
 
     return send
 
@@ -131,9 +132,8 @@ def _decision(decision: Decision, *, feedback: str = "", answered_by: str) -> An
 def reply(text: str) -> AnswerSender:
     async def send(home: Home, waiting: WaitingRequest) -> None:
         answer, was_freeform = _parsed_answer(text, await _question(home, waiting))
-        await home.answer(
-            waiting.session.id, waiting.request.id, answer, was_freeform=was_freeform, answered_by="holdfast answer"
-        )
+        session = open_as(home, waiting.session.id, "holdfast answer")
+        await session.answer(waiting.request.id, answer, was_freeform=was_freeform)
 
     return send
 
@@ -170,7 +170,7 @@ async def give_answer(target: Target, wanted: str, send: AnswerSender, *, work: 
 
 
 async def _print_continuation(home: Home, waiting: WaitingRequest, hints: Hints) -> None:
-    if home.runs_elsewhere:
+    if runs_elsewhere(home):
         print("The server continues the session.")
         return
     deadline = time.monotonic() + PROMOTION_SECONDS
@@ -186,7 +186,7 @@ async def _print_continuation(home: Home, waiting: WaitingRequest, hints: Hints)
 async def _is_promoted(home: Home, waiting: WaitingRequest) -> bool:
     """Whether the answer is in the log."""
     closed: set[str] = set()
-    async for reading in home.read(waiting.session.id, waiting.session.head).until_now():
+    async for reading in home.open(waiting.session.id).events(str(waiting.session.head), follow=False):
         match reading:
             case Event(body=PermissionCompleted(request_id=found) | UserInputCompleted(request_id=found)):
                 closed.add(found)
@@ -200,7 +200,7 @@ async def _work_until_settled(target: Target, waiting: WaitingRequest) -> None:
     transcript, activity, start = Transcript(hints=target.hints), SessionActivity(), waiting.session.head
     async with (
         open_home(target, work=True, grace_seconds=0.5) as home,
-        aclosing(home.read(waiting.session.id).follow()) as readings,
+        aclosing(home.open(waiting.session.id).events()) as readings,
     ):
         async for reading in readings:
             pieces = transcript.take(reading)
@@ -210,7 +210,7 @@ async def _work_until_settled(target: Target, waiting: WaitingRequest) -> None:
             if is_new or (activity.position == start and not isinstance(reading, Event)):
                 print_pieces(pieces, color=color)
             rests = is_new and activity.phase in (Phase.IDLE, Phase.WAITING)
-            if rests and await home.is_settled(waiting.session.id, activity.position):
+            if rests and await is_settled(home.open(waiting.session.id), activity.position):
                 break
     for task_id in activity.running_tasks:
         follow = target.hints.command("tasks", "tail", task_id)

@@ -13,10 +13,11 @@ import msgspec
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home, SessionReading, SessionSetup
+from holdfast.cli.home import change_model, runs_elsewhere, tasks_of
 from holdfast.cli.lookup import find_session
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
+from holdfast.cli.setup import SessionSetup
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import task_json
 from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
@@ -28,7 +29,8 @@ from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
-from holdfast.protocol.reading import Connection
+from holdfast.protocol.home import AnySession, Home
+from holdfast.protocol.reading import Connection, Reading
 
 RunReason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
 
@@ -56,21 +58,21 @@ async def run(target: Target, options: RunOptions) -> int:
     hints = target.hints
     text = sys.stdin.read() if options.prompt == "-" else options.prompt
     async with open_home(target, work=True) as home:
-        session_id = await _session(home, options)
+        session = await _session(home, options)
         message_id = MessageId(str(uuid.uuid4()))
-        outcome = RunOutcome(session_id, message_id)
+        outcome = RunOutcome(session.id, message_id)
         printer = _printer(options, hints)
-        start = (await home.session(session_id)).head
-        await home.send(session_id, text, message_id=message_id, delivery="enqueue", unattended=True)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(home, session_id))
+        start = (await session.look()).head
+        await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(session))
         try:
             async with asyncio.timeout(options.timeout_seconds):
-                await _follow(home, start, outcome, printer)
+                await _follow(session, start, outcome, printer)
         except TimeoutError:
             outcome.reason = "timed_out"
         except (Unreachable, Unavailable, TooMany) as error:
-            raise _lost(error, session_id, hints) from None
-        outcome.tasks = await _running_tasks(home, session_id)
+            raise _lost(error, session.id, hints) from None
+        outcome.tasks = await _running_tasks(home, session.id)
         printer.end(outcome)
         _explain(home, outcome, options, hints)
         return EXIT[outcome.reason or "interrupted"]
@@ -82,44 +84,44 @@ def _lost(error: ClientError, session_id: str, hints: Hints) -> Refusal:
     return Refusal(error.code, message, exit_code=WORLD)
 
 
-async def _session(home: Home, options: RunOptions) -> str:
+async def _session(home: Home, options: RunOptions) -> AnySession:
     setup = options.setup
     if options.session is None:
-        return await home.create(setup)
+        return await setup.create(home)
     if setup.allow or setup.dry_run:
         raise Refusal("option_not_usable", "--allow and --dry-run are for new sessions; leave them out with --session.")
     found = await find_session(home, options.session)
     if setup.model is not None:
-        await home.change_model(found.id, setup.model)
-    return found.id
+        await change_model(home, found.id, setup.model)
+    return home.open(found.id)
 
 
 async def _running_tasks(home: Home, session_id: str) -> list[dict[str, Any]]:
     """The tasks that continue when this command ends."""
-    return [task_json(task) for task in await home.tasks(session_id, foreground=False) if task.is_running]
+    return [task_json(task) for task in await tasks_of(home, session_id, foreground=False) if task.is_running]
 
 
-def _stopper(home: Home, session_id: str) -> Callable[[], None]:
+def _stopper(session: AnySession) -> Callable[[], None]:
     """The handler of Ctrl-C: the first stops the turn; the second leaves, and the next process carries out the stop."""
     stops: list[asyncio.Task[Any]] = []
 
     def stop() -> None:
         if stops:
             raise KeyboardInterrupt
-        stops.append(asyncio.create_task(home.stop(session_id, keep_queued=False)))
+        stops.append(asyncio.create_task(session.stop(keep_queued=False)))
 
     return stop
 
 
-async def _follow(home: Home, start: int, outcome: "RunOutcome", printer: "Printer") -> None:
-    async with aclosing(home.read(outcome.session_id, start).follow()) as readings:
+async def _follow(session: AnySession, start: int, outcome: "RunOutcome", printer: "Printer") -> None:
+    async with aclosing(session.events(str(start))) as readings:
         async for reading in readings:
             if isinstance(reading, Connection) and not sys.stdout.isatty():
                 print(f"holdfast: {(AGAIN if reading.is_back else AWAY).removeprefix('· ')}", file=sys.stderr)
             if isinstance(reading, Event):
                 outcome.take(reading)
             printer.take(reading, outcome)
-            if outcome.reason is not None and (outcome.reason != "waiting" or await home.requests(outcome.session_id)):
+            if outcome.reason is not None and (outcome.reason != "waiting" or await session.requests()):
                 return
 
 
@@ -160,7 +162,7 @@ class RunOutcome:
 
 
 class Printer(Protocol):
-    def take(self, reading: SessionReading, outcome: RunOutcome) -> None: ...
+    def take(self, reading: Reading, outcome: RunOutcome) -> None: ...
 
     def end(self, outcome: RunOutcome) -> None: ...
 
@@ -168,7 +170,7 @@ class Printer(Protocol):
 class FinalText:
     """Prints only the last text of the model: for scripts."""
 
-    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
+    def take(self, reading: Reading, outcome: RunOutcome) -> None:
         pass
 
     def end(self, outcome: RunOutcome) -> None:
@@ -183,7 +185,7 @@ class LiveText:
         self._transcript = Transcript(shows_user=lambda message: False, hints=hints)
         self._color = wants_color(is_terminal=True)
 
-    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
+    def take(self, reading: Reading, outcome: RunOutcome) -> None:
         if outcome.begun or isinstance(reading, Connection):
             print_pieces(self._transcript.take(reading), color=self._color)
 
@@ -194,7 +196,7 @@ class LiveText:
 class JsonLines:
     """Prints one JSON object to a line; the last is the result."""
 
-    def take(self, reading: SessionReading, outcome: RunOutcome) -> None:
+    def take(self, reading: Reading, outcome: RunOutcome) -> None:
         match reading:
             case Event():
                 _print_json({"type": "event", **event_json(reading)})
@@ -244,7 +246,7 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
             late = f"The turn did not end within {options.timeout_seconds:g} s."
-            how = "It continues" if home.runs_elsewhere else "It continues when a process opens the database"
+            how = "It continues" if runs_elsewhere(home) else "It continues when a process opens the database"
             print(f"holdfast: {late} {how}: {back} [timed_out]", file=sys.stderr)
         case "waiting":
             answers = hints.command("requests", "--session", short(outcome.session_id))
@@ -256,5 +258,5 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
         follow = hints.command("tasks", "tail", task["task_id"])
         print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
     if outcome.tasks:
-        when = "" if home.runs_elsewhere else ", once a process opens it"
+        when = "" if runs_elsewhere(home) else ", once a process opens it"
         print(f"holdfast: The session gets the news of its end{when}: {back}", file=sys.stderr)

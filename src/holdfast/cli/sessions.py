@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home
+from holdfast.cli.home import tasks_of, usage
 from holdfast.cli.lookup import find_session, folder_of
 from holdfast.cli.request_lines import short
 from holdfast.cli.run import event_json
@@ -21,6 +21,7 @@ from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import processes
 from holdfast.cli.transcript import Transcript, one_line, print_pieces
 from holdfast.events.event import Event
+from holdfast.protocol.home import Home
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.errors import Conflict
@@ -30,7 +31,7 @@ async def list_sessions(target: Target, *, limit: int, search: str, as_json: boo
     async with open_home(target) as home:
         shown = 0
         width = shutil.get_terminal_size((120, 24)).columns
-        async for found in home.sessions(search):
+        async for found in home.sessions(text=search):
             if shown == limit:
                 break
             shown += 1
@@ -49,7 +50,7 @@ async def show_session(target: Target, wanted: str, *, events: bool, as_json: bo
 
 
 async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: bool) -> None:
-    log = [reading async for reading in home.read(session.id).until_now() if isinstance(reading, Event)]
+    log = [reading async for reading in home.open(session.id).events(follow=False) if isinstance(reading, Event)]
     if as_json:
         facts = {**session_json(session), "working_directory": await folder_of(home, session)}
         print(_json({**facts, "events": [event_json(event) for event in log]} if events else facts))
@@ -65,31 +66,31 @@ async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> 
     print(f"Session {visible(session.id)}: {one_line(session.title or '(no title)')}")
     folder = visible(await folder_of(home, session) or "no folder")
     about = [session.status, f"made {when(session.created_at)}", f"in {folder}"]
-    print(", ".join(about) + ". " + cost(await home.usage(session.id)))
+    print(", ".join(about) + ". " + cost(await usage(home, session.id)))
     print()
     transcript = Transcript(hints=hints)
-    async for reading in home.read(session.id).until_now():
+    async for reading in home.open(session.id).events(follow=False):
         print_pieces(transcript.take(reading), color=color)
 
 
 async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:
     async with open_home(target) as home:
         found = await find_session(home, wanted)
-        tasks = [task for task in await home.tasks(found.id) if task.is_running]
+        tasks = [task for task in await tasks_of(home, found.id) if task.is_running]
         if not yes:
             more = f", end its {len(tasks)} running task{'s' if len(tasks) > 1 else ''}," if tasks else ""
             name = f"{short(found.id)} “{one_line(found.title, 60)}”"
             _confirm(f"Delete session {name}{more} and all of its log? [y/N] ")
         for task in tasks:
             await _kill(home, task)
-        await home.delete(found.id)
+        await home.open(found.id).delete()
         print(f"Deleted session {short(found.id)}.")
 
 
 async def _kill(home: Home, task: TaskView) -> None:
     """Kill a task before its session is deleted: there may be no other process that would do it."""
     try:
-        killed = await home.kill(task)
+        killed = await home.open(task.session_id).kill_task(task.id)
     except Conflict:
         return  # It has ended, or is on another machine, whose task keeper kills it after the deletion.
     if killed.escaped_processes:
@@ -111,7 +112,7 @@ async def move_session(target: Target, wanted: str, folder: Path) -> None:
     directory = _directory(folder, target)
     async with open_home(target) as home:
         session = await find_session(home, wanted)
-        await home.move(session.id, directory)
+        await home.open(session.id).move(directory)
     print(f"Session {short(session.id)} works in {visible(directory)} from its next step on.")
 
 
@@ -122,7 +123,7 @@ def _directory(folder: Path, target: Target) -> str:
 
 async def export_session(target: Target, wanted: str, file: Path | None) -> None:
     async with open_home(target) as home:
-        data = await home.export_session((await find_session(home, wanted)).id)
+        data = await home.open((await find_session(home, wanted)).id).export()
     if file is None:
         sys.stdout.buffer.write(data + b"\n")
         return
@@ -144,7 +145,7 @@ async def import_session(target: Target, file: Path) -> None:
     data = _read(file)
     async with open_home(target) as home:
         made = await home.import_session(data)
-    print(f"Imported as session {made}.")
+    print(f"Imported as session {made.id}.")
 
 
 def session_json(session: SessionView) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.cli.embedded_home import EmbeddedHome
 from holdfast.cli.errors import Refusal
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Folder, Home
 from holdfast.cli.runtime import open_runtime
 from holdfast.cli.settings import load_settings
+from holdfast.cli.setup import Folder
 from holdfast.client.address import parse_url
 from holdfast.config import Config, Secret
+from holdfast.protocol.home import Home
 
 URL_VARIABLE: Final = "HOLDFAST_URL"
 KEY_VARIABLE: Final = "HOLDFAST_KEY"
@@ -95,14 +95,18 @@ async def open_home(
     """
     if target.server is None:
         async with open_runtime(target.config, work=work, grace_seconds=grace_seconds) as runtime:
-            yield EmbeddedHome(runtime)
+            yield runtime
         return
-    from holdfast.cli.remote_home import RemoteHome  # deferred: HTTP takes a while to import
-    from holdfast.client.server import PATIENCE_SECONDS, connect
+    from holdfast.client.server import PATIENCE_SECONDS, connect  # deferred: HTTP takes a while to import
 
     patience_seconds = WATCHED_PATIENCE_SECONDS if is_watched else PATIENCE_SECONDS
-    async with connect(target.server.url, target.server.key, patience_seconds=patience_seconds) as server:
-        yield RemoteHome(server, away_seconds=math.inf if is_watched else AWAY_SECONDS)
+    async with connect(
+        target.server.url,
+        target.server.key,
+        patience_seconds=patience_seconds,
+        stream_patience_seconds=math.inf if is_watched else AWAY_SECONDS,
+    ) as server:
+        yield server
 
 
 def find_folder(target: Target, given: str | None) -> Folder:

@@ -10,12 +10,14 @@ import msgspec
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import Home, OutputPiece
+from holdfast.cli.home import OutputPiece, follow_output, last_output, output, output_size, tasks_of
 from holdfast.cli.lookup import find_session, find_task
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import ending, heading, processes, task_json, task_line
 from holdfast.cli.transcript import one_line
+from holdfast.protocol.home import Home
+from holdfast.protocol.refusal import NotFound
 from holdfast.protocol.task import KilledTask, TaskView
 
 READ_BYTES = 65_536
@@ -24,7 +26,7 @@ READ_BYTES = 65_536
 async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as_json: bool) -> None:
     """Print the running tasks, and with `ended_too` those that ended and are still kept."""
     async with open_home(target) as home:
-        known = await home.tasks()
+        known = await tasks_of(home)
         if session is not None:
             wanted = (await find_session(home, session)).id
             known = [task for task in known if task.session_id == wanted]
@@ -68,11 +70,11 @@ async def show_task(target: Target, wanted: str, *, as_json: bool) -> None:
             return
         for name, value in _facts(task):
             print(f"{name + ':':14}{value}")
-        last_output = await home.last_output(task)
-        tail = visible(last_output or "").rstrip("\n")
+        end = await last_output(home, task)
+        tail = visible(end or "").rstrip("\n")
         none = "It has no output, or its output is not kept any more."
-        print(f"\n{tail or ('Its output is on another machine.' if last_output is None else none)}")
-        if last_output is not None and task.is_running:
+        print(f"\n{tail or ('Its output is on another machine.' if end is None else none)}")
+        if end is not None and task.is_running:
             print(f"\nTo follow it: {target.hints.command('tasks', 'tail', task.id)}")
 
 
@@ -97,20 +99,22 @@ async def tail_task(target: Target, wanted: str, *, count: int, follow: bool) ->
     characters escaped on a terminal. How it ended goes to stderr."""
     async with open_home(target) as home:
         task = await find_task(home, wanted)
-        out = RawOutput(max(0, await home.output_size(task) - count))
+        out = RawOutput(max(0, await output_size(home, task) - count))
         if follow:
-            async for piece in home.follow_output(task, out.offset):
+            async for piece in follow_output(home, task, out.offset):
                 out.write(piece)
         else:
-            while out.write(await home.output(task, out.offset, READ_BYTES)):
+            while out.write(await output(home, task, out.offset, READ_BYTES)):
                 pass
         out.end()
         print(f"holdfast: Task {visible(task.id)} {await _ending_now(home, task)}", file=sys.stderr)
 
 
 async def _ending_now(home: Home, task: TaskView) -> str:
-    now = await home.task(task)
-    return ending(now) if now is not None else "is over: its session was deleted."
+    try:
+        return ending(await home.open(task.session_id).task(task.id))
+    except NotFound:
+        return "is over: its session was deleted."
 
 
 class RawOutput:
@@ -153,7 +157,8 @@ class RawOutput:
 async def kill_task(target: Target, wanted: str) -> None:
     """Kill a task and every process of it that can be found. Raises a refusal if one is known to have escaped."""
     async with open_home(target) as home:
-        print_kill(await home.kill(await find_task(home, wanted)))
+        task = await find_task(home, wanted)
+        print_kill(await home.open(task.session_id).kill_task(task.id))
 
 
 def print_kill(killed: KilledTask) -> None:

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 from holdfast.cli import request_lines
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import SessionReading
 from holdfast.cli.request_lines import short
 from holdfast.events.body import Body
 from holdfast.events.event import Event
@@ -29,7 +28,7 @@ from holdfast.events.task import NoticeKind, TaskNotice, TaskNotified, TaskStart
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded, TurnStarted, TurnWaiting
 from holdfast.live.live import Delta
-from holdfast.protocol.reading import Connection
+from holdfast.protocol.reading import Connection, Reading
 
 Style = Literal["text", "reasoning", "user", "good", "bad", "ask", "note"]
 
@@ -107,7 +106,7 @@ class Transcript:
         self._calls: dict[ToolCallId, ToolStarted] = {}
         self._questions: set[ToolCallId] = set()
 
-    def take(self, reading: SessionReading) -> list[Piece]:
+    def take(self, reading: Reading) -> list[Piece]:
         match reading:
             case Delta(kind="text", text=text):
                 return list(self._flowing("text", text))

@@ -39,24 +39,29 @@ def connect(
     key: str | Secret | None = None,
     *,
     patience_seconds: float = PATIENCE_SECONDS,
+    stream_patience_seconds: float | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> "Server":
     """A server, to be used with `async with`. Without a key, `HOLDFAST_KEY` is used; without that, for a server that
-    this user started on this machine with `--auth none`, the token in its data directory."""
+    this user started on this machine with `--auth none`, the token in its data directory. `patience_seconds`: how long
+    the server may be away before a request fails; `stream_patience_seconds`: the same for a stream."""
     environ = os.environ if environ is None else environ
     address, token = parse_url(url)
     shown = key or token or environ.get(KEY_VARIABLE, "").strip() or None
     data_dir: Path | None = None
     if shown is None and address.is_local:
         data_dir = load({}, environ).data_dir
-    return Server(Wire(address, key_source(address, shown, data_dir), patience_seconds=patience_seconds))
+    wire = Wire(address, key_source(address, shown, data_dir), patience_seconds=patience_seconds)
+    patience = stream_patience_seconds if stream_patience_seconds is not None else patience_seconds
+    return Server(wire, stream_patience_seconds=patience)
 
 
 class Server(Home):
     """A server. Entering it checks that a Holdfast server answers and accepts the key. Leaving it stops no session."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, *, stream_patience_seconds: float) -> None:
         self._wire = wire
+        self._stream_patience_seconds = stream_patience_seconds
         self.models: tuple[OfferedModel, ...] = ()
         """The models that the server lists; a session may choose others too."""
 
@@ -121,7 +126,7 @@ class Server(Home):
 
     def open(self, session_id: str, *, patience_seconds: float | None = None) -> Session:
         """The session with this id, which must exist: this is not checked."""
-        patience = patience_seconds if patience_seconds is not None else self._wire.patience_seconds
+        patience = patience_seconds if patience_seconds is not None else self._stream_patience_seconds
         return Session(self._wire, session_id, patience_seconds=patience)
 
     async def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:

@@ -25,7 +25,7 @@ async def chat(
     """Talk with an agent. Continues this folder's unfinished session, or starts a new one."""
     from holdfast.cli.chat import chat
     from holdfast.cli.conversation import ChatOptions
-    from holdfast.cli.home import SessionSetup
+    from holdfast.cli.setup import SessionSetup
     from holdfast.cli.target import find_folder
 
     target = at.target()

@@ -47,8 +47,8 @@ async def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tools with effects only say what they would do.")] = False,
 ) -> int:
     """Send one message and print the answer. No one is asked: calls that are not allowed are denied."""
-    from holdfast.cli.home import SessionSetup
     from holdfast.cli.run import RunOptions, run
+    from holdfast.cli.setup import SessionSetup
     from holdfast.cli.target import find_folder
 
     target = at.target()

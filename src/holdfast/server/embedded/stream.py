@@ -5,7 +5,6 @@ from contextlib import aclosing
 
 from holdfast.events.ids import Key
 from holdfast.live.live import Changed
-from holdfast.protocol.queue import QueuedView
 from holdfast.protocol.reading import QueueChanged, Reading
 from holdfast.server.cursor_text import format_cursor, parse_cursor
 from holdfast.server.operations import Operations
@@ -32,13 +31,10 @@ class EmbeddedStream:
 
     async def follow(self) -> AsyncGenerator[Reading, None]:
         """Everything up to now, and then every change, without end. Raises `NotFound` when the session is deleted."""
-        queue: tuple[QueuedView, ...] | None = None
         async with aclosing(self._reader.follow()) as readings:
             async for reading in readings:
-                if not isinstance(reading, Changed):
+                if isinstance(reading, Changed):
+                    waiting = await self._operations.store.waiting_items(self._key)
+                    yield QueueChanged(messages=queued_views(waiting))
+                else:
                     yield reading
-                    continue
-                waiting = queued_views(await self._operations.store.waiting_items(self._key))
-                if waiting != queue:
-                    yield QueueChanged(messages=waiting)
-                queue = waiting
