@@ -29,7 +29,7 @@ LONG = Spec(command=f"exec sleep {LONGEST_SECONDS:.0f}", directory="/", limits=L
 
 async def measure(place: Place) -> dict[str, float]:
     root = place.folder / "commands"
-    async with Commands(root, settings=SupervisorSettings(idle_seconds=0.1)) as commands:
+    async with Commands(root, settings=SupervisorSettings(idle_seconds=2.0)) as commands:
         figures = {"command_foreground": await _foreground(commands, place.size.foreground_commands)}
         supervisor = int((root / "supervisor.lock").read_text())
         keys = [_key(f"background-{number}") for number in range(place.size.background_commands)]
