@@ -63,6 +63,7 @@ async def test_an_owner_whose_logs_are_full_stores_nothing_beside_messages_eithe
             await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200}),
             await client.patch(f"/v1/sessions/{session}", json={"mode": "autopilot"}),
             await client.patch(f"/v1/sessions/{session}", json={"thinking": 2_048}),
+            await client.post(f"/v1/sessions/{session}/rewind", json={"to": 1}),
         ):
             assert (refused.status_code, code_of(refused)) == (403, "storage_full")
         assert (await client.get(f"/v1/sessions/{session}")).json()["session"]["head"] == before

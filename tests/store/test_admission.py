@@ -239,6 +239,20 @@ def test_rewind_wakes_the_session() -> None:
     assert (plan.wakes, [new.item for new in plan.adds]) == (True, [Rewind(rewind_id="key", kept=Position(1))])
 
 
+def test_rewind_is_refused_when_the_storage_is_full_and_repeated_ones_are_not() -> None:
+    call = called(Rewind(rewind_id="key", kept=Position(1)), limits=TurnLimits(stored_bytes=100))
+    full, room = (Stored(sessions=1, stored_bytes=size) for size in (100, 99))
+    assert code_of(decided(call, IDLE, {"stored": full})) == "storage_full"
+    assert planned(decided(call, IDLE, {"stored": room})).wakes
+    assert decided(call, IDLE, {"stored": full}, stored(call, state="promoted")) == Accepted(
+        stored(call, state="promoted").receipt, duplicate=True
+    )
+
+
+def test_stop_is_never_refused_for_want_of_room() -> None:
+    planned(decided(called(Stop(stop_id="key"), limits=TurnLimits(stored_bytes=0)), RUNNING, {"queue": ()}))
+
+
 # Repeated puts
 
 

@@ -149,7 +149,9 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
             return (yield from _answer(call, answer))
         case Stop() as stop:
             return (yield from _stop(session, stop, call.item_key))
-        case Rewind() | ToBackground() | TaskNews():
+        case Rewind():
+            return (yield from _full(call)) or Plan(adds=(_as_put(call),))
+        case ToBackground() | TaskNews():
             return Plan(adds=(_as_put(call),))
 
 
@@ -220,10 +222,8 @@ def _message(call: Put, session: SessionFacts) -> Rule:
     start = _Start(call, session)
     if start.is_limited:
         yield Fact("owner_alone")
-    if call.limits.has_quota(call.key.owner):
-        stored: Stored = yield Fact("stored")
-        if call.limits.stores_too_much(stored):
-            return Refused("storage_full", call.limits.quota_sentence("storage_full"))
+    if refused := (yield from _full(call)):
+        return refused
     if start.begins and start.max_in_flight is not None:
         turns: Turns = yield Fact("turns")
         if turns.in_flight >= start.max_in_flight:
@@ -240,6 +240,19 @@ def _message(call: Put, session: SessionFacts) -> Rule:
         removed_by=stopped.removed_by,
         adds=(*stopped.adds, *plan.adds),
         since=None if stopped.wakes else since,  # The stop woke the session first.
+    )
+
+
+def _full(call: Put) -> Generator[Fact, Any, Refused | None]:
+    """The refusal of what would add to a log, if the owner's storage is full. Answers and stops are never refused: they
+    let the work that was accepted come to its end."""
+    if not call.limits.has_quota(call.key.owner):
+        return None
+    stored: Stored = yield Fact("stored")
+    return (
+        Refused("storage_full", call.limits.quota_sentence("storage_full"))
+        if call.limits.stores_too_much(stored)
+        else None
     )
 
 

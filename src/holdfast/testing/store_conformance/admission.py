@@ -7,7 +7,7 @@ import pytest
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
-from holdfast.events.session import SessionInfo
+from holdfast.events.session import SessionInfo, Truncated
 from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Rejected, Store, Unit
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 from holdfast.testing.clock import ManualClock
@@ -22,6 +22,7 @@ from holdfast.testing.store_conformance.words import (
     create,
     refused,
     reply,
+    rewind,
     send,
     started,
     stop,
@@ -110,6 +111,22 @@ class AdmissionConformance:
         await store.delete(of("a"))
         assert isinstance(await create(store, of("c")), Committed)
         accepted(await send(store, "o", key=of("b")))
+
+    async def test_rewound_events_still_count_and_rewinds_end_with_the_room(self, open_store: OpenStore) -> None:
+        size = len(codec.encode(started(of("a")).body)[2])
+        rewound = Event(Position(0), EventId("e"), 1, Truncated(kept=Position(1)))
+        added = len(codec.encode(rewound.body)[2])
+        store = await open_store(limits=TurnLimits(stored_bytes=size + added))
+        await create(store, of("a"))
+        accepted(await rewind(store, "first", key=of("a")))
+        (claim,) = await store.claim(limit=MANY)
+        unit = Unit(
+            key=of("a"), fence=claim.lease.fence, events=(rewound,), promotes=(Promotion(1, "rewound"),), status="idle"
+        )
+        assert isinstance(await store.commit(unit), Committed)
+        assert await store.stored(ANN) == Stored(sessions=1, stored_bytes=size + added)
+        assert refused(await rewind(store, "second", key=of("a"))) == "storage_full"
+        assert accepted(await rewind(store, "first", key=of("a"))).duplicate, "what was accepted stays accepted"
 
     async def test_sessions_created_concurrently_are_counted_together(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("0")).body)[2])

@@ -17,7 +17,7 @@ from holdfast.events.ids import (
     ToolCallId,
     TurnId,
 )
-from holdfast.events.inbox import INBOX_VERSION, Answer, InboxItem, Message, PermissionAnswer, Stop
+from holdfast.events.inbox import INBOX_VERSION, Answer, InboxItem, Message, PermissionAnswer, Rewind, Stop
 from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionInfo, SessionStarted
 from holdfast.events.turn import TurnStarted
@@ -172,6 +172,10 @@ async def stop(
 ) -> Accepted | Refused:
     item = Stop(stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
     return await store.put(KEY, item, item_key=stop_id, queue_limit=10)
+
+
+async def rewind(store: Store, rewind_id: str, *, key: Key = KEY) -> Accepted | Refused:
+    return await store.put(key, Rewind(rewind_id=rewind_id, kept=Position(1)), item_key=rewind_id, queue_limit=10)
 
 
 async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:
