@@ -15,7 +15,7 @@ from holdfast.tools.user_directories import UserDirectories
 from tests.commands.sandboxes import Sandbox
 from tests.commands.world import everything, ran
 from tests.http.test_identity import People, made_key
-from tests.http.world import Model, Place, code_of, patience
+from tests.http.world import Client, Model, Place, code_of, patience
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,20 @@ async def test_a_command_of_one_owner_sees_nothing_of_the_others(
 LOOKS_AROUND = "cat secret.txt; ls -A ..; cat ../bob/secret.txt; touch ../bob/planted; true"
 
 
+async def approved_look(client: Client, session: str) -> str:
+    """The result of a command that looks around, which this client asks for and approves."""
+    await client.say(session, "look around")
+    one = f"/v1/sessions/{session}"
+    (request,) = (await client.get(f"{one}/requests")).json()["requests"]
+    assert (await client.post(f"{one}/requests/{request['id']}", json={"decision": "approve"})).status_code == 200
+    async with patience(), client.follow(session) as frames:
+        async for frame in frames:
+            if frame.data.get("type") == "tool.execution_complete":
+                result: str = frame.data["data"]["content"]
+                return result
+    raise AssertionError("the command ends")
+
+
 @pytest.mark.parametrize("how", ["{folder}/people", "{folder}/people/{{owner}}"])
 async def test_a_command_that_a_user_approves_on_a_real_server_sees_nothing_of_other_owners(
     sandbox: Sandbox, outside: Path, how: str
@@ -119,16 +133,30 @@ async def test_a_command_that_a_user_approves_on_a_real_server_sees_nothing_of_o
         keys = {"ada": await made_key(place, "ada", "ada")}
         async with place.serve("--auth", "keys", "--sandbox") as server, People(server, keys).client("ada") as ada:
             session = await ada.make(working_directory=str(outside / "people" / "ada"))
-            await ada.say(session, "look around")
-            one = f"/v1/sessions/{session}"
-            (request,) = (await ada.get(f"{one}/requests")).json()["requests"]
-            assert (await ada.post(f"{one}/requests/{request['id']}", json={"decision": "approve"})).status_code == 200
-            told = ""
-            async with patience(), ada.follow(session) as frames:
-                async for frame in frames:
-                    if frame.data.get("type") == "tool.execution_complete":
-                        told = frame.data["data"]["content"]
-                        break
+            told = await approved_look(ada, session)
     assert "of ada\\nada\\n" in told, told
     assert "of bob" not in told
+    assert not (outside / "people" / "bob" / "planted").exists()
+
+
+async def test_a_command_of_a_user_sees_nothing_of_other_owners_in_a_session_that_an_admin_made(
+    sandbox: Sandbox, outside: Path
+) -> None:
+    for name in ("ada", "bob"):
+        (outside / "people" / name).mkdir(parents=True)
+        (outside / "people" / name / "secret.txt").write_text(f"of {name}\n")
+    looks = (Reply(tool_calls=(ScriptedCall("exec", {"command": LOOKS_AROUND}),)), Reply(text="Seen."))
+    environ = {"HOLDFAST_USER_DIRECTORIES": str(outside / "people"), "HOLDFAST_USER_TOOLS": "exec"}
+    async with Model(Script(rules=(Rule(replies=looks),))) as model:
+        place = Place(outside / "server", model, **environ)
+        keys = {"user": await made_key(place, "user", "ada"), "admin": await made_key(place, "admin", "ada", "admin")}
+        async with place.serve("--auth", "keys", "--sandbox") as server:
+            people = People(server, keys)
+            async with people.client("user") as user, people.client("admin") as admin:
+                session = await admin.make(working_directory=str(outside / "people" / "ada"), tools=["exec"])
+                copy = (await user.post(f"/v1/sessions/{session}/fork", json={})).json()["id"]
+                told = [await approved_look(user, used) for used in (session, copy)]
+    for result in told:
+        assert "of ada\\nada\\n" in result, result
+        assert "of bob" not in result
     assert not (outside / "people" / "bob" / "planted").exists()

@@ -94,11 +94,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def narrowed(self, state: State) -> SettingsChanged | None:
-        """The record that removes the rules that the role may not grant; None: the session has no such rule."""
+        """The record that removes the rules that the role may not grant, and lets each use of the folder, such as a
+        command, check the bounds of the role; None: the session has no such rule, and its folder is checked already."""
+        record = SettingsChanged()
         allow, place_rules = self.held_rules(state.allow), self.held_rules(state.place_rules)
-        if (allow, place_rules) == (tuple(state.allow), tuple(state.place_rules)):
-            return None
-        return SettingsChanged(allow=allow, place_rules=place_rules)
+        if (allow, place_rules) != (tuple(state.allow), tuple(state.place_rules)):
+            record = SettingsChanged(allow=allow, place_rules=place_rules)
+        identity = state.directory_identity
+        if self.directories is not None and identity is not None and not identity.limited:
+            limited = msgspec.structs.replace(identity, limited=True)
+            record = msgspec.structs.replace(record, directory_identity=limited)
+        return None if record == SettingsChanged() else record
 
     def asks_beyond(self, state: State, *, default: str) -> bool:
         """Whether the session's model is one that the role may not choose. Every role may use the server's default."""

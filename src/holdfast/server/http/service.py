@@ -118,9 +118,10 @@ class HttpService:
             self._check_model(model)
 
     async def check_use(self, identity: Identity, key: Key) -> None:
-        """Raise `ApiError` if the session has more than the caller's role may use. Before that, rules that the role may
-        not grant are removed from the session, so that it asks again, and a model that the role may not choose is
-        replaced by the server's default; a crash after that leaves the session so."""
+        """Raise `ApiError` if the session has more than the caller's role may use. Otherwise rules that the role
+        may not grant are removed from the session, so that it asks again, its folder gets the bounds of the role's
+        folders, and a model that the role may not choose is replaced by the server's default; a crash after that leaves
+        the session so."""
         policy = self.policy(identity)
         if not policy.is_limited:
             return
