@@ -184,6 +184,17 @@ async def test_a_run_that_leaves_a_task_behind_says_so_and_how_to_follow_it(plac
     assert finished.err == "", "nothing runs any more"
 
 
+async def test_a_run_that_leaves_a_task_behind_names_it_in_characters_that_no_terminal_obeys(place: Place) -> None:
+    gate = Gate(place)
+    async with model(place, SLOW):
+        done = await place.run("run", "hostile, please", "--allow", "shell")
+        assert "A task runs on in the background (\\u001b]0;owned\\u0007\\u001b[2Ja slow thing)" in done.err
+        assert not any(sign in done.err for sign in ("\x1b", "\x07"))
+        await gate.let_go()
+        (task,) = re.findall(r"holdfast tasks tail (\w+)", done.err)
+        assert (await place.run("tasks", "tail", task)).code == 0
+
+
 async def test_a_deleted_session_leaves_no_command_behind(place: Place) -> None:
     Gate(place)
     async with model(place, SLOW):

@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +16,13 @@ from holdfast.cli import request_lines
 from holdfast.cli.escapes import EMOJI, HIDDEN, LINES, visible
 from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.request_lines import BAR
-from holdfast.cli.transcript import Piece, Transcript, one_line
+from holdfast.cli.task_lines import ending, task_line
+from holdfast.cli.transcript import Piece, Transcript, notice_line, one_line
+from holdfast.client.views import Task
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Position, RequestId, ToolCallId
+from holdfast.events.ids import EventId, Position, RequestId, TaskId, ToolCallId
 from holdfast.events.request import ExternalToolRequested, PermissionKind, PermissionRequested, UserInputRequested
+from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolStarted
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
 from holdfast.tools.diffs import is_whole, unified
@@ -205,6 +209,34 @@ def test_a_transcript_shows_all_of_it_or_says_that_it_does_not() -> None:
     assert "echo 99" not in text
     assert "only the beginning (100 lines" in text
     assert f"{BAR}echo 99\n" in short_of_room.unshown[RequestId("request-1")]
+
+
+def test_the_lines_of_a_task_are_plain_and_a_chat_escapes_every_line_once_more() -> None:
+    notice = TaskNotice(task_id=TaskId(HOSTILE), kind="failed", command=HOSTILE, detail=HOSTILE)
+    described = msgspec.structs.replace(notice, description=HOSTILE)
+    task = Task(
+        id=HOSTILE,
+        session_id=HOSTILE,
+        command=HOSTILE,
+        description="",
+        status="failed",
+        foreground=False,
+        exit_code=1,
+        detail=HOSTILE,
+        started_at=0,
+        ended_at=1,
+        duration_ms=1,
+    )
+    for text in (
+        notice_line(notice)[1],
+        notice_line(described)[1],
+        ending(task),
+        *(task_line(task, width=width) for width in (80, 200)),
+        task_line(msgspec.structs.replace(task, command="", description=HOSTILE), width=200),
+        "".join(piece.text for piece in Transcript().say("note", HOSTILE)),
+    ):
+        assert is_plain(text)
+        assert "\\u001b]0;owned" in text
 
 
 # Real terminals
