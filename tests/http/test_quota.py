@@ -44,6 +44,27 @@ async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Plac
         assert (refused.status_code, code_of(refused)) == (403, "storage_full")
 
 
+async def test_imports_and_forks_fill_the_storage_like_everything_else(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="5000") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make()
+        for _ in range(8):
+            assert (await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})).status_code == 200
+        exported = (await client.get(f"/v1/sessions/{session}/export")).content
+        imported = await client.post("/v1/sessions/import", content=exported)
+        assert imported.status_code == 201, "two of them fit"
+        for refused in (
+            await client.post("/v1/sessions/import", content=exported),
+            await client.post(f"/v1/sessions/{session}/fork", json={}),
+        ):
+            assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        assert (await client.delete(f"/v1/sessions/{imported.json()['id']}")).status_code == 204
+        assert (await client.post(f"/v1/sessions/{session}/fork", json={})).status_code == 201
+
+
 async def test_an_owner_whose_logs_are_full_stores_nothing_beside_messages_either(own_place: Place) -> None:
     key = await key_of(own_place, "ann")
     async with (
