@@ -18,13 +18,13 @@ from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.request_lines import BAR
 from holdfast.cli.task_lines import ending, task_line
 from holdfast.cli.transcript import Piece, Transcript, notice_line, one_line
-from holdfast.client.views import Task
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position, RequestId, TaskId, ToolCallId
 from holdfast.events.request import ExternalToolRequested, PermissionKind, PermissionRequested, UserInputRequested
 from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolStarted
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
+from holdfast.protocol.task import TaskView
 from holdfast.tools.diffs import is_whole, unified
 from tests.cli.processes import COLUMNS, Place
 from tests.cli.scripts import model
@@ -214,8 +214,8 @@ def test_a_transcript_shows_all_of_it_or_says_that_it_does_not() -> None:
 def test_the_lines_of_a_task_are_plain_and_a_chat_escapes_every_line_once_more() -> None:
     notice = TaskNotice(task_id=TaskId(HOSTILE), kind="failed", command=HOSTILE, detail=HOSTILE)
     described = msgspec.structs.replace(notice, description=HOSTILE)
-    task = Task(
-        id=HOSTILE,
+    task = TaskView(
+        id=TaskId(HOSTILE),
         session_id=HOSTILE,
         command=HOSTILE,
         description="",
@@ -226,6 +226,10 @@ def test_the_lines_of_a_task_are_plain_and_a_chat_escapes_every_line_once_more()
         started_at=0,
         ended_at=1,
         duration_ms=1,
+        tool_call_id=HOSTILE,
+        working_directory=HOSTILE,
+        output_file=HOSTILE,
+        alias=HOSTILE,
     )
     for text in (
         notice_line(notice)[1],

@@ -47,7 +47,7 @@ async def stranger(desk: Desk) -> AsyncIterator[Client]:
     runtime = desk.runtime
     service = CopilotService(
         operations=runtime.operations,
-        tasks=runtime.tasks,
+        tasks=runtime.task_operations,
         shell=runtime.shell,
         clock=runtime.clock,
         settings=msgspec.structs.replace(desk.service.settings, owner=Owner("stranger")),
