@@ -3,6 +3,8 @@ reported as unknown, and the store does not have to be opened again."""
 
 import asyncio
 import itertools
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -181,6 +183,28 @@ async def test_connections_lost_while_unused_are_opened_again(own_server: Postgr
         assert all(await asyncio.gather(*(store.row(KEY) for _ in range(8))))
         assert await store.renew(ttl_seconds=30)
         await until_it_works(store, Unit(key=KEY, fence=lease.fence, events=(said("x"),)))
+
+
+END_ALL = """
+import asyncio, sys, asyncpg
+
+async def main():
+    db = await asyncpg.connect(sys.argv[1])
+    await db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    await db.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_read_survives_however_many_unused_connections_were_lost_unnoticed(
+    own_server: PostgresServer, store: PostgresStore, url: str
+) -> None:
+    await create(store)
+    await asyncio.gather(*(store.row(KEY) for _ in range(8)))
+    # The event loop is blocked meanwhile, and so does not notice that they are closed.
+    subprocess.run([sys.executable, "-c", END_ALL, url], check=True)  # noqa: ASYNC221
+    assert await store.row(KEY) is not None
 
 
 async def test_changes_are_received_again_after_the_listening_connection_was_lost(

@@ -245,6 +245,12 @@ class Lane:
             self._free.append(link)
         self._places.release()
 
+    def drop_unused(self) -> None:
+        """Close the unused connections: one that was lost is seldom lost alone, and each would cost a reader a try."""
+        for link in self._free:
+            link.raw.terminate()
+        self._free.clear()
+
     async def close(self) -> None:
         self._is_closed = True
         for link in self._free:
@@ -275,6 +281,8 @@ async def read(lane: Lane, work: Reads[T], *, is_one: bool) -> T:
             return result
         except Exception as error:
             _drop(link, error)
+            if is_lost(error):
+                lane.drop_unused()
             if not (is_lost(error) or is_try_again(error)) or attempt == ATTEMPTS - 1:
                 raise unavailable(error) from error
         finally:
