@@ -50,7 +50,6 @@ from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import worker
-from holdfast.workers.lease_keeper import LeaseKeeper
 from proof.crash import crowd_defects, postgres_defects
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
@@ -81,11 +80,6 @@ def plant(name: str, database: Database = "sqlite") -> None:
 
 
 def _no_fence() -> None:
-    """Nor does a holder notice that its lease is over, or it would seldom come to write."""
-
-    async def hear_nothing(self: LeaseKeeper) -> None:
-        return None
-
     def refusal(self: Units, job: UnitJob, session: SessionNow | None) -> Outcome | None:
         if session is None or session.is_deleted:
             return FenceMissed()
@@ -95,8 +89,7 @@ def _no_fence() -> None:
         return None
 
     _replace(Units, "_refusal", refusal)
-    _replace(LeaseKeeper, "listen", hear_nothing)
-    _replace(LeaseKeeper, "_lose_all", lambda self, why: None)
+    crowd_defects.notice_no_lost_lease()
 
 
 def _ignore_live_holder() -> None:

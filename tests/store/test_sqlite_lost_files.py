@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.events.ids import Position, SessionId
 from holdfast.store.errors import StoreUnavailable
+from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Committed, Key, Unit
 from holdfast.testing.store_conformance.words import KEY, MANY, create, info, send
@@ -204,3 +205,12 @@ async def test_clean_end_saves_acknowledged_writes_if_only_the_log_was_deleted(s
     await again.close()
     assert row is not None
     assert row.head == outcome.head
+
+
+async def test_checkpoints_that_start_after_the_files_were_lost_wait_for_them(store: SqliteStore, path: Path) -> None:
+    """Their thread may get to run late, on a busy machine."""
+    empty_the_folder(path)
+    late = Checkpoints(store._files)
+    late.start()
+    late.stop()
+    await store.close()

@@ -51,7 +51,17 @@ class Checkpoints:
         self._thread.join()
 
     def _run(self) -> None:
-        db = self._files.connect(busy_seconds=RESTART_PATIENCE_SECONDS)
+        while True:
+            try:
+                db = self._files.connect(busy_seconds=RESTART_PATIENCE_SECONDS)
+            except (sqlite3.Error, StoreUnavailable):
+                # The files may come back; until then the next commit reports what is wrong with them.
+                if self._stopping.wait(PAUSE_SECONDS):
+                    return
+            else:
+                return self._copy_until_stopped(db)
+
+    def _copy_until_stopped(self, db: sqlite3.Connection) -> None:
         try:
             page_bytes = int(db.execute("PRAGMA page_size").fetchone()[0])
             while True:
