@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from holdfast.events.ids import LOCAL_OWNER
 from holdfast.session.bounds import Bounds
 
 PREFIX: Final = "HOLDFAST_"
@@ -129,7 +130,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Redis or Valkey, for hints between processes, as `redis://HOST:PORT`. Needs `holdfast[cluster]`."""
     redis_prefix: str | None = None
     """The prefix of channels, for clusters that share a Redis and copies of one database. Else the database's id."""
-    owner: str = "local"
+    owner: str = LOCAL_OWNER
     """The owner of the sessions that this process creates and sees."""
     sandbox: Sandbox = "none"
     """The sandbox of commands: `bubblewrap`, or `none`, where they can reach the database. See docs/sandbox.md."""
@@ -645,7 +646,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="redis", option="--redis", default="", read=_read_redis),
     Setting(name="redis_prefix", option=None, default="", read=_read_name),
-    Setting(name="owner", option=None, default="local", read=_read_name),
+    Setting(name="owner", option=None, default=LOCAL_OWNER, read=_read_name),
     Setting(name="sandbox", option="--sandbox", default="none", read=_one_of(get_args(Sandbox))),
     Setting(name="sandbox_network", option="--sandbox-network", default="on", read=_one_of(get_args(Switch))),
     Setting(

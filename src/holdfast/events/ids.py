@@ -7,6 +7,9 @@ from typing import Final, NewType
 import msgspec
 
 Owner = NewType("Owner", str)
+LOCAL_OWNER: Final = Owner("local")
+"""The owner of the sessions of a process that names no other."""
+
 SessionId = NewType("SessionId", str)
 TurnId = NewType("TurnId", str)
 MessageId = NewType("MessageId", str)

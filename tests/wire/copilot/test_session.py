@@ -29,6 +29,7 @@ from tests.wire.copilot.harness import (
     ask,
     calls,
     client_tool,
+    connected,
     content_of,
     get_final_assistant_message,
     history,
@@ -373,6 +374,18 @@ async def test_the_first_prompt_is_the_title(client: CopilotClient, model: Model
 async def test_a_workspace_path_is_given_and_exists(client: CopilotClient, home: Home) -> None:
     session = await client.create_session(**approving())
     assert session.workspace_path == home.data / "session-state" / session.session_id
+
+
+async def test_owners_of_one_home_have_separate_folders_for_the_same_session_id(own_home: Home) -> None:
+    folders = []
+    for owner in ("local", "ann", "bob"):
+        async with own_home.serve(HOLDFAST_OWNER=owner) as server, connected(server.client()) as client:
+            session = await client.create_session(**approving(session_id="same"))
+            assert (await session.rpc.plan.read()).content is None
+            await ask(session, "session.plan.update", content=f"the plan of {owner}")
+            folders.append(session.workspace_path)
+    assert folders[0] == own_home.data / "session-state" / "same"
+    assert len(set(folders)) == 3
 
 
 async def test_destroying_or_detaching_an_unknown_session_is_no_error(client: CopilotClient) -> None:

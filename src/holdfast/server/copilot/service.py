@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.events.ids import Key, Owner, Position, RequestId, SessionId
+from holdfast.events.ids import LOCAL_OWNER, Key, Owner, Position, RequestId, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
@@ -231,11 +231,18 @@ class CopilotService:
         return {**metadata, "summary": row.title} if row.title else metadata
 
     def folder(self, key: Key) -> Path:
-        """The folder of a session's plan and files. An id that is no plain folder name is replaced by its hash."""
+        """The folder of a session's plan and files, where GitHub's runtime would have it. An id that is no plain folder
+        name is replaced by its hash. Owners that share a home have no folder in common, whatever ids they choose."""
         name: str = key.session
         if not _PLAIN_NAME.fullmatch(name):
-            name = "~" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            name = "~" + _hash(name)
+        if key.owner != LOCAL_OWNER:
+            name = f"~{_hash(key.owner)}~{_hash(key.session)}"
         return self.settings.home / "session-state" / name
 
     def remove_folder(self, key: Key) -> None:
         shutil.rmtree(self.folder(key), ignore_errors=True)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
