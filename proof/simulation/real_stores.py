@@ -302,7 +302,7 @@ class RealDatabase(Database):
         record.is_runnable, record.runnable_since = bool(runnable), since
         record.turn_id = None if turn_id is None else TurnId(turn_id)
         waiting = self.place.elsewhere.run(_awaited(self._inspector.waiting_items(key)))
-        record.inbox = {item.key: InboxRecord(item, b"") for item in waiting}
+        record.inbox = {item.key: InboxRecord(item, b"", 0) for item in waiting}
         return record
 
     def whole(self) -> dict[Key, tuple[SessionRecord, Kept]]:
@@ -316,7 +316,7 @@ class RealDatabase(Database):
         record.written = [writers.get(event.position, Written(None, "?")) for event in kept.events]
         items: dict[str, InboxItem] = {item.key: item for item in kept.inbox}
         places = [(key, removed_by) for key, removed_by in self.place.places(record.key) if key in items]
-        record.inbox = {key: InboxRecord(items[key], b"") for key, _ in places}
+        record.inbox = {key: InboxRecord(items[key], b"", 0) for key, _ in places}
         for key, removed_by in places:
             record.inbox[key].removed_by = removed_by
         return record, kept

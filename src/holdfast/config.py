@@ -202,7 +202,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_sessions_per_owner: int = 10_000
     """Sessions that one owner may have; one more is refused. 0, or a server without keys: no limit."""
     max_bytes_per_owner: int = 10_000_000_000
-    """The size of one owner's logs; beyond it messages, imports and new sessions are refused. 0: no limit."""
+    """The size of one owner's logs and inboxes; beyond it messages and new sessions are refused. 0: no limit."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024

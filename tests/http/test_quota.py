@@ -1,7 +1,7 @@
 """An owner keeps so many sessions and so many bytes; what is refused is said in words, and deleting makes room."""
 
 from tests.http.test_limits import key_of
-from tests.http.world import Place, code_of
+from tests.http.world import Model, Place, code_of
 
 
 async def test_one_session_too_many_is_refused_however_it_is_made(own_place: Place) -> None:
@@ -42,6 +42,36 @@ async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Plac
             await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})
         refused = await client.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
         assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+
+
+async def test_messages_that_are_sent_and_removed_fill_the_storage_too(own_place: Place, own_model: Model) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="20000") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make()
+        own_model.hold(0)
+        await client.post(f"/v1/sessions/{session}/messages", json={"text": "work"})
+        await own_model.until_held()
+        for size in (2_000, 1):
+            codes = []
+            for number in range(100):
+                queued = {"message_id": f"{size}-{number}", "text": "x" * size, "delivery": "enqueue"}
+                codes.append((await client.post(f"/v1/sessions/{session}/messages", json=queued)).status_code)
+                await client.delete(f"/v1/sessions/{session}/queue/{size}-{number}")
+            assert codes == sorted(codes)
+            assert (codes[0], codes[-1]) == (200, 403)
+        before = await client.events(session)
+        refused = await client.post(f"/v1/sessions/{session}/rewind", json={"to": 1, "rewind_id": "r" * 64})
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        assert (await client.get(f"/v1/sessions/{session}")).json()["session"]["status"] == "running", "it goes on"
+        assert await client.events(session) == before
+        stopped = await client.post(f"/v1/sessions/{session}/cancel", json={})
+        assert stopped.status_code == 200, "what was accepted can always be stopped"
+        own_model.release()
+        refused = await client.post(f"/v1/sessions/{session}/cancel", json={"stop_id": "s" * 64})
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full"), "there was nothing to stop"
 
 
 async def test_imports_and_forks_fill_the_storage_like_everything_else(own_place: Place) -> None:

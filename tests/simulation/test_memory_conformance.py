@@ -68,7 +68,7 @@ class TestMemory(StoreConformance):
                 while_running=session.turn_id is not None,
                 item=codec.decode_item(payload),
             )
-            session.inbox[item_key] = InboxRecord(item, payload)
+            session.inbox[item_key] = InboxRecord(item, payload, len(payload))
             inbox.wake(session, 1)
 
         return insert

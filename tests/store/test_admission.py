@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TurnId
+from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
@@ -13,6 +13,7 @@ from holdfast.events.inbox import (
     PermissionAnswer,
     Rewind,
     Stop,
+    ToBackground,
 )
 from holdfast.store.admission import Decision, Plan, SessionFacts, StoredItem, admit, end_of_line
 from holdfast.store.put import REUSED, Put, encode_put
@@ -125,10 +126,11 @@ def test_stop_before_a_message_that_was_accepted_earlier_is_not_put_again() -> N
 
 
 def test_owner_that_stores_too_much_is_refused() -> None:
-    limits = TurnLimits(stored_bytes=100)
-    full, room = (Stored(sessions=1, stored_bytes=size) for size in (100, 99))
-    assert code_of(decided(called(message(), limits=limits), IDLE, {"waiting": 0, "stored": full})) == "storage_full"
-    assert planned(decided(called(message(), limits=limits), IDLE, {"waiting": 0, "stored": room})).wakes
+    call = called(message(), limits=TurnLimits(stored_bytes=1000))
+    room = 1000 - len(call.payload)
+    full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
+    assert code_of(decided(call, IDLE, {"waiting": 0, "stored": full})) == "storage_full"
+    assert planned(decided(call, IDLE, {"waiting": 0, "stored": fits})).wakes
 
 
 @pytest.mark.parametrize(
@@ -239,18 +241,46 @@ def test_rewind_wakes_the_session() -> None:
     assert (plan.wakes, [new.item for new in plan.adds]) == (True, [Rewind(rewind_id="key", kept=Position(1))])
 
 
-def test_rewind_is_refused_when_the_storage_is_full_and_repeated_ones_are_not() -> None:
-    call = called(Rewind(rewind_id="key", kept=Position(1)), limits=TurnLimits(stored_bytes=100))
-    full, room = (Stored(sessions=1, stored_bytes=size) for size in (100, 99))
-    assert code_of(decided(call, IDLE, {"stored": full})) == "storage_full"
-    assert planned(decided(call, IDLE, {"stored": room})).wakes
-    assert decided(call, IDLE, {"stored": full}, stored(call, state="promoted")) == Accepted(
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Rewind(rewind_id="key", kept=Position(1)),
+        ToBackground(tool_call_id=ToolCallId("call"), task_id=TaskId("task")),
+    ],
+)
+def test_item_that_can_wait_is_refused_when_the_storage_is_full_and_a_repeated_one_is_not(asked: Item) -> None:
+    call = called(asked, limits=TurnLimits(stored_bytes=1000))
+    room = 1000 - len(call.payload)
+    full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
+    assert code_of(decided(call, RUNNING, {"stored": full})) == "storage_full"
+    assert planned(decided(call, RUNNING, {"stored": fits})).wakes
+    assert decided(call, RUNNING, {"stored": full}, stored(call, state="promoted")) == Accepted(
         stored(call, state="promoted").receipt, duplicate=True
     )
 
 
-def test_stop_is_never_refused_for_want_of_room() -> None:
-    planned(decided(called(Stop(stop_id="key"), limits=TurnLimits(stored_bytes=0)), RUNNING, {"queue": ()}))
+def test_rewind_that_stops_the_turn_is_one_plan_with_the_stop() -> None:
+    call = called(Rewind(rewind_id="key", kept=Position(1)), stop_first="stop", limits=TurnLimits(stored_bytes=1000))
+    facts = {"stored": Stored(sessions=1, stored_bytes=0), "has_item": False, "queue": (item("a"),)}
+    plan = planned(decided(call, RUNNING, facts))
+    assert ([new.key for new in plan.adds], [removed.key for removed in plan.removes]) == (["stop", "key"], ["a"])
+    full = {"stored": Stored(sessions=1, stored_bytes=1000)}
+    assert code_of(decided(call, RUNNING, full)) == "storage_full", "the turn goes on"
+
+
+def test_stop_that_ends_something_is_never_refused_for_want_of_room() -> None:
+    full = TurnLimits(stored_bytes=0)
+    planned(decided(called(Stop(stop_id="key"), limits=full), RUNNING, {"queue": ()}))
+    planned(decided(called(Stop(stop_id="key"), limits=full), QUEUED, {"queue": (item("a"),)}))
+
+
+@pytest.mark.parametrize(
+    ("session", "asked"), [(IDLE, Stop(stop_id="key")), (RUNNING, Stop(stop_id="key", meant_for=TurnId("earlier")))]
+)
+def test_stop_without_effect_is_refused_for_want_of_room(session: SessionFacts, asked: Stop) -> None:
+    call = called(asked, limits=TurnLimits(stored_bytes=1000))
+    facts = {"queue": (), "stored": Stored(sessions=1, stored_bytes=1000)}
+    assert code_of(decided(call, session, facts)) == "storage_full"
 
 
 # Repeated puts

@@ -94,7 +94,7 @@ def _apply(session: SessionRecord, plan: Plan, now: int) -> InboxItem:
 def _add(session: SessionRecord, new: NewItem, now: int) -> InboxItem:
     session.tail += 1
     added = new.placed(session.tail, now=now, while_running=session.turn_id is not None)
-    session.inbox[new.key] = InboxRecord(added, new.payload if new.sent is None else new.sent)
+    session.inbox[new.key] = InboxRecord(added, new.payload if new.sent is None else new.sent, new.size)
     return added
 
 
@@ -128,6 +128,7 @@ def edit_item(db: Database, key: Key, item_key: str, text: str) -> tuple[bool, s
     session, record, message = found
     session.tail += 1
     record.item = replace(record.item, sequence=session.tail, item=replace(message, text=text))
+    record.size = len(record.original) + len(codec.encode_item(record.item.item))
     return True, "message"
 
 

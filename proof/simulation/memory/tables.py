@@ -17,12 +17,13 @@ SILENT_SECONDS = 26.0
 
 
 class InboxRecord:
-    """An item, its place in the queue, and its original text."""
+    """An item, its place in the queue, its original text, and the bytes that both take up."""
 
-    __slots__ = ("item", "original", "place", "removed_by")
+    __slots__ = ("item", "original", "place", "removed_by", "size")
 
-    def __init__(self, item: InboxItem, original: bytes) -> None:
+    def __init__(self, item: InboxItem, original: bytes, size: int) -> None:
         self.item = item
+        self.size = size
         self.place = item.sequence
         self.original = original
         self.removed_by: str | None = None
@@ -180,4 +181,5 @@ def usage_of(db: Database, owner: Owner) -> Stored:
     """The data of one owner."""
     own = [found for key, found in db.sessions.items() if key.owner == owner and not found.is_deleted]
     size = sum(len(codec.encode(event.body)[2]) for found in own for event in found.events)
+    size += sum(item.size for found in own for item in found.inbox.values())
     return Stored(sessions=len(own), stored_bytes=size)

@@ -89,6 +89,12 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True):
     sent: bytes | None = None
     """The content as it was sent, if that is not the payload."""
 
+    @property
+    def size(self) -> int:
+        """How many bytes of the owner's storage the item takes up, for as long as its session exists: its row stays
+        when it is promoted or removed, because a repeated put gets the same receipt."""
+        return len(self.payload) + len(self.sent or b"")
+
     def placed(self, sequence: int, *, now: int, while_running: bool) -> InboxItem:
         return InboxItem(
             sequence=sequence,
@@ -120,6 +126,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     found_idle: bool = False
     head: Position = Position(0)
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether it changes more than the inbox row of the item that was put."""
+        return self.wakes or bool(self.removes)
+
     def receipt(self, item: InboxItem) -> Accepted:
         return Accepted(
             item,
@@ -148,10 +159,15 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
         case Answer() as answer:
             return (yield from _answer(call, answer))
         case Stop() as stop:
-            return (yield from _stop(session, stop, call.item_key))
+            plan = yield from _stop(session, stop, call.item_key)
+            refused = None if plan.has_effect else (yield from _full(call))
+            return refused or plan
         case Rewind():
+            plan = Plan(adds=(_as_put(call),))
+            return (yield from _full(call)) or (yield from _after_stop(call, session, plan))
+        case ToBackground():
             return (yield from _full(call)) or Plan(adds=(_as_put(call),))
-        case ToBackground() | TaskNews():
+        case TaskNews():
             return Plan(adds=(_as_put(call),))
 
 
@@ -231,6 +247,11 @@ def _message(call: Put, session: SessionFacts) -> Rule:
     waits = yield from _waits_for_slot(start)
     since = yield from _place_in_line(start, call.now)
     plan = Plan(adds=(_as_put(call),), since=since, waits_for_slot=waits, found_idle=is_idle, head=session.head)
+    return (yield from _after_stop(call, session, plan))
+
+
+def _after_stop(call: Put, session: SessionFacts, plan: Plan) -> Generator[Fact, Any, Plan]:
+    """The plan of an item that stops the running turn first, if it was put with `stop_first`."""
     if call.stop_first is None or (yield Fact("has_item", call.stop_first)):
         return plan
     stopped = yield from _stop(session, Stop(stop_id=call.stop_first), call.stop_first)
@@ -239,19 +260,19 @@ def _message(call: Put, session: SessionFacts) -> Rule:
         removes=stopped.removes,
         removed_by=stopped.removed_by,
         adds=(*stopped.adds, *plan.adds),
-        since=None if stopped.wakes else since,  # The stop woke the session first.
+        since=None if stopped.wakes else plan.since,  # The stop woke the session first.
     )
 
 
 def _full(call: Put) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of what would add to a log, if the owner's storage is full. Answers and stops are never refused: they
-    let the work that was accepted come to its end."""
+    """The refusal of an item for which the owner's storage has no room. Answers, and stops that end something, are
+    never refused: they let the work that was accepted come to its end."""
     if not call.limits.has_quota(call.key.owner):
         return None
     stored: Stored = yield Fact("stored")
     return (
         Refused("storage_full", call.limits.quota_sentence("storage_full"))
-        if call.limits.stores_too_much(stored)
+        if call.limits.stores_too_much(stored, _as_put(call).size)
         else None
     )
 

@@ -113,6 +113,7 @@ class Inbox:
         self.db = db
         self.of = (key.owner, key.session)
         self.tail = tail
+        self.added_bytes = 0
         self.session = SessionFacts(
             turn_id=turn_id, head=head, status=status, is_runnable=is_runnable, is_held=is_held, is_counted=is_counted
         )
@@ -134,6 +135,7 @@ class Inbox:
 
     async def add(self, new: NewItem) -> InboxItem:
         self.tail += 1
+        self.added_bytes += new.size
         running = self.session.turn_id is not None
         about = (_kind(new.item), new.state, new.outcome, self.now, running, new.payload, new.sent)
         await self.db.run("insert_item", *self.of, new.key, self.tail, *about)
@@ -141,14 +143,14 @@ class Inbox:
 
     async def wake(self, since: int | None = None) -> None:
         """Mark the session as runnable, from now on or (to keep an order) from `since` on."""
-        await self.db.run("wake", *self.of, self.tail, self.now, since or self.now)
+        await self.db.run("wake", *self.of, self.tail, self.now, since or self.now, self.added_bytes)
 
     async def rest(self) -> None:
         """Mark the session as not runnable if it has nothing left to do."""
         await self.db.run("rest", *self.of)
 
     async def raise_tail(self) -> None:
-        await self.db.run("raise_tail", *self.of, self.tail)
+        await self.db.run("raise_tail", *self.of, self.tail, self.added_bytes)
 
 
 async def edit_item(db: Link, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
@@ -161,6 +163,8 @@ async def edit_item(db: Link, key: Key, item_key: str, text: str) -> tuple[bool,
         return False, None
     inbox.tail += 1
     payload = codec.encode_item(msgspec.structs.replace(receipt.item, text=text))
+    before, original = found[6:]
+    inbox.added_bytes = len(payload) - (len(before) if original is not None else 0)  # The first text is kept.
     await db.run("edit_item", *inbox.of, item_key, inbox.tail, payload)
     await inbox.raise_tail()
     return True, "message"

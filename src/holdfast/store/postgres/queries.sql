@@ -128,7 +128,8 @@ ON CONFLICT DO NOTHING
 RETURNING owner, id;
 
 -- name: stored
-SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM holdfast.session WHERE owner = $1 AND deleted_at IS NULL;
+SELECT count(*), coalesce(sum(bytes + inbox_bytes), 0)::bigint
+  FROM holdfast.session WHERE owner = $1 AND deleted_at IS NULL;
 
 -- name: still_waiting
 SELECT given.number
@@ -225,11 +226,12 @@ UPDATE holdfast.session
        runnable_since = CASE WHEN runnable THEN runnable_since ELSE $5 END,
        runnable = true,
        status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
-       updated_at = $4
+       updated_at = $4,
+       inbox_bytes = inbox_bytes + $6
  WHERE owner = $1 AND id = $2;
 
 -- name: raise_tail
-UPDATE holdfast.session SET inbox_tail = $3 WHERE owner = $1 AND id = $2;
+UPDATE holdfast.session SET inbox_tail = $3, inbox_bytes = inbox_bytes + $4 WHERE owner = $1 AND id = $2;
 
 -- name: removed_by
 -- The messages that a stop returned, to be returned again to a sender that lost the response.

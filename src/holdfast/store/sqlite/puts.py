@@ -98,6 +98,7 @@ class Inbox:
         self.db = db
         self.of = _of(key)
         self.tail = tail
+        self.added_bytes = 0
         self.turn_id = turn_id
         self.now = now
 
@@ -109,13 +110,14 @@ class Inbox:
         if plan.wakes:
             self.wake(plan.since)
         else:
-            self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
+            self.raise_tail()
         if plan.rests:
             self.db.execute(SQL["rest"], self.of)
         return put
 
     def add(self, new: NewItem) -> InboxItem:
         self.tail += 1
+        self.added_bytes += new.size
         running = self.turn_id is not None
         about = (_kind(new.item), new.state, new.outcome, self.now, running, new.payload, new.sent)
         self.db.execute(SQL["insert_item"], (*self.of, new.key, self.tail, *about))
@@ -123,7 +125,10 @@ class Inbox:
 
     def wake(self, since: int | None = None) -> None:
         """Mark the session as runnable, from now on or (to keep an order) from `since` on."""
-        self.db.execute(SQL["wake"], (*self.of, self.tail, self.now, since or self.now))
+        self.db.execute(SQL["wake"], (*self.of, self.tail, self.now, since or self.now, self.added_bytes))
+
+    def raise_tail(self) -> None:
+        self.db.execute(SQL["raise_tail"], (*self.of, self.tail, self.added_bytes))
 
 
 def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
@@ -135,8 +140,10 @@ def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tup
         return False, None
     tail = _next_tail(db, key)
     payload = codec.encode_item(msgspec.structs.replace(receipt.item, text=text))
+    before, original = found[6:]
+    added = len(payload) - (len(before) if original is not None else 0)  # The first text is kept as the original.
     db.execute(SQL["edit_item"], (*_of(key), item_key, tail, payload))
-    db.execute(SQL["raise_tail"], (*_of(key), tail))
+    db.execute(SQL["raise_tail"], (*_of(key), tail, added))
     return True, "message"
 
 
@@ -154,7 +161,7 @@ def reorder_items(db: sqlite3.Connection, key: Key, item_keys: Sequence[str]) ->
     tail = _next_tail(db, key)
     for offset, (item_key, row) in enumerate(zip(item_keys, rows, strict=True)):
         db.execute(SQL["move_item"], (*_of(key), item_key, tail + offset, row[7]))
-    db.execute(SQL["raise_tail"], (*_of(key), tail + len(rows) - 1))
+    db.execute(SQL["raise_tail"], (*_of(key), tail + len(rows) - 1, 0))
     return True, "messages"
 
 

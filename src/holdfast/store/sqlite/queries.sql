@@ -25,7 +25,7 @@ ON CONFLICT (log) DO UPDATE
        bytes = head.bytes + excluded.bytes;
 
 -- name: stored
-SELECT count(*), coalesce(sum(head.bytes), 0) FROM session JOIN head ON head.log = session.log
+SELECT count(*), coalesce(sum(head.bytes + session.inbox_bytes), 0) FROM session JOIN head ON head.log = session.log
  WHERE session.owner = ?1 AND session.deleted_at IS NULL;
 
 -- name: describe
@@ -152,7 +152,8 @@ UPDATE session
        runnable_since = CASE WHEN runnable = 1 THEN runnable_since ELSE ?5 END,
        runnable = 1,
        status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
-       updated_at = ?4
+       updated_at = ?4,
+       inbox_bytes = inbox_bytes + ?6
  WHERE owner = ?1 AND id = ?2;
 
 -- name: last_in_line
@@ -168,7 +169,7 @@ UPDATE session
                     WHERE inbox.owner = ?1 AND inbox.session = ?2 AND inbox.state = 'accepted');
 
 -- name: raise_tail
-UPDATE session SET inbox_tail = ?3 WHERE owner = ?1 AND id = ?2;
+UPDATE session SET inbox_tail = ?3, inbox_bytes = inbox_bytes + ?4 WHERE owner = ?1 AND id = ?2;
 
 -- name: removed_by
 -- The messages that a stop returned, to be returned again to a sender that lost the response.

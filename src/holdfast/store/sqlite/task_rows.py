@@ -73,7 +73,7 @@ def _tell(db: sqlite3.Connection, key: Key, notice: TaskNotice, now: int) -> Non
     item = TaskNews(notice=notice)
     inbox.add(NewItem(item=item, key=item_key, payload=codec.encode_item(item)))
     if notice.silent:
-        db.execute(SQL["raise_tail"], (key.owner, key.session, inbox.tail))
+        inbox.raise_tail()
     else:
         inbox.wake()
 

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, Owner, Position, SessionId
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId
+from holdfast.events.inbox import Message, Rewind, Stop
 from holdfast.events.session import SessionInfo, Truncated
 from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Rejected, Store, Unit
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -34,6 +35,10 @@ LIMITS = TurnLimits(running=2, in_flight=4, unlimited=frozenset({ROOT}))
 
 def of(name: str, owner: Owner = ANN) -> Key:
     return Key(owner, SessionId(name))
+
+
+def size_of(message: str, text: str = "hello") -> int:
+    return len(codec.encode_item(Message(message_id=MessageId(message), text=text)))
 
 
 async def sent(store: Store, *names: str, owner: Owner = ANN) -> list[bool]:
@@ -97,7 +102,7 @@ class AdmissionConformance:
     async def test_stored_bytes_of_an_owner_are_counted_exactly(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("a")).body)[2])
         more = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="é" * 100))
-        added = len(codec.encode(more.body)[2])
+        added = len(codec.encode(more.body)[2]) + 2 * size_of("m")
         store = await open_store(limits=TurnLimits(stored_bytes=2 * size + added, unlimited=frozenset({ROOT})))
         assert isinstance(await create(store, of("a")), Committed)
         accepted(await send(store, "m", key=of("a")))
@@ -116,6 +121,7 @@ class AdmissionConformance:
         size = len(codec.encode(started(of("a")).body)[2])
         rewound = Event(Position(0), EventId("e"), 1, Truncated(kept=Position(1)))
         added = len(codec.encode(rewound.body)[2])
+        added += len(codec.encode_item(Rewind(rewind_id="first", kept=Position(1))))
         store = await open_store(limits=TurnLimits(stored_bytes=size + added))
         await create(store, of("a"))
         accepted(await rewind(store, "first", key=of("a")))
@@ -127,6 +133,39 @@ class AdmissionConformance:
         assert await store.stored(ANN) == Stored(sessions=1, stored_bytes=size + added)
         assert refused(await rewind(store, "second", key=of("a"))) == "storage_full"
         assert accepted(await rewind(store, "first", key=of("a"))).duplicate, "what was accepted stays accepted"
+
+    async def test_inbox_items_count_until_their_session_is_deleted_also_when_they_are_removed_or_edited(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=1_000_000))
+        size = len(codec.encode(started(of("a")).body)[2])
+        await create(store, of("a"))
+        accepted(await send(store, "m", key=of("a"), text="x" * 100))
+        one = size + size_of("m", "x" * 100)
+        assert await store.stored(ANN) == Stored(sessions=1, stored_bytes=one)
+        accepted(await send(store, "m", key=of("a"), text="x" * 100))
+        assert (await store.stored(ANN)).stored_bytes == one, "a repeated put stores nothing"
+        for text in ("y" * 50, "z" * 70):  # The first text stays, for a put that is repeated.
+            assert await store.edit_item(of("a"), "m", text=text)
+            assert (await store.stored(ANN)).stored_bytes == one + size_of("m", text)
+        edited = one + size_of("m", "z" * 70)
+        assert await store.remove_item(of("a"), "m")
+        assert (await store.stored(ANN)).stored_bytes == edited
+        accepted(await send(store, "n", key=of("a"), stop_first="stop"))
+        stopped = 2 * len(codec.encode_item(Stop(stop_id="stop")))
+        assert (await store.stored(ANN)).stored_bytes == edited + stopped + size_of("n")
+        await store.delete(of("a"))
+        assert await store.stored(ANN) == Stored(sessions=0, stored_bytes=0)
+
+    async def test_owner_that_sends_and_removes_messages_runs_out_of_room(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=10_000))
+        await create(store, of("a"))
+        codes = []
+        for number in range(20):
+            outcome = await send(store, f"m{number}", key=of("a"), text="x" * 1_000)
+            codes.append(outcome.code if isinstance(outcome, Refused) else "")
+            await store.remove_item(of("a"), f"m{number}")
+        assert codes == [""] * 9 + ["storage_full"] * 11
 
     async def test_sessions_created_concurrently_are_counted_together(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("0")).body)[2])

@@ -40,11 +40,11 @@ async def rewind(call: HttpCall) -> Response:
     row = await call.operations.session(call.key)
     await call.check_use()
     check_position(body.to, row.head)
-    if row.status != "idle":
-        await call.operations.stop(call.key)
     try:
         async with asyncio.timeout(REWIND_SECONDS):
-            await call.operations.rewind(call.key, Position(body.to), rewind_id=body.rewind_id)
+            await call.operations.rewind(
+                call.key, Position(body.to), rewind_id=body.rewind_id, stops_turn=row.status != "idle"
+            )
     except TimeoutError:
         message = "The rewind was accepted, but nobody has carried it out yet. Ask again under the same rewind_id."
         raise ApiError(503, "not_rewound_yet", message, retry_after=1) from None
