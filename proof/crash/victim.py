@@ -51,7 +51,8 @@ from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import ToolContext
 from holdfast.turns import load
-from holdfast.workers.worker import Pace, Worker
+from holdfast.workers.pace import Pace
+from holdfast.workers.worker import Worker
 from proof.crash import defects, postgres_trials
 from proof.crash import plant as planting
 from proof.crash.client import LOOK_SECONDS, SECRET_KEY, Client

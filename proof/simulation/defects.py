@@ -29,8 +29,10 @@ from holdfast.turns import held_session, loop, model_call, tool_call
 from holdfast.turns.activities import Activities
 from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.held_session import HeldSession
+from holdfast.workers.claimer import Claimer
+from holdfast.workers.holds import Hold, Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
-from holdfast.workers.worker import Worker
+from holdfast.workers.session_run import SessionRunner
 from proof.crash import defects
 from proof.simulation.memory import inbox, leases, tasks, units
 from proof.simulation.memory.leases import Leases
@@ -100,25 +102,25 @@ def _claim_without_fence() -> None:
 
 
 def _forget_unheard_claims() -> None:
-    async def nothing(self: Worker) -> None:
+    async def nothing(self: Claimer) -> None:
         return None
 
-    _replace(Worker, "_release_unknown_claims", nothing)
+    _replace(Claimer, "_release_doubtful_claims", nothing)
 
 
 def _tell_no_reader() -> None:
-    _replace(Worker, "_cut_off", lambda self, key: self._claim_wakeup.set())
+    _replace(SessionRunner, "_cut_off", lambda self, key: self._wakeup.set())
 
 
 def _tell_no_reader_of_cancelled_runs() -> None:
-    cut_off = Worker._cut_off
+    cut_off = SessionRunner._cut_off
 
-    def unless_cancelled(self: Worker, key: Key) -> None:
+    def unless_cancelled(self: SessionRunner, key: Key) -> None:
         task = asyncio.current_task()
         if task is not None and not task.cancelling():
             cut_off(self, key)
 
-    _replace(Worker, "_cut_off", unless_cancelled)
+    _replace(SessionRunner, "_cut_off", unless_cancelled)
 
 
 def _trust_from_the_answer() -> None:
@@ -183,17 +185,17 @@ def _count_slots_late() -> None:
 
 
 def _forget_claims_not_given_back() -> None:
-    ended = Worker._task_ended
+    ended = Holds._task_ended
 
-    def forget(self: Worker, lease: Lease, task: asyncio.Task[None]) -> None:
-        self._unreleased.pop(lease, None)
-        ended(self, lease, task)
+    def forget(self: Holds, hold: Hold, task: asyncio.Task[None]) -> None:
+        hold.release_kind = None
+        ended(self, hold, task)
 
-    _replace(Worker, "_task_ended", forget)
+    _replace(Holds, "_task_ended", forget)
 
 
 def _wait_for_no_earlier_claim() -> None:
-    _replace(Worker, "_tasks_of", lambda self, key: ())
+    _replace(Holds, "tasks_of", lambda self, key: ())
 
 
 # Accepting
@@ -452,15 +454,17 @@ BY_NAME: Final = {defect.name: defect for defect in DEFECTS}
 _CLASSES: Final[tuple[Any, ...]] = (
     Activities,
     CancelledTools,
+    Claimer,
     HeldSession,
+    Holds,
     LeaseKeeper,
     Leases,
     MemoryStore,
     Order,
     Reader,
     SessionAccess,
+    SessionRunner,
     SettingsVerbs,
-    Worker,
 )
 _MODULES: Final[tuple[Any, ...]] = (
     admission,

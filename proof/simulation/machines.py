@@ -28,7 +28,8 @@ from holdfast.tasks.desk import TaskDesk
 from holdfast.tasks.keeper import TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
-from holdfast.workers.worker import Pace, Worker
+from holdfast.workers.pace import Pace
+from holdfast.workers.worker import Worker
 from proof.simulation.commands import RUN, SimulatedCommands
 from proof.simulation.hints import Network, SimulatedLive
 from proof.simulation.loop import PLACE
@@ -145,11 +146,11 @@ class Process:
 
     def runs(self, key: Key) -> bool:
         """Whether a run of the session, however late, has not ended here."""
-        return any(lease.key == key for lease in self._worker._lease_tasks)
+        return any(lease.key == key for lease in self._worker.holds._running)
 
     def _lease_of(self, key: Key) -> Lease | None:
-        loop = self._worker._loops.get(key)
-        return loop.session.lease if loop is not None else None
+        holds = reversed(self._worker.holds._running.values())
+        return next((hold.lease for hold in holds if hold.lease.key == key and hold.loop is not None), None)
 
     def _shell(self, commands: SimulatedCommands, live: SimulatedLive, clock: SkewedClock) -> Shell:
         machine = cast(Commands, commands)

@@ -60,7 +60,8 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
-from holdfast.workers.worker import Pace, Worker
+from holdfast.workers.pace import Pace
+from holdfast.workers.worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.live.redis import RedisLive

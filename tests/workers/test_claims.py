@@ -62,7 +62,7 @@ def before_the_first_step_of_a_session(happens: Callable[[], object]) -> asyncio
     happened = asyncio.Event()
 
     def factory(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
-        if getattr(work, "__qualname__", "") == "Worker._hold":
+        if getattr(work, "__qualname__", "") == "SessionRunner.run":
             loop.set_task_factory(None)
             happened.set()
             happens()
@@ -285,7 +285,7 @@ async def test_a_claim_that_ends_before_its_first_step_is_not_released_over_an_e
         cleaned.set()
         assert (await session.result_of("m")).reason == "completed"
         assert (most, over) == ([1, 1], [])
-        await comes_true(lambda: not runtime.worker._unreleased and not runtime.worker._to_release)
+        await comes_true(lambda: not runtime.worker.holds.tasks() and not runtime.worker.holds.owes_releases)
 
 
 async def test_a_void_lease_whose_release_failed_is_forgotten_while_the_next_claim_runs(database: Path) -> None:
@@ -328,8 +328,8 @@ async def test_a_void_lease_whose_release_failed_is_forgotten_while_the_next_cla
         await comes_true(lambda: len(claims) == 2)
         cleaned.set()
         await second.wait()
-        await comes_true(lambda: claims[0].lease not in runtime.worker._unreleased)
-        assert not runtime.worker._to_release
+        await comes_true(lambda: not runtime.worker.holds.is_unreleased(claims[0].lease))
+        assert not runtime.worker.holds.owes_releases
         end.set()
         assert (await session.result_of("m")).reason == "completed"
 

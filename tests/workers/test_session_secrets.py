@@ -33,7 +33,8 @@ from holdfast.store.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Lease, ReleaseKind
 from holdfast.tools.registry import Registry
-from holdfast.workers.worker import Pace, Worker
+from holdfast.workers.pace import Pace
+from holdfast.workers.worker import Worker
 from tests.models.raw_server import RawServer, http
 
 pytestmark = pytest.mark.anyio
