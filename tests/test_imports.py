@@ -190,3 +190,23 @@ def test_a_circle_would_be_found() -> None:
 
 def test_every_module_is_named_for_what_it_defines() -> None:
     assert [module for module in MODULES if FORBIDDEN_NAMES & set(module.split("."))] == []
+
+
+ONE_MEANING_IN_SEVERAL_MODULES = {
+    "Conflict": "the client raises the refusal of the protocol, with a status",
+    "Invalid": "the client raises the refusal of the protocol, with a status",
+    "NotFound": "the client raises the refusal of the protocol, with a status",
+    "Refused": "what was put was not accepted: a value of the store, and an error of the client",
+    "Session": "one interface, in this process and on a server (`protocol/home.py`)",
+}
+"""Names of classes that several modules define, beside those that both stores have for the same part."""
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    definitions: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                part = module.replace("store.postgres.", "store.*.").replace("store.sqlite.", "store.*.")
+                definitions.setdefault(node.name, set()).add(part)
+    assert {name for name, parts in definitions.items() if len(parts) > 1} == set(ONE_MEANING_IN_SEVERAL_MODULES)

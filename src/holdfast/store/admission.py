@@ -150,7 +150,7 @@ NO_SESSION = Refused("session_not_found", "There is no such session.")
 
 
 def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
-    """What becomes of a put. `found` is the item that the inbox already has under the same key."""
+    """Decides a put. `found` is the item that the inbox already has under the same key."""
     if found is not None:
         return (yield from _repeat(call, session, found))
     match call.item:
