@@ -1,7 +1,9 @@
 """A working directory with a neighbour that is none of its business, and sessions that run commands there."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 
 from tests.tools.shells import Session, sessions_in
 from tests.tools.using import is_alive
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -21,6 +25,23 @@ def home(tmp_path: Path) -> Path:
     (work / "to_parent").symlink_to(tmp_path)
     (work / "to_docs").symlink_to("docs")
     return work
+
+
+@pytest.fixture
+def home_without_root(home: Path) -> Iterator[Path]:
+    """A copy of `home`, seen by a user who may not read and write everything, as root may."""
+    if os.geteuid() != 0:
+        yield home
+        return
+    with tempfile.TemporaryDirectory() as folder:  # Below `tmp_path`, other users can't open anything.
+        copied = Path(shutil.copytree(home, Path(folder, "work"), symlinks=True))
+        for path in (Path(folder), copied, *copied.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        os.setresuid(NOBODY, NOBODY, 0)
+        try:
+            yield copied
+        finally:
+            os.setresuid(0, 0, 0)
 
 
 @pytest.fixture(scope="session")
