@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
 
 from holdfast.events.ids import Key
 from holdfast.session.fold import FOLD_VERSION
@@ -29,6 +28,7 @@ from holdfast.store.store import Claim, Lease, Store
 from holdfast.workers.holds import Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
 from holdfast.workers.pace import Pace
+from holdfast.workers.session_run import SessionRunner
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,6 @@ class PendingClaim:
         self.claims: asyncio.Future[list[Claim]]
 
 
-Start = Callable[[Claim, "asyncio.Future[list[Claim]] | None"], None]
-"""Starts a claimed session; the future is the pending claim, if it is not yet committed."""
-
-
 class Claimer:
     """Takes leases from the store and starts their sessions."""
 
@@ -57,8 +53,8 @@ class Claimer:
         pace: Pace,
         holds: Holds,
         keeper: LeaseKeeper,
+        runner: SessionRunner,
         wakeup: asyncio.Event,
-        start: Start,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -66,19 +62,18 @@ class Claimer:
         self._holds = holds
         self._keeper = keeper
         self._wakeup = wakeup
-        self._start = start
+        self._runner = runner
         self._pending: PendingClaim | None = None
         self._in_doubt_until: float | None = None
-        self.unusable_models: set[str] = set()
-        """Models that this process could not use: it leaves their sessions to other processes."""
 
-    @property
-    def is_claiming(self) -> bool:
-        return self._pending is not None
+    def wake(self, key: Key | None, tail: int | None) -> None:
+        """Take a wake-up: pass it to the session if it is held here, keep it if a pending claim may bring the session,
+        or else begin a round soon; None may be any session.
 
-    def wake(self) -> None:
-        """Begin a round soon, and claim at once if nothing has to be released first: the claim then joins the
-        transaction of the put that woke it."""
+        A claim is sent at once if nothing has to be released first: it then joins the transaction of the put."""
+        self._runner.others_changed(key)
+        if key is not None and self._holds.note_tail(key, tail, claim_is_pending=self._pending is not None):
+            return
         self._wakeup.set()
         if (
             self._pending is None
@@ -99,15 +94,6 @@ class Claimer:
                         await self._wakeup.wait()
         finally:
             await self._hand_over_pending()
-
-    async def others_wait(self, key: Key) -> bool:
-        """Whether other sessions wait for a free place in this process, or for a slot of the same owner."""
-        is_full = self._holds.free_places <= 0
-        if is_full and await self._store.has_next(without_models=self.unusable_models):
-            return True
-        limit = self._store.limits.running_of(key.owner)
-        turns = None if limit is None else await self._store.turns(key.owner)
-        return limit is not None and turns is not None and turns.queued > 0 and turns.slots >= limit
 
     async def _round(self) -> None:
         """Release what is left to release, and claim."""
@@ -131,7 +117,7 @@ class Claimer:
         pending.claims = asyncio.ensure_future(
             self._store.claim(
                 limit=pending.limit,
-                without_models=self.unusable_models,
+                without_models=self._runner.unusable_models,
                 fold_version=FOLD_VERSION,
                 early=functools.partial(self._start_early, pending),
             )
@@ -169,8 +155,10 @@ class Claimer:
                 self._start_session(claim, pending.claims)
 
     def _start_session(self, claim: Claim, pending: asyncio.Future[list[Claim]] | None) -> None:
+        """Start a session. `pending` is the claim, if it is not yet committed."""
         if self._keeper.trusted():
-            self._start(claim, pending)
+            run = functools.partial(self._runner.run, claim=claim, pending=pending)
+            self._holds.start(claim.lease, run)
         else:  # The result of the claim came too late: another process may hold the session by now.
             self._holds.release_soon(claim.lease, "failed")
 

@@ -23,7 +23,6 @@ from holdfast.turns.held_session import HeldSession, MayWorkIn
 from holdfast.turns.load import load_claimed
 from holdfast.turns.loop import Models, TurnLoop
 from holdfast.turns.titles import Titles
-from holdfast.workers.claimer import Claimer
 from holdfast.workers.holds import Hold, Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
 from holdfast.workers.pace import Pace
@@ -57,7 +56,6 @@ class SessionRunner:
         identify: Identify,
         holds: Holds,
         keeper: LeaseKeeper,
-        claimer: Claimer,
         wakeup: asyncio.Event,
     ) -> None:
         self._store = store
@@ -77,10 +75,11 @@ class SessionRunner:
         self._identify = identify
         self._holds = holds
         self._keeper = keeper
-        self._claimer = claimer
         self._wakeup = wakeup
         self.titles = Titles(store=store, live=live, clock=clock, new_id=new_id)
-        self.lingering: set[HeldSession] = set()
+        self.unusable_models: set[str] = set()
+        """Models that this process could not use: it leaves their sessions to other processes."""
+        self._lingering: set[HeldSession] = set()
         """Sessions that only wait for a person or a client, and are about to be released."""
         self.orphans: set[asyncio.Task[Any]] = set()
         """Tools that were cancelled and still run though their session was released."""
@@ -98,10 +97,9 @@ class SessionRunner:
             await self._run_loop(hold, claim, pending)
         except ModelUnusableHere as error:
             log.warning("session %s is left to a process that can use its model: %s", key.session, error)
-            unusable = self._claimer.unusable_models
-            pause = self._pace.claim_every_seconds if error.model in unusable else 0
+            pause = self._pace.claim_every_seconds if error.model in self.unusable_models else 0
             if error.model is not None:
-                unusable.add(error.model)
+                self.unusable_models.add(error.model)
             await self._release_after(pause, hold, "handed_over")
         except LeaseLost:
             hold.release_kind = None
@@ -129,6 +127,21 @@ class SessionRunner:
             if not ended_by_itself:
                 self._cut_off(key)
 
+    def others_changed(self, key: Key | None) -> None:
+        """Let lingering sessions look again: another session of their owner changed; None: perhaps any did."""
+        for session in sorted(self._lingering, key=lambda lingering: lingering.key):
+            if key is None or key.owner == session.key.owner:
+                session.others_changed.set()
+
+    async def _others_wait(self, key: Key) -> bool:
+        """Whether other sessions wait for a free place in this process, or for a slot of the same owner."""
+        is_full = self._holds.free_places <= 0
+        if is_full and await self._store.has_next(without_models=self.unusable_models):
+            return True
+        limit = self._store.limits.running_of(key.owner)
+        turns = None if limit is None else await self._store.turns(key.owner)
+        return limit is not None and turns is not None and turns.queued > 0 and turns.slots >= limit
+
     async def _run_loop(self, hold: Hold, claim: Claim, pending: asyncio.Future[list[Claim]] | None) -> None:
         """Load the session and run its loop until it is released."""
         await self._let_others_ahead(claim)
@@ -142,8 +155,8 @@ class SessionRunner:
             registry=self._registry,
             instructions=self._instructions,
             titles=self.titles,
-            lingering=self.lingering,
-            others_wait=self._claimer.others_wait,
+            lingering=self._lingering,
+            others_wait=self._others_wait,
         )
         loop.draining = self._holds.draining
         key = session.key

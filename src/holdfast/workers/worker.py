@@ -2,19 +2,18 @@
 keeper renews the leases, and the holds release them."""
 
 import asyncio
-import functools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from holdfast.events.ids import Key, random_id
+from holdfast.events.ids import random_id
 from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
 from holdfast.session.bounds import Bounds
 from holdfast.session.state import Phase
 from holdfast.store.clock import Clock
-from holdfast.store.store import Claim, Store
+from holdfast.store.store import Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.working_directory import Identify, identity_of
@@ -63,15 +62,6 @@ class Worker:
             listen_every_seconds=pace.listen_every_seconds,
             on_lost=self.holds.lose,
         )
-        self._claimer = Claimer(
-            store=store,
-            clock=clock,
-            pace=pace,
-            holds=self.holds,
-            keeper=self.keeper,
-            wakeup=wakeup,
-            start=self._start_session,
-        )
         self._runner = SessionRunner(
             store=store,
             live=live,
@@ -90,7 +80,15 @@ class Worker:
             identify=identify,
             holds=self.holds,
             keeper=self.keeper,
-            claimer=self._claimer,
+            wakeup=wakeup,
+        )
+        self._claimer = Claimer(
+            store=store,
+            clock=clock,
+            pace=pace,
+            holds=self.holds,
+            keeper=self.keeper,
+            runner=self._runner,
             wakeup=wakeup,
         )
         self._claiming: asyncio.Task[None] | None = None
@@ -102,7 +100,7 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         await self.keeper.renew()
-        self._stop_listening = self._live.on_change(self._on_change)
+        self._stop_listening = self._live.on_change(self._claimer.wake)
         self._claiming = asyncio.create_task(self._claimer.run())
         self._duties = [asyncio.create_task(duty) for duty in (self.keeper.run(), self._watch_other_processes())]
         return self
@@ -126,19 +124,6 @@ class Worker:
     def lost_leases(self) -> int:
         """How often this process lost a session, or could not be sure that it still held it."""
         return self.holds.lost_leases
-
-    # Running
-
-    def _start_session(self, claim: Claim, pending: asyncio.Future[list[Claim]] | None) -> None:
-        self.holds.start(claim.lease, functools.partial(self._runner.run, claim=claim, pending=pending))
-
-    def _on_change(self, key: Key | None, tail: int | None) -> None:
-        """Take a wake-up: pass it to the session if it is held, keep it if the session is loading, or else claim."""
-        for session in sorted(self._runner.lingering, key=lambda lingering: lingering.key):
-            if key is None or key.owner == session.key.owner:
-                session.others_changed.set()
-        if key is None or not self.holds.note_tail(key, tail, claim_is_pending=self._claimer.is_claiming):
-            self._claimer.wake()
 
     async def _watch_other_processes(self) -> None:
         """Notice what other processes commit to the same store, while this process holds or reads a session."""
