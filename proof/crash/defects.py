@@ -49,7 +49,7 @@ from holdfast.turns import load, loop, tool_call
 from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
-from holdfast.workers import worker
+from holdfast.workers import session_run
 from proof.crash import crowd_defects, postgres_defects
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
@@ -115,7 +115,7 @@ def _count_after_the_load() -> None:
         await store._write("claim", lambda db: (db.execute(counted, (key.owner, key.session)), "sessions"))
         return found
 
-    _replace(worker, "load_claimed", and_counted)
+    _replace(session_run, "load_claimed", and_counted)
 
 
 def _forget_the_tombstone() -> None:
@@ -402,7 +402,7 @@ def _tell_once_for_all() -> None:
 
 def _wake_nobody() -> None:
     def asleep(self: puts.Inbox, since: int | None = None) -> None:
-        self.db.execute(SQL["raise_tail"], (*self.of, self.tail))
+        self.raise_tail()
 
     tell = task_rows._tell
 

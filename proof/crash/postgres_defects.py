@@ -21,7 +21,7 @@ from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
 from holdfast.turns import load
-from holdfast.workers import worker
+from holdfast.workers import session_run
 from proof.crash import crowd_defects
 from proof.crash.plant import altered, replace
 
@@ -79,7 +79,7 @@ def _count_after_the_load() -> None:
         await store._write("claim", count)
         return found
 
-    replace(worker, "load_claimed", and_counted)
+    replace(session_run, "load_claimed", and_counted)
 
 
 def _forget_the_tombstone() -> None:

@@ -25,6 +25,7 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.store.tasks import TaskEnding, TaskRow
+from holdfast.store.turn_limits import TurnLimits
 from holdfast.turns import held_session, loop, model_call, tool_call
 from holdfast.turns.activities import Activities
 from holdfast.turns.cancelled_tools import CancelledTools
@@ -253,11 +254,13 @@ def _overwrite_answer() -> None:
 def _edit_in_place() -> None:
     edit = inbox.edit_item
 
-    def unnoticed(db: Database, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
+    def unnoticed(
+        db: Database, key: Key, item_key: str, text: str, limits: TurnLimits
+    ) -> tuple[Refused | None, str | None]:
         session = db.live(key)
         before = session.inbox[item_key].item.sequence if session and item_key in session.inbox else 0
-        done = edit(db, key, item_key, text)
-        if session is not None and done[0]:
+        done = edit(db, key, item_key, text, limits)
+        if session is not None and done[0] is None:
             session.inbox[item_key].item = replace(session.inbox[item_key].item, sequence=before)
         return done
 

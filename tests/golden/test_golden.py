@@ -1,8 +1,9 @@
 """Databases of earlier releases open, and the sessions in them go on where they were killed."""
 
 import gzip
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import asyncpg
@@ -91,6 +92,24 @@ async def bodies(session: Session) -> list[object]:
 
 def test_both_kinds_of_database_are_kept() -> None:
     assert {path.name.split(".")[1] for path in RECORDED} == {"sqlite", "sql"}
+
+
+async def test_the_bytes_of_every_inbox_are_counted(database: str, effects: Effects, tmp_path: Path) -> None:
+    async with opened(database, effects, tmp_path):
+        pass
+    counted = """
+        SELECT session.inbox_bytes, sum(length(inbox.payload) + coalesce(length(inbox.original), 0))
+          FROM session JOIN inbox ON inbox.owner = session.owner AND inbox.session = session.id
+         GROUP BY session.owner, session.id, session.inbox_bytes"""
+    if database.startswith("sqlite:///"):
+        with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as lite:
+            rows = lite.execute(counted).fetchall()
+    else:
+        db = await asyncpg.connect(database, server_settings={"search_path": "holdfast"})
+        rows = [tuple(row) for row in await db.fetch(counted)]
+        await db.close()
+    assert len(rows) > 3
+    assert [counted for counted, _ in rows] == [real for _, real in rows]
 
 
 async def test_a_finished_session_has_its_history_and_goes_on(database: str, effects: Effects, tmp_path: Path) -> None:

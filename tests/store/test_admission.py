@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.events import codec
 from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.inbox import (
     Answer,
@@ -15,7 +16,19 @@ from holdfast.events.inbox import (
     Stop,
     ToBackground,
 )
-from holdfast.store.admission import Decision, Plan, SessionFacts, StoredItem, admit, end_of_line
+from holdfast.store.admission import (
+    NOT_QUEUED,
+    Decision,
+    EditPlan,
+    Fact,
+    Plan,
+    SessionFacts,
+    StoredItem,
+    admit,
+    admit_edit,
+    end_of_line,
+)
+from holdfast.store.admission import decided as run_rule
 from holdfast.store.put import REUSED, Put, encode_put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
@@ -56,14 +69,7 @@ def decided(
     call: Put, session: SessionFacts, facts: dict[str, Any] = NOTHING_KNOWN, found: StoredItem | None = None
 ) -> Decision:
     """Run the rules on these facts. A fact that is not among them must not be asked for."""
-    rule = admit(call, session, found)
-    try:
-        fact = next(rule)
-        while True:
-            fact = rule.send(facts[fact.name])
-    except StopIteration as end:
-        decision: Decision = end.value
-        return decision
+    return run_rule(admit(call, session, found), lambda fact: facts[fact.name])
 
 
 def planned(decision: Decision) -> Plan:
@@ -83,7 +89,7 @@ def turns(running: int = 0, queued: int = 0, lingering: int = 0) -> Turns:
 def stored(call: Put, **changes: Any) -> StoredItem:
     about: dict[str, Any] = {"state": "accepted", "outcome": "", "while_running": False}
     receipt = InboxItem(sequence=1, key=call.item_key, accepted_at=1, item=call.item, **(about | changes))
-    return StoredItem(receipt, call.payload)
+    return StoredItem(receipt, call.payload, len(call.payload))
 
 
 def item(key: str) -> InboxItem:
@@ -129,8 +135,8 @@ def test_owner_that_stores_too_much_is_refused() -> None:
     call = called(message(), limits=TurnLimits(stored_bytes=1000))
     room = 1000 - len(call.payload)
     full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
-    assert code_of(decided(call, IDLE, {"waiting": 0, "stored": full})) == "storage_full"
-    assert planned(decided(call, IDLE, {"waiting": 0, "stored": fits})).wakes
+    assert code_of(decided(call, IDLE, {"waiting": 0, "owner_alone": None, "stored": full})) == "storage_full"
+    assert planned(decided(call, IDLE, {"waiting": 0, "owner_alone": None, "stored": fits})).wakes
 
 
 @pytest.mark.parametrize(
@@ -252,35 +258,81 @@ def test_item_that_can_wait_is_refused_when_the_storage_is_full_and_a_repeated_o
     call = called(asked, limits=TurnLimits(stored_bytes=1000))
     room = 1000 - len(call.payload)
     full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
-    assert code_of(decided(call, RUNNING, {"stored": full})) == "storage_full"
-    assert planned(decided(call, RUNNING, {"stored": fits})).wakes
-    assert decided(call, RUNNING, {"stored": full}, stored(call, state="promoted")) == Accepted(
+    assert code_of(decided(call, RUNNING, {"owner_alone": None, "stored": full})) == "storage_full"
+    assert planned(decided(call, RUNNING, {"owner_alone": None, "stored": fits})).wakes
+    assert decided(call, RUNNING, {}, stored(call, state="promoted")) == Accepted(
         stored(call, state="promoted").receipt, duplicate=True
     )
 
 
 def test_rewind_that_stops_the_turn_is_one_plan_with_the_stop() -> None:
     call = called(Rewind(rewind_id="key", kept=Position(1)), stop_first="stop", limits=TurnLimits(stored_bytes=1000))
-    facts = {"stored": Stored(sessions=1, stored_bytes=0), "has_item": False, "queue": (item("a"),)}
-    plan = planned(decided(call, RUNNING, facts))
+    facts = {"has_item": False, "queue": (item("a"),), "owner_alone": None}
+    plan = planned(decided(call, RUNNING, {**facts, "stored": Stored(sessions=1, stored_bytes=0)}))
     assert ([new.key for new in plan.adds], [removed.key for removed in plan.removes]) == (["stop", "key"], ["a"])
-    full = {"stored": Stored(sessions=1, stored_bytes=1000)}
+    full = {**facts, "stored": Stored(sessions=1, stored_bytes=1000)}
     assert code_of(decided(call, RUNNING, full)) == "storage_full", "the turn goes on"
+    room = {**facts, "stored": Stored(sessions=1, stored_bytes=1000 - len(call.payload))}
+    assert code_of(decided(call, RUNNING, room)) == "storage_full", "there is no room for the stop"
 
 
 def test_stop_that_ends_something_is_never_refused_for_want_of_room() -> None:
     full = TurnLimits(stored_bytes=0)
-    planned(decided(called(Stop(stop_id="key"), limits=full), RUNNING, {"queue": ()}))
+    planned(decided(called(Stop(stop_id="key"), limits=full), RUNNING, {"queue": (), "is_stopping": False}))
     planned(decided(called(Stop(stop_id="key"), limits=full), QUEUED, {"queue": (item("a"),)}))
 
 
 @pytest.mark.parametrize(
-    ("session", "asked"), [(IDLE, Stop(stop_id="key")), (RUNNING, Stop(stop_id="key", meant_for=TurnId("earlier")))]
+    ("session", "asked", "is_stopping"),
+    [
+        (IDLE, Stop(stop_id="key"), False),
+        (RUNNING, Stop(stop_id="key", meant_for=TurnId("earlier")), False),
+        (RUNNING, Stop(stop_id="key"), True),
+    ],
 )
-def test_stop_without_effect_is_refused_for_want_of_room(session: SessionFacts, asked: Stop) -> None:
+def test_stop_without_effect_is_refused_for_want_of_room(session: SessionFacts, asked: Stop, is_stopping: bool) -> None:
     call = called(asked, limits=TurnLimits(stored_bytes=1000))
-    facts = {"queue": (), "stored": Stored(sessions=1, stored_bytes=1000)}
-    assert code_of(decided(call, session, facts)) == "storage_full"
+    facts = {"queue": (), "is_stopping": is_stopping, "owner_alone": None}
+    full, room = (Stored(sessions=1, stored_bytes=size) for size in (1000, 0))
+    assert code_of(decided(call, session, {**facts, "stored": full})) == "storage_full"
+    planned(decided(call, session, {**facts, "stored": room}))
+
+
+# Edits
+
+
+def edited(text: str, found: StoredItem | None, stored_bytes: int) -> EditPlan | Refused:
+    def look(fact: Fact) -> Any:
+        return Stored(sessions=1, stored_bytes=stored_bytes) if fact.name == "stored" else None
+
+    return run_rule(admit_edit(KEY, text, found, TurnLimits(stored_bytes=1000)), look)
+
+
+def test_edit_counts_the_new_text_beside_the_one_that_was_sent() -> None:
+    sent = stored(called(message(text="a" * 100)))
+    plan = edited("b" * 50, sent, 0)
+    assert isinstance(plan, EditPlan)
+    assert plan.added_bytes == len(plan.payload)
+    assert codec.decode_item(plan.payload) == message(text="b" * 50)
+    again = edited("c" * 60, StoredItem(sent.receipt, sent.sent, sent.size + plan.added_bytes), 0)
+    assert isinstance(again, EditPlan)
+    assert again.added_bytes == 10
+
+
+def test_edit_that_needs_more_room_than_there_is_is_refused_and_a_shorter_one_is_not() -> None:
+    sent = stored(called(message(text="a" * 100)))
+    before = StoredItem(sent.receipt, sent.sent, 2 * sent.size)
+    assert edited("b" * 101, before, 1000) == Refused("storage_full", TurnLimits(stored_bytes=1000).quota_sentence(""))
+    assert isinstance(edited("b" * 100, before, 1000), EditPlan)
+
+
+@pytest.mark.parametrize("found", [None, "promoted", "a stop"])
+def test_only_a_waiting_message_is_edited(found: str | None) -> None:
+    items = {
+        "promoted": stored(called(message()), state="promoted"),
+        "a stop": stored(called(Stop(stop_id="key"))),
+    }
+    assert edited("x", items[found] if found else None, 0) == NOT_QUEUED
 
 
 # Repeated puts

@@ -1,6 +1,7 @@
 """Puts into inboxes, and changes of items before they are promoted."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,9 +10,10 @@ from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop
 from holdfast.store import admission
-from holdfast.store.admission import NO_SESSION, Decision, Fact, NewItem, Plan, Rule, SessionFacts, StoredItem
+from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, SessionFacts, StoredItem
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Key, Refused
+from holdfast.store.turn_limits import TurnLimits
 from proof.simulation.memory.order import is_counted, last_in_line, turns
 from proof.simulation.memory.tables import Database, InboxRecord, SessionRecord, usage_of
 
@@ -21,8 +23,9 @@ def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
     if session is None:
         return NO_SESSION, None
     found = session.inbox.get(asked.item_key)
-    stored = None if found is None else StoredItem(found.item, found.original)
-    decision = _decided(db, session, admission.admit(asked, _facts_of(db, session), stored))
+    stored = None if found is None else StoredItem(found.item, found.original, found.size)
+    rule = admission.admit(asked, _facts_of(db, session), stored)
+    decision = admission.decided(rule, partial(_fact, db, session))
     if not isinstance(decision, Plan):
         return decision, None
     return decision.receipt(_apply(session, decision, asked.now)), kind(asked.item)
@@ -37,16 +40,6 @@ def _facts_of(db: Database, session: SessionRecord) -> SessionFacts:
         is_held=session.holder is not None,
         is_counted=is_counted(db, session),
     )
-
-
-def _decided(db: Database, session: SessionRecord, rule: Rule) -> Decision:
-    try:
-        fact = next(rule)
-        while True:
-            fact = rule.send(_fact(db, session, fact))
-    except StopIteration as end:
-        decision: Decision = end.value
-        return decision
 
 
 def _fact(db: Database, session: SessionRecord, fact: Fact) -> Any:
@@ -121,15 +114,21 @@ def rest(session: SessionRecord) -> None:
         session.status = "idle"
 
 
-def edit_item(db: Database, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
-    found = _waiting_message(db, key, item_key)
-    if found is None:
-        return False, None
-    session, record, message = found
+def edit_item(
+    db: Database, key: Key, item_key: str, text: str, limits: TurnLimits
+) -> tuple[Refused | None, str | None]:
+    session = db.live(key)
+    record = None if session is None else session.inbox.get(item_key)
+    if session is None or record is None:
+        return NOT_QUEUED, None
+    stored = StoredItem(record.item, record.original, record.size)
+    plan = admission.decided(admission.admit_edit(key, text, stored, limits), partial(_fact, db, session))
+    if isinstance(plan, Refused):
+        return plan, None
     session.tail += 1
-    record.item = replace(record.item, sequence=session.tail, item=replace(message, text=text))
-    record.size = len(record.original) + len(codec.encode_item(record.item.item))
-    return True, "message"
+    record.item = replace(record.item, sequence=session.tail, item=codec.decode_item(plan.payload))
+    record.size += plan.added_bytes
+    return None, "message"
 
 
 def remove_item(db: Database, key: Key, item_key: str) -> tuple[bool, str | None]:

@@ -287,8 +287,8 @@ class MemoryStore:
 
     # The queue, before it is promoted
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
-        return await self._write("edit_item", lambda: inbox.edit_item(self._db, key, item_key, text))
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
+        return await self._write("edit_item", lambda: inbox.edit_item(self._db, key, item_key, text, self.limits))
 
     async def remove_item(self, key: Key, item_key: str) -> bool:
         return await self._write("remove_item", lambda: inbox.remove_item(self._db, key, item_key))

@@ -6,13 +6,13 @@ fact from its tables, and applies the plan in the same transaction. Statements a
 rules do not.
 """
 
-from collections.abc import Generator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.events import codec
-from holdfast.events.ids import Position, TurnId
+from holdfast.events.ids import Key, Position, TurnId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
@@ -26,7 +26,7 @@ from holdfast.events.inbox import (
 )
 from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Refused
-from holdfast.store.turn_limits import Stored, Turns
+from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 
 
 class Fact(NamedTuple):
@@ -72,10 +72,11 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredItem(msgspec.Struct, frozen=True):
-    """The item that an earlier put stored under the same key, and its content as it was sent then."""
+    """The item that an earlier put stored under the same key, its content as it was sent then, and its bytes."""
 
     receipt: InboxItem
     sent: bytes
+    size: int
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,11 +127,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     found_idle: bool = False
     head: Position = Position(0)
 
-    @property
-    def has_effect(self) -> bool:
-        """Whether it changes more than the inbox row of the item that was put."""
-        return self.wakes or bool(self.removes)
-
     def receipt(self, item: InboxItem) -> Accepted:
         return Accepted(
             item,
@@ -146,7 +142,29 @@ Decision = Accepted | Refused | Plan
 
 Rule = Generator[Fact, Any, Decision]
 
+
+class EditPlan(msgspec.Struct, frozen=True):
+    """The writes of an accepted edit: the payload of the message, and a raised tail."""
+
+    payload: bytes
+    added_bytes: int
+
+
 NO_SESSION = Refused("session_not_found", "There is no such session.")
+NOT_QUEUED = Refused("message_not_queued", "This message is not waiting (any more).")
+
+_T = TypeVar("_T")
+
+
+def decided(rule: Generator[Fact, Any, _T], look: Callable[[Fact], Any]) -> _T:
+    """Run a rule: answer each fact that it asks for."""
+    try:
+        fact = next(rule)
+        while True:
+            fact = rule.send(look(fact))
+    except StopIteration as end:
+        decision: _T = end.value
+        return decision
 
 
 def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
@@ -160,15 +178,27 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
             return (yield from _answer(call, answer))
         case Stop() as stop:
             plan = yield from _stop(session, stop, call.item_key)
-            refused = None if plan.has_effect else (yield from _full(call))
-            return refused or plan
+            return (yield from _useless_and_full(call, plan)) or plan
         case Rewind():
-            plan = Plan(adds=(_as_put(call),))
-            return (yield from _full(call)) or (yield from _after_stop(call, session, plan))
+            plan = yield from _after_stop(call, session, Plan(adds=(_as_put(call),)))
+            return (yield from _full(call.key, call.limits, sum(new.size for new in plan.adds))) or plan
         case ToBackground():
-            return (yield from _full(call)) or Plan(adds=(_as_put(call),))
+            return (yield from _full(call.key, call.limits, len(call.payload))) or Plan(adds=(_as_put(call),))
         case TaskNews():
             return Plan(adds=(_as_put(call),))
+
+
+def admit_edit(
+    key: Key, text: str, found: StoredItem | None, limits: TurnLimits
+) -> Generator[Fact, Any, EditPlan | Refused]:
+    """Decides an edit of a queued message: an `EditPlan`, or a `Refused`. The text that was sent first is kept beside
+    the new one, because a repeated put is compared with it. An edit that takes up no more room is never refused."""
+    if found is None or found.receipt.state != "accepted" or not isinstance(found.receipt.item, Message):
+        return NOT_QUEUED
+    payload = codec.encode_item(msgspec.structs.replace(found.receipt.item, text=text))
+    added = len(payload) + len(found.sent) - found.size
+    refused = (yield from _full(key, limits, added)) if added > 0 else None
+    return refused or EditPlan(payload, added)
 
 
 def _repeat(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
@@ -238,7 +268,7 @@ def _message(call: Put, session: SessionFacts) -> Rule:
     start = _Start(call, session)
     if start.is_limited:
         yield Fact("owner_alone")
-    if refused := (yield from _full(call)):
+    if refused := (yield from _full(call.key, call.limits, len(call.payload))):
         return refused
     if start.begins and start.max_in_flight is not None:
         turns: Turns = yield Fact("turns")
@@ -264,17 +294,27 @@ def _after_stop(call: Put, session: SessionFacts, plan: Plan) -> Generator[Fact,
     )
 
 
-def _full(call: Put) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of an item for which the owner's storage has no room. Answers, and stops that end something, are
-    never refused: they let the work that was accepted come to its end."""
-    if not call.limits.has_quota(call.key.owner):
+def _full(key: Key, limits: TurnLimits, added: int) -> Generator[Fact, Any, Refused | None]:
+    """The refusal of writes for which the owner's storage has no room. Answers, and stops that end something, are never
+    refused: they let the work that was accepted come to its end."""
+    if not limits.bounds_bytes(key.owner):
         return None
+    yield Fact("owner_alone")
     stored: Stored = yield Fact("stored")
     return (
-        Refused("storage_full", call.limits.quota_sentence("storage_full"))
-        if call.limits.stores_too_much(stored, _as_put(call).size)
+        Refused("storage_full", limits.quota_sentence("storage_full"))
+        if limits.stores_too_much(stored, added)
         else None
     )
+
+
+def _useless_and_full(call: Put, stopped: Plan) -> Generator[Fact, Any, Refused | None]:
+    """The refusal of a stop that would only add a row: it has nothing to stop, or another stop waits already."""
+    if stopped.removes or not call.limits.bounds_bytes(call.key.owner):
+        return None
+    if stopped.wakes and not (yield Fact("is_stopping")):
+        return None
+    return (yield from _full(call.key, call.limits, stopped.adds[0].size))
 
 
 def _as_put(call: Put) -> NewItem:

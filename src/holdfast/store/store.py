@@ -216,6 +216,7 @@ class Refused(msgspec.Struct, frozen=True):
         "too_many_turns",
         "storage_full",
         "busy",
+        "message_not_queued",
         "request_not_found",
         "request_closed",
         "answered_already",
@@ -430,7 +431,9 @@ class Store(Protocol):
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool: ...
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
+        """Give a queued message another text. None: done."""
+        ...
 
     async def remove_item(self, key: Key, item_key: str) -> bool:
         """Remove an item that was not promoted. A session that no process runs, and that has nothing else to do, is

@@ -26,7 +26,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int | None = None
     """Sessions of one owner; a further one is refused."""
     stored_bytes: int | None = None
-    """Total size of the logs of one owner's sessions; above it, nothing more is accepted."""
+    """Total size of the logs and inboxes of one owner's sessions; above it, nothing more is accepted."""
     unlimited: frozenset[Owner] = frozenset()
 
     def running_of(self, owner: Owner) -> int | None:
@@ -42,6 +42,9 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_quota(self, owner: Owner) -> bool:
         return owner not in self.unlimited and (self.sessions is not None or self.stored_bytes is not None)
+
+    def bounds_bytes(self, owner: Owner) -> bool:
+        return owner not in self.unlimited and self.stored_bytes is not None
 
     def stores_too_much(self, has: "Stored", more: int = 1) -> bool:
         return self.stored_bytes is not None and has.stored_bytes + more > self.stored_bytes
@@ -60,7 +63,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """One owner's sessions that are not deleted, and the bytes of their events."""
+    """One owner's sessions that are not deleted, and the bytes of their events and inbox items."""
 
     sessions: int
     stored_bytes: int

@@ -20,7 +20,10 @@ class QueueVerbs(SessionAccess):
 
     async def edit_queued(self, key: Key, message_id: MessageId, text: str) -> None:
         check_text(text, self._bounds)
-        self._queue_changed(key, message_id, await self.store.edit_item(key, f"message:{message_id}", text=text))
+        refused = await self.store.edit_item(key, f"message:{message_id}", text=text)
+        if refused is not None and refused.code != "message_not_queued":
+            raise Conflict(refused.code, refused.message)
+        self._queue_changed(key, message_id, refused is None)
 
     async def remove_queued(self, key: Key, message_id: MessageId) -> None:
         self._queue_changed(key, message_id, await self.store.remove_item(key, f"message:{message_id}"))

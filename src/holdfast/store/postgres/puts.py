@@ -3,30 +3,29 @@
 Every transaction here locks the session's row first: the inbox that it reads then stays unchanged until it commits.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
 
-import msgspec
-
-from holdfast.events import codec
 from holdfast.events.ids import Position, TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
 from holdfast.store.admission import (
     NO_SESSION,
-    Decision,
+    NOT_QUEUED,
     Fact,
     NewItem,
     Plan,
-    Rule,
     SessionFacts,
     StoredItem,
     admit,
+    admit_edit,
 )
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
 from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import Stored
+from holdfast.store.turn_limits import Stored, TurnLimits
+
+_T = TypeVar("_T")
 
 
 async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
@@ -34,32 +33,35 @@ async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
     inbox = await locked(db, call.key, now=call.now)
     if inbox is None:
         return NO_SESSION, None
-    decision = await _decided(db, call, admit(call, inbox.session, await _stored_item(inbox, call)))
+    stored = await _stored_item(inbox, call.item_key)
+    decision = await _decided(db, call.key, admit(call, inbox.session, stored))
     if not isinstance(decision, Plan):
         return decision, None
     return decision.receipt(await inbox.apply(decision)), _kind(call.item)
 
 
-async def _stored_item(inbox: "Inbox", call: Put) -> StoredItem | None:
-    found = await inbox.db.row("item", *inbox.of, call.item_key)
+async def _stored_item(inbox: "Inbox", item_key: str) -> StoredItem | None:
+    found = await inbox.db.row("item", *inbox.of, item_key)
     if found is None:
         return None
-    return StoredItem(inbox_item(found[:7]), found[7] if found[7] is not None else found[6])
+    payload, original = found[6:]
+    sent = payload if original is None else original
+    return StoredItem(inbox_item(found[:7]), sent, len(payload) + len(original or b""))
 
 
-async def _decided(db: Link, call: Put, rule: Rule) -> Decision:
-    """Run the rule: answer each fact that it asks for."""
+async def _decided(db: Link, key: Key, rule: Generator[Fact, Any, _T]) -> _T:
+    """Run a rule: answer each fact that it asks for."""
     try:
         fact = next(rule)
         while True:
-            fact = rule.send(await _fact(db, call, fact))
+            fact = rule.send(await _fact(db, key, fact))
     except StopIteration as end:
-        decision: Decision = end.value
+        decision: _T = end.value
         return decision
 
 
-async def _fact(db: Link, call: Put, fact: Fact) -> Any:
-    of, owner = (call.key.owner, call.key.session), call.key.owner
+async def _fact(db: Link, key: Key, fact: Fact) -> Any:
+    of, owner = (key.owner, key.session), key.owner
     match fact.name:
         case "waiting":
             return (await db.rows("count_waiting", *of))[0][0]
@@ -153,21 +155,20 @@ class Inbox:
         await self.db.run("raise_tail", *self.of, self.tail, self.added_bytes)
 
 
-async def edit_item(db: Link, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
+async def edit_item(
+    db: Link, key: Key, item_key: str, text: str, limits: TurnLimits
+) -> tuple[Refused | None, str | None]:
     inbox = await locked(db, key, now=0)
-    found = await db.row("item", *inbox.of, item_key) if inbox is not None else None
-    if inbox is None or found is None:
-        return False, None
-    receipt = inbox_item(found[:7])
-    if receipt.state != "accepted" or not isinstance(receipt.item, Message):
-        return False, None
+    if inbox is None:
+        return NOT_QUEUED, None
+    plan = await _decided(db, key, admit_edit(key, text, await _stored_item(inbox, item_key), limits))
+    if isinstance(plan, Refused):
+        return plan, None
     inbox.tail += 1
-    payload = codec.encode_item(msgspec.structs.replace(receipt.item, text=text))
-    before, original = found[6:]
-    inbox.added_bytes = len(payload) - (len(before) if original is not None else 0)  # The first text is kept.
-    await db.run("edit_item", *inbox.of, item_key, inbox.tail, payload)
+    inbox.added_bytes = plan.added_bytes
+    await db.run("edit_item", *inbox.of, item_key, inbox.tail, plan.payload)
     await inbox.raise_tail()
-    return True, "message"
+    return None, "message"
 
 
 async def remove_item(db: Link, key: Key, item_key: str) -> tuple[bool, str | None]:

@@ -227,11 +227,11 @@ UPDATE holdfast.session
        runnable = true,
        status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
        updated_at = $4,
-       inbox_bytes = inbox_bytes + $6
+       inbox_bytes = greatest(0, inbox_bytes + $6)
  WHERE owner = $1 AND id = $2;
 
 -- name: raise_tail
-UPDATE holdfast.session SET inbox_tail = $3, inbox_bytes = inbox_bytes + $4 WHERE owner = $1 AND id = $2;
+UPDATE holdfast.session SET inbox_tail = $3, inbox_bytes = greatest(0, inbox_bytes + $4) WHERE owner = $1 AND id = $2;
 
 -- name: removed_by
 -- The messages that a stop returned, to be returned again to a sender that lost the response.

@@ -2,29 +2,27 @@
 
 import sqlite3
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import msgspec
-
-from holdfast.events import codec
 from holdfast.events.ids import TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
 from holdfast.store.admission import (
     NO_SESSION,
-    Decision,
     Fact,
     NewItem,
     Plan,
-    Rule,
     SessionFacts,
     StoredItem,
     admit,
+    admit_edit,
+    decided,
 )
 from holdfast.store.put import Put
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
-from holdfast.store.turn_limits import Stored
+from holdfast.store.turn_limits import Stored, TurnLimits
 
 
 def put(db: sqlite3.Connection, call: Put) -> tuple[Accepted | Refused, str | None]:
@@ -36,34 +34,26 @@ def put(db: sqlite3.Connection, call: Put) -> tuple[Accepted | Refused, str | No
     session = SessionFacts(
         turn_id=turn_id, head=head, status=status, is_runnable=is_runnable, is_held=is_held, is_counted=is_counted
     )
-    decision = _decided(db, call, admit(call, session, _stored_item(db, call)))
+    stored = _stored_item(db, call.key, call.item_key)
+    decision = decided(admit(call, session, stored), partial(_fact, db, call.key))
     if not isinstance(decision, Plan):
         return decision, None
     inbox = Inbox(db, call.key, tail=tail, turn_id=turn_id, now=call.now)
     return decision.receipt(inbox.apply(decision)), _kind(call.item)
 
 
-def _stored_item(db: sqlite3.Connection, call: Put) -> StoredItem | None:
-    found = db.execute(SQL["item"], (*_of(call.key), call.item_key)).fetchone()
+def _stored_item(db: sqlite3.Connection, key: Key, item_key: str) -> StoredItem | None:
+    found = db.execute(SQL["item"], (*_of(key), item_key)).fetchone()
     if found is None:
         return None
-    return StoredItem(inbox_item(found[:7]), found[7] if found[7] is not None else found[6])
+    payload, original = found[6:]
+    sent = payload if original is None else original
+    return StoredItem(inbox_item(found[:7]), sent, len(payload) + len(original or b""))
 
 
-def _decided(db: sqlite3.Connection, call: Put, rule: Rule) -> Decision:
-    """Run the rule: answer each fact that it asks for."""
-    try:
-        fact = next(rule)
-        while True:
-            fact = rule.send(_fact(db, call, fact))
-    except StopIteration as end:
-        decision: Decision = end.value
-        return decision
-
-
-def _fact(db: sqlite3.Connection, call: Put, fact: Fact) -> Any:
+def _fact(db: sqlite3.Connection, key: Key, fact: Fact) -> Any:
     """One writer has the whole database, so its transaction is alone with every owner."""
-    of = _of(call.key)
+    of = _of(key)
     match fact.name:
         case "waiting":
             return db.execute(SQL["count_waiting"], of).fetchone()[0]
@@ -83,12 +73,12 @@ def _fact(db: sqlite3.Connection, call: Put, fact: Fact) -> Any:
         case "owner_alone":
             return None
         case "turns":
-            return turns(db, call.key.owner)
+            return turns(db, key.owner)
         case "stored":
-            sessions, size = db.execute(SQL["stored"], (call.key.owner,)).fetchone()
+            sessions, size = db.execute(SQL["stored"], (key.owner,)).fetchone()
             return Stored(sessions=sessions, stored_bytes=size)
         case "last_in_line":
-            return db.execute(SQL["last_in_line"], (call.key.owner,)).fetchone()[0]
+            return db.execute(SQL["last_in_line"], (key.owner,)).fetchone()[0]
 
 
 class Inbox:
@@ -131,20 +121,16 @@ class Inbox:
         self.db.execute(SQL["raise_tail"], (*self.of, self.tail, self.added_bytes))
 
 
-def edit_item(db: sqlite3.Connection, key: Key, item_key: str, text: str) -> tuple[bool, str | None]:
-    found = db.execute(SQL["item"], (*_of(key), item_key)).fetchone()
-    if found is None:
-        return False, None
-    receipt = inbox_item(found[:7])
-    if receipt.state != "accepted" or not isinstance(receipt.item, Message):
-        return False, None
+def edit_item(
+    db: sqlite3.Connection, key: Key, item_key: str, text: str, limits: TurnLimits
+) -> tuple[Refused | None, str | None]:
+    plan = decided(admit_edit(key, text, _stored_item(db, key, item_key), limits), partial(_fact, db, key))
+    if isinstance(plan, Refused):
+        return plan, None
     tail = _next_tail(db, key)
-    payload = codec.encode_item(msgspec.structs.replace(receipt.item, text=text))
-    before, original = found[6:]
-    added = len(payload) - (len(before) if original is not None else 0)  # The first text is kept as the original.
-    db.execute(SQL["edit_item"], (*_of(key), item_key, tail, payload))
-    db.execute(SQL["raise_tail"], (*_of(key), tail, added))
-    return True, "message"
+    db.execute(SQL["edit_item"], (*_of(key), item_key, tail, plan.payload))
+    db.execute(SQL["raise_tail"], (*_of(key), tail, plan.added_bytes))
+    return None, "message"
 
 
 def remove_item(db: sqlite3.Connection, key: Key, item_key: str) -> tuple[bool, str | None]:

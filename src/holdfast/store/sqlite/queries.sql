@@ -153,7 +153,7 @@ UPDATE session
        runnable = 1,
        status = CASE WHEN status = 'idle' THEN 'queued' ELSE status END,
        updated_at = ?4,
-       inbox_bytes = inbox_bytes + ?6
+       inbox_bytes = max(0, inbox_bytes + ?6)
  WHERE owner = ?1 AND id = ?2;
 
 -- name: last_in_line
@@ -169,7 +169,7 @@ UPDATE session
                     WHERE inbox.owner = ?1 AND inbox.session = ?2 AND inbox.state = 'accepted');
 
 -- name: raise_tail
-UPDATE session SET inbox_tail = ?3, inbox_bytes = inbox_bytes + ?4 WHERE owner = ?1 AND id = ?2;
+UPDATE session SET inbox_tail = ?3, inbox_bytes = max(0, inbox_bytes + ?4) WHERE owner = ?1 AND id = ?2;
 
 -- name: removed_by
 -- The messages that a stop returned, to be returned again to a sender that lost the response.

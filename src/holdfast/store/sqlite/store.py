@@ -334,8 +334,10 @@ class SqliteStore:
 
     # Changing the queue
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> bool:
-        return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text), changes=key)
+    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
+        return await self._write(
+            "edit_item", lambda db: puts.edit_item(db, key, item_key, text, self.limits), changes=key
+        )
 
     async def remove_item(self, key: Key, item_key: str) -> bool:
         return await self._write("remove_item", lambda db: puts.remove_item(db, key, item_key))

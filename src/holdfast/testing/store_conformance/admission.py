@@ -146,7 +146,7 @@ class AdmissionConformance:
         accepted(await send(store, "m", key=of("a"), text="x" * 100))
         assert (await store.stored(ANN)).stored_bytes == one, "a repeated put stores nothing"
         for text in ("y" * 50, "z" * 70):  # The first text stays, for a put that is repeated.
-            assert await store.edit_item(of("a"), "m", text=text)
+            assert await store.edit_item(of("a"), "m", text=text) is None
             assert (await store.stored(ANN)).stored_bytes == one + size_of("m", text)
         edited = one + size_of("m", "z" * 70)
         assert await store.remove_item(of("a"), "m")
@@ -166,6 +166,33 @@ class AdmissionConformance:
             codes.append(outcome.code if isinstance(outcome, Refused) else "")
             await store.remove_item(of("a"), f"m{number}")
         assert codes == [""] * 9 + ["storage_full"] * 11
+
+    async def test_edit_is_refused_for_want_of_room_unless_it_needs_no_more(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=2_000))
+        await create(store, of("a"))
+        accepted(await send(store, "m", key=of("a"), text="x" * 500))
+        assert await store.edit_item(of("a"), "m", text="y" * 300) is None
+        before = (await store.waiting_items(of("a")), await store.stored(ANN))
+        assert refused(await store.edit_item(of("a"), "m", text="z" * 2_000)) == "storage_full"
+        assert (await store.waiting_items(of("a")), await store.stored(ANN)) == before
+        assert await store.edit_item(of("a"), "m", text="z" * 300) is None
+        assert await store.edit_item(of("a"), "m", text="z") is None
+
+    async def test_stop_without_a_turn_is_counted(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=1_000_000))
+        await create(store, of("a"))
+        before = (await store.stored(ANN)).stored_bytes
+        accepted(await stop(store, "stop", key=of("a")))
+        assert (await store.stored(ANN)).stored_bytes == before + 2 * len(codec.encode_item(Stop(stop_id="stop")))
+
+    async def test_messages_that_are_sent_at_once_are_counted_together(self, open_store: OpenStore) -> None:
+        stores = [await open_store(limits=TurnLimits(stored_bytes=20_000)) for _ in range(3)]
+        keys = [of(str(number)) for number in range(9)]
+        for key in keys:
+            await create(stores[0], key)
+        sends = (send(stores[n % 3], "m", key=key, text="x" * 6_000) for n, key in enumerate(keys))
+        outcomes = await asyncio.gather(*sends)
+        assert sum(not isinstance(outcome, Refused) for outcome in outcomes) == 3
 
     async def test_sessions_created_concurrently_are_counted_together(self, open_store: OpenStore) -> None:
         size = len(codec.encode(started(of("0")).body)[2])

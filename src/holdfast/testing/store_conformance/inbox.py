@@ -147,7 +147,7 @@ class InboxConformance:
         await create(store)
         await send(store, "m1", text="one")
         await send(store, "m2", text="two")
-        assert await store.edit_item(KEY, "m1", text="uno")
+        assert await store.edit_item(KEY, "m1", text="uno") is None
         items = await store.waiting_items(KEY)
         assert [(item.key, getattr(item.item, "text", "")) for item in items] == [("m1", "uno"), ("m2", "two")]
         assert accepted(await send(store, "m1", text="one")).duplicate
@@ -156,7 +156,7 @@ class InboxConformance:
         await create(store)
         seen = accepted(await send(store, "m")).item
         lease = await hold(store)
-        assert await store.edit_item(KEY, "m", text="other")
+        assert await store.edit_item(KEY, "m", text="other") is None
         late = Unit(key=KEY, fence=lease.fence, promotes=(Promotion(seen.sequence, "idle"),))
         assert isinstance(await store.commit(late), Rejected)
         (item,) = await store.waiting_items(KEY)
@@ -194,10 +194,10 @@ class InboxConformance:
 
     async def test_promoted_item_cannot_be_changed(self, store: Store) -> None:
         await running(store)
-        assert not await store.edit_item(KEY, "first", text="x")
+        assert refused(await store.edit_item(KEY, "first", text="x")) == "message_not_queued"
         assert not await store.remove_item(KEY, "first")
         assert not await store.reorder_items(KEY, ["first"])
-        assert not await store.edit_item(KEY, "missing", text="x")
+        assert refused(await store.edit_item(KEY, "missing", text="x")) == "message_not_queued"
 
     # Stops
 

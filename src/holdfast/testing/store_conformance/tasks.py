@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.events import codec
 from holdfast.events.ids import Key, Owner, TaskId, ToolCallId
 from holdfast.events.inbox import TaskNews
 from holdfast.events.task import NoticeKind, TaskNotice, TaskStatus
@@ -230,8 +231,12 @@ class TaskConformance:
     async def test_silent_news_raises_the_tail_but_wakes_no_worker(self, store: Store) -> None:
         await in_background(store)
         before = (await store.tails([KEY]))[KEY][1]
-        assert await store.end_task(await task_row(store), ending("killed"), notice("killed", silent=True), host=HERE)
+        stored = (await store.stored(KEY.owner)).stored_bytes
+        silent = notice("killed", silent=True)
+        assert await store.end_task(await task_row(store), ending("killed"), silent, host=HERE)
         assert await pending_news(store) == [(T1, "killed")]
+        added = (await store.stored(KEY.owner)).stored_bytes - stored
+        assert added == len(codec.encode_item(TaskNews(notice=silent)))
         assert (await store.tails([KEY]))[KEY][1] == before + 1
         assert not await can_be_claimed(store)
         row = await store.row(KEY)

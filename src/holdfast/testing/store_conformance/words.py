@@ -168,10 +168,15 @@ async def send(
 
 
 async def stop(
-    store: Store, stop_id: str = "stop", *, keep_queued: bool = False, meant_for: TurnId | None = None
+    store: Store,
+    stop_id: str = "stop",
+    *,
+    keep_queued: bool = False,
+    meant_for: TurnId | None = None,
+    key: Key = KEY,
 ) -> Accepted | Refused:
     item = Stop(stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
-    return await store.put(KEY, item, item_key=stop_id, queue_limit=10)
+    return await store.put(key, item, item_key=stop_id, queue_limit=10)
 
 
 async def rewind(store: Store, rewind_id: str, *, key: Key = KEY) -> Accepted | Refused:
@@ -218,7 +223,7 @@ def accepted(outcome: Accepted | Refused) -> Accepted:
     return outcome
 
 
-def refused(outcome: Accepted | Refused) -> str:
+def refused(outcome: Accepted | Refused | None) -> str:
     assert isinstance(outcome, Refused), outcome
     return outcome.code
 

@@ -43,7 +43,7 @@ async def _writes_of_people(store: Store) -> AsyncIterator[str]:
     for name in ("second", "third"):
         await send(store, name)
         yield "put"
-    assert await store.edit_item(KEY, "second", text="other words")
+    assert await store.edit_item(KEY, "second", text="other words") is None
     yield "edit_item"
     assert await store.reorder_items(KEY, ["third", "second", "first"])
     yield "reorder_items"
