@@ -3,7 +3,7 @@
 The rules are pure and the same for every store. `admit` is a generator: it yields the facts that it needs, one by one
 and only where they matter, and returns a decision. A store runs it inside the transaction of the put: it reads each
 fact from its tables, and applies the plan in the same transaction. Statements and locks differ between stores; the
-rules do not.
+rules do not. News of a task is not put: a store adds it to the inbox in the transaction that changes the task's row.
 """
 
 from collections.abc import Callable, Generator
