@@ -188,7 +188,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     renew_every_seconds: float = 4.0
     """The interval of the heartbeat that renews leases; two attempts may fail before the leases are lost."""
     lease_margin_seconds: float = 3.0
-    """How long before its lease ends a holder stops, so that it never works at the same time as its successor."""
+    """How long before its lease ends a holder stops: the difference of two clocks that is made up for."""
     claim_every_seconds: float = 1.0
     """How often a process polls for work that no wake-up announced."""
     tails_every_seconds: float = 0.5

@@ -163,8 +163,8 @@ async def test_a_child_that_keeps_the_output_open_is_not_waited_for(session: Ses
     try:
         (row,) = await session.rows()
         assert said == (
-            "started\n(what it left running in the background goes on, and nobody will tell you of its end; stop_bash "
-            f"ends it, with the shellId {row.task_id})\n<exited with exit code 0>"
+            "started\n(what it left running in the background goes on, and you will not be told when it ends; "
+            f"stop_bash ends it, with the shellId {row.task_id})\n<exited with exit code 0>"
         )
         assert is_alive(child)
         said = await session.use(stop_bash, home, shellId=row.task_id)
@@ -202,7 +202,7 @@ async def test_one_that_somebody_sends_there_says_so(session: Session, home: Pat
     session.to_background.set()
     found = await running
     assert found.went_on == "flipped"
-    assert all(word in found.content for word in ("Somebody moved it", "No work was lost", "still running"))
+    assert all(word in found.content for word in ("A person moved it", "No work was lost", "still running"))
     assert "did not finish" not in found.content
 
 

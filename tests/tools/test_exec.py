@@ -492,7 +492,7 @@ async def test_somebody_may_send_it_to_the_background_before_that(session: Sessi
     found = await running
     told = decoded(found.content)
     assert (found.went_on, told["status"]) == ("flipped", "auto_backgrounded")
-    assert all(word in told["message"] for word in ("Somebody moved", "no work was lost", "still running"))
+    assert all(word in told["message"] for word in ("A person moved", "no work was lost", "still running"))
     assert (await session.row(told["task_id"])).status == "running"
 
 

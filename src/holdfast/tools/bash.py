@@ -50,7 +50,7 @@ BOTH_STREAMS = Room(
     tail_lines=500_000,
 )
 
-LEFT_BEHIND: Final = "(what it left running in the background goes on, and nobody will tell you of its end; "
+LEFT_BEHIND: Final = "(what it left running in the background goes on, and you will not be told when it ends; "
 
 
 class Bash(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -30,7 +30,7 @@ from holdfast.tools.sleep_detection import BLOCKED_SECONDS, long_sleep
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.tools.truncation import STREAM
 
-LEFT_BEHIND: Final = "It left something running, which goes on; nobody will tell you of its end"
+LEFT_BEHIND: Final = "It left something running, which goes on; you will not be told when it ends"
 
 
 class Exec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

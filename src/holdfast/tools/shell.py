@@ -279,7 +279,7 @@ class CallCommand:
     def why_it_goes_on(self, seconds: float) -> str:
         """Returns why the call no longer waits: the first half of a sentence."""
         if self._context.to_background.is_set():
-            return f"Somebody moved it to the background before its foreground limit of {seconds:g} seconds had passed"
+            return f"A person moved it to the background before its foreground limit of {seconds:g} seconds had passed"
         if self._is_out_of_sight:
             return "The supervisor of commands does not answer at the moment, so it was moved to the background"
         return f"It did not finish within the foreground limit of {seconds:g} seconds and was moved to the background"

@@ -28,7 +28,7 @@ class Metrics:
         age = max(0, self._clock.now_ms() - oldest) / 1000 if oldest is not None else 0.0
         gauges = {
             "holdfast_queue_age_seconds": (
-                "How long the session has waited that has waited longest for somebody to run it.",
+                "How long the longest-waiting session has waited for a process.",
                 age,
             ),
             **self._gauges(),
