@@ -37,6 +37,8 @@ class Entry(NamedTuple):
     admins_only: bool = False
     missing: int = 404
     """The status for a session that is not there."""
+    for_readers: bool | None = None
+    """Whether it is for a key of the same owner whose role may only read the session; of routes that change one."""
 
 
 TEXT = {"text": "Hi"}
@@ -56,35 +58,35 @@ ENTRIES = {
     ("GET", "/v1/sessions"): Entry(),
     ("POST", "/v1/sessions"): Entry({}),
     ("POST", "/v1/sessions/import"): Entry({"format": "none"}),
-    ("POST", "/v1/chat"): Entry({"id": "made-in-the-matrix", **TEXT}),
+    ("POST", "/v1/chat"): Entry({"id": "{chat_id}", **TEXT}, for_readers=False),
     ("GET", "/v1/chat/{session_id}"): Entry(missing=200),
     ("GET", "/v1/chat/{session_id}/stream"): Entry(missing=204),
     ("GET", S): Entry(),
-    ("PATCH", S): Entry({"title": "Taken over"}),
-    ("DELETE", S): Entry(),
+    ("PATCH", S): Entry({"title": "Taken over"}, for_readers=False),
+    ("DELETE", S): Entry(for_readers=False),
     ("GET", f"{S}/activity"): Entry(),
-    ("POST", f"{S}/cancel"): Entry({}),
+    ("POST", f"{S}/cancel"): Entry({}, for_readers=True),
     ("GET", f"{S}/events"): Entry(),
     ("GET", f"{S}/export"): Entry(),
-    ("POST", f"{S}/fork"): Entry({}),
-    ("POST", f"{S}/messages"): Entry(TEXT),
+    ("POST", f"{S}/fork"): Entry({}, for_readers=True),
+    ("POST", f"{S}/messages"): Entry(TEXT, for_readers=False),
     ("GET", f"{S}/messages/{{message_id}}"): Entry(),
     ("GET", f"{S}/permissions"): Entry(),
-    ("DELETE", f"{S}/permissions/{{permission_id}}"): Entry(),
+    ("DELETE", f"{S}/permissions/{{permission_id}}"): Entry(for_readers=True),
     ("GET", f"{S}/queue"): Entry(),
-    ("PATCH", f"{S}/queue"): Entry({"message_ids": ["{message_id}"]}),
-    ("PATCH", f"{S}/queue/{{message_id}}"): Entry(TEXT),
-    ("DELETE", f"{S}/queue/{{message_id}}"): Entry(),
+    ("PATCH", f"{S}/queue"): Entry({"message_ids": ["{message_id}"]}, for_readers=False),
+    ("PATCH", f"{S}/queue/{{message_id}}"): Entry(TEXT, for_readers=False),
+    ("DELETE", f"{S}/queue/{{message_id}}"): Entry(for_readers=False),
     ("GET", f"{S}/requests"): Entry(),
-    ("POST", f"{S}/requests/{{request_id}}"): Entry({"decision": "approve"}),
-    ("POST", f"{S}/rewind"): Entry({"to": 1}),
-    ("POST", f"{S}/seen"): Entry({"position": 1}),
+    ("POST", f"{S}/requests/{{request_id}}"): Entry({"decision": "approve"}, for_readers=False),
+    ("POST", f"{S}/rewind"): Entry({"to": 1}, for_readers=False),
+    ("POST", f"{S}/seen"): Entry({"position": 1}, for_readers=True),
     ("GET", f"{S}/stream"): Entry(),
-    ("POST", f"{S}/stream"): Entry(TEXT),
+    ("POST", f"{S}/stream"): Entry(TEXT, for_readers=False),
     ("GET", f"{S}/tasks"): Entry(),
     ("GET", f"{S}/tasks/{{task_id}}"): Entry(),
-    ("DELETE", f"{S}/tasks/{{task_id}}"): Entry(),
-    ("POST", f"{S}/tasks/{{task_id}}/background"): Entry(),
+    ("DELETE", f"{S}/tasks/{{task_id}}"): Entry(for_readers=False),
+    ("POST", f"{S}/tasks/{{task_id}}/background"): Entry(for_readers=False),
     ("GET", f"{S}/tasks/{{task_id}}/output"): Entry(),
 }
 
@@ -105,12 +107,18 @@ ROUTES = routes()
 CLOSED = [route for route in ROUTES if route in ENTRIES and not ENTRIES[route].is_public]
 NAMING = [route for route in CLOSED if "{session_id}" in route[1]]
 NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission)_id}", route[1])]
+CHANGES = [route for route in ROUTES if route[0] != "GET" and ("{session_id}" in route[1] or route[1] == "/v1/chat")]
 LISTS = [route for route in CLOSED if "{" not in route[1] and route[0] == "GET"]
 
 
 def test_every_route_of_the_server_is_in_the_matrix() -> None:
     assert set(ENTRIES) == set(ROUTES), "a new route says here whom it is for"
     assert len(ROUTES) == len(set(ROUTES))
+
+
+def test_every_route_that_changes_a_session_says_whether_readers_may() -> None:
+    said = [route for route in ROUTES if ENTRIES[route].for_readers is not None]
+    assert said == CHANGES
 
 
 class World(NamedTuple):
@@ -125,7 +133,7 @@ class World(NamedTuple):
 
     def body(self, route: tuple[str, str], **instead: str) -> Any:
         text = msgspec.json.encode(ENTRIES[route].body).decode()
-        for name, found in {**self.ids, **instead}.items():
+        for name, found in {"chat_id": "made-in-the-matrix", **self.ids, **instead}.items():
             text = text.replace(f"{{{name}}}", found)
         return msgspec.json.decode(text)
 
@@ -166,6 +174,7 @@ PEOPLE: dict[str, tuple[str, Role]] = {
     "bob": ("bob", "user"),
     "root": ("root", "admin"),
     "gone": ("ada", "admin"),
+    "reader": ("ada", "user"),
 }
 
 
@@ -344,6 +353,30 @@ async def test_what_is_for_admins_alone_is_refused_to_users_and_nothing_else_is(
             assert answer.status_code < 500
             if is_refused:
                 assert code_of(answer) == "admins_only"
+
+
+@pytest.mark.parametrize("route", [route for route in CHANGES if not ENTRIES[route].for_readers], ids=" ".join)
+async def test_nothing_in_an_admin_s_session_is_changed_by_a_user_of_the_same_owner(
+    world: World, route: tuple[str, str]
+) -> None:
+    """The session works in a folder, and has tools, that users may not choose."""
+    before = await world.seen()
+    async with world.people.client("reader") as reader:
+        named = {"chat_id": world.ids["session_id"]}
+        refused = await world.ask(reader, route, **named)
+    assert (refused.status_code, code_of(refused)) == (403, "session_beyond_role")
+    assert await world.seen() == before
+
+
+@pytest.mark.parametrize("route", [route for route in CHANGES if ENTRIES[route].for_readers], ids=" ".join)
+async def test_a_reader_may_do_what_takes_nothing_from_the_session(world: World, route: tuple[str, str]) -> None:
+    async with world.people.client("ada") as ada, world.people.client("reader") as reader:
+        own = await ada.make()
+        named = {name: like(found) for name, found in world.ids.items()} | {"session_id": own}
+        assert (await world.ask(reader, route, **named)).status_code in (200, 201, 404)
+        for created in (await ada.get("/v1/sessions")).json()["sessions"]:
+            if created["id"] == own or created["title"] == "Fork of a session":
+                await ada.delete(f"/v1/sessions/{created['id']}")
 
 
 async def test_what_the_matrix_protects_is_there(world: World) -> None:

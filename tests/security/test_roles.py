@@ -82,11 +82,48 @@ async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_
         await user.patch(one, json={"mode": "autopilot"}),
         await user.patch(one, json={"tier": "standard"}),
         await user.patch(one, json={"thinking": 2_048}),
+        await user.patch(one, json={"title": "Taken over"}),
+        await user.patch(one, json={"metadata": {"a": "b"}}),
+        await user.patch(one, json={"pinned": True, "title": "Taken over"}),
+        await user.patch(one, json={"working_directory": f"{folder}/people/ada"}),
+        await user.patch(f"{one}/queue", json={"message_ids": []}),
+        await user.delete(f"{one}/queue/any"),
+        await user.delete(f"{one}/tasks/any"),
+        await user.post(f"{one}/tasks/any/background"),
         await user.post(f"{one}/rewind", json={"to": 1}),
+        await user.delete(one),
     ):
         assert (tried.status_code, code_of(tried)) == (403, "session_beyond_role"), tried.request.url
     assert await admin.events(session) == before
-    assert (await user.get(one)).status_code == 200
+    shown = (await user.get(one)).json()["session"]
+    assert (shown["pinned"], shown["metadata"]) == (False, {})
+    assert (await user.patch(one, json={"pinned": True})).status_code == 200
+    assert (await user.post(f"{one}/seen", json={})).status_code == 200
+
+
+async def test_a_user_stops_the_turn_of_such_a_session_and_its_queue_stays(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await admin.make(**given(folder, "folder"))
+    one = f"/v1/sessions/{session}"
+    await admin.say(session, "write a note")
+    await admin.post(f"{one}/messages", json={"text": "later", "message_id": "later", "delivery": "enqueue"})
+    stopped = await user.post(f"{one}/cancel", json={})
+    assert stopped.status_code == 200
+    assert stopped.json()["outcome"] in ("stopping", "stopped")
+    assert stopped.json()["returned"] == []
+    receipt = (await admin.get(f"{one}/messages/later")).json()
+    assert receipt["state"] != "removed"
+
+
+async def test_a_change_that_starts_no_work_leaves_the_settings_of_an_admin_s_session(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    options = {"working_directory": str(folder / "people" / "ada"), "tools": ["view", "create"], "allow": ["*"]}
+    session = await admin.make(**options)
+    assert (await user.patch(f"/v1/sessions/{session}", json={"title": "Ours"})).status_code == 200
+    assert (await admin.get(f"/v1/sessions/{session}")).json()["settings"]["allow"] == ["*"]
+    assert (await user.delete(f"/v1/sessions/{session}")).status_code == 204
 
 
 async def test_a_copy_that_a_user_makes_has_what_users_may_have(user: Client, admin: Client, folder: Path) -> None:

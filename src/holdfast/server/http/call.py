@@ -68,3 +68,7 @@ class HttpCall:
     async def check_use(self) -> None:
         """Raise `ApiError` if the session has more than the caller's role may use: see `HttpService.check_use`."""
         await self.service.check_use(self.identity, self.key)
+
+    async def check_change(self) -> None:
+        """The same for a change that starts no work: the session's settings stay as they are."""
+        await self.service.check_change(self.identity, self.key)

@@ -81,17 +81,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def check_session(self, owner: Owner, state: State) -> None:
         """Raise `ApiError` if the session has a directory, tools or a provider beyond the role, whoever created
         it. Rules and models are handled by `narrowed` and `asks_beyond`."""
-        for what, is_beyond in (
-            ("works in a folder", self._is_outside(owner, state)),
-            ("has tools", self._has_more_tools(state)),
-            ("asks a provider", state.provider is not None and not self.providers),
-        ):
-            if is_beyond:
-                raise _beyond(
-                    "session_beyond_role",
-                    f"This session {what} that you may not choose, so you may only read it. Ask an admin of this "
-                    "server to go on with it, or fork it: the copy has what you may have.",
-                )
+        excess = self._excess(owner, state)
+        if excess is not None:
+            raise _beyond(
+                "session_beyond_role",
+                f"This session {excess} that you may not choose, so you may only read it and stop its turn. Ask an "
+                "admin of this server to go on with it, or fork it: the copy has what you may have.",
+            )
+
+    def covers_session(self, owner: Owner, state: State) -> bool:
+        """Whether `check_session` would pass."""
+        return self._excess(owner, state) is None
+
+    def _excess(self, owner: Owner, state: State) -> str | None:
+        """What the session has beyond the role, as the predicate of a sentence; None: nothing."""
+        if self._is_outside(owner, state):
+            return "works in a folder"
+        if self._has_more_tools(state):
+            return "has tools"
+        return "asks a provider" if state.provider is not None and not self.providers else None
 
     def narrowed(self, state: State) -> SettingsChanged | None:
         """The record that removes the rules that the role may not grant, and lets each use of the folder, such as a

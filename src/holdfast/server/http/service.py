@@ -132,6 +132,18 @@ class HttpService:
         if policy.asks_beyond(state, default=self.settings.model):
             await self.operations.change_model(key, self.settings.model)
 
+    async def check_change(self, identity: Identity, key: Key) -> None:
+        """Raise `ApiError` if the session has more than the caller's role may use. For changes that start no work, so
+        the session keeps rules and a model beyond the role."""
+        policy = self.policy(identity)
+        if policy.is_limited:
+            policy.check_session(identity.owner, await self.operations.state(key))
+
+    async def may_change(self, identity: Identity, key: Key) -> bool:
+        """Whether `check_change` would pass."""
+        policy = self.policy(identity)
+        return not policy.is_limited or policy.covers_session(identity.owner, await self.operations.state(key))
+
     async def send(
         self,
         identity: Identity,

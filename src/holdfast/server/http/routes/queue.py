@@ -38,6 +38,7 @@ async def show(call: HttpCall) -> Response:
 async def reorder(call: HttpCall) -> Response:
     order = await call.body(NewOrder)
     await call.operations.session(call.key)
+    await call.check_change()
     await call.operations.reorder_queue(call.key, [MessageId(message_id) for message_id in order.message_ids])
     return await _queue(call)
 
@@ -65,6 +66,7 @@ async def edit(call: HttpCall) -> Response:
 )
 async def remove(call: HttpCall) -> Response:
     await call.operations.session(call.key)
+    await call.check_change()
     await call.operations.remove_queued(call.key, MessageId(call.path("message_id")))
     return no_content()
 

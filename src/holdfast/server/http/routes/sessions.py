@@ -278,10 +278,12 @@ async def change(call: HttpCall) -> Response:
     model = _changed_model(call, patch)
     folder = _changed_folder(call, patch)
     await operations.session(key)
-    settings = (patch.model, patch.tier, patch.thinking, patch.mode)
+    settings = (patch.model, patch.tier, patch.thinking, patch.mode, patch.working_directory)
     if any(value is not UNSET for value in settings):
         await call.check_use()
-    if any(value is not UNSET for value in (patch.title, patch.working_directory, *settings)):
+    elif patch.title is not UNSET or patch.metadata is not UNSET:
+        await call.check_change()
+    if any(value is not UNSET for value in (patch.title, *settings)):
         await operations.check_storage(key.owner)
     if patch.pinned is not UNSET or patch.metadata is not UNSET:
         # First, as it alone may be refused. After a crash in between the same request again does the rest.
@@ -322,6 +324,7 @@ def _changed_folder(call: HttpCall, patch: SessionPatch) -> DirectoryIdentity | 
 
 @endpoint("DELETE", "/v1/sessions/{session_id}", summary="Delete a session and all of its log", results={204: None})
 async def delete(call: HttpCall) -> Response:
+    await call.check_change()
     await call.operations.delete(call.key)
     await call.service.credentials.forget(call.key)
     return no_content()

@@ -24,7 +24,8 @@ class CancelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     turn_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     """Stop only if this is the running turn."""
     keep_queued: bool = False
-    """Leave the waiting messages in the queue. Otherwise the response returns them."""
+    """Leave the waiting messages in the queue. Otherwise the response returns them, if the caller's role may change the
+    session: a stop by a caller who may only read it leaves them there."""
 
 
 @endpoint(
@@ -40,7 +41,7 @@ async def stop(call: HttpCall) -> Response:
     stopped = await call.operations.stop(
         call.key,
         stop_id=cancel.stop_id,
-        keep_queued=cancel.keep_queued,
+        keep_queued=cancel.keep_queued or not await call.service.may_change(call.identity, call.key),
         meant_for=TurnId(cancel.turn_id) if cancel.turn_id is not None else None,
     )
     if stopped.outcome == "stopping":

@@ -55,7 +55,9 @@ async def show(call: HttpCall) -> Response:
 
 @endpoint("DELETE", "/v1/sessions/{session_id}/tasks/{task_id}", summary="Kill a command", result=KilledTask)
 async def kill(call: HttpCall) -> Response:
-    done = await call.service.tasks.kill(call.key, await _task_id(call))
+    task_id = await _task_id(call)
+    await call.check_change()
+    done = await call.service.tasks.kill(call.key, task_id)
     return json_response(killed_task(call.service.tasks, done, now=call.service.clock.now_ms()))
 
 
@@ -66,7 +68,9 @@ async def kill(call: HttpCall) -> Response:
     results={204: None},
 )
 async def to_background(call: HttpCall) -> Response:
-    await call.service.tasks.to_background(call.key, await _task_id(call))
+    task_id = await _task_id(call)
+    await call.check_change()
+    await call.service.tasks.to_background(call.key, task_id)
     return no_content()
 
 
