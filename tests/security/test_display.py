@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import request_lines
-from holdfast.cli.escapes import EMOJI, HIDDEN, LINES, visible
+from holdfast.cli.escapes import EMOJI, HIDDEN, LINES, has_right_to_left, visible
 from holdfast.cli.line_flow import LineFlow
 from holdfast.cli.request_lines import BAR
 from holdfast.cli.task_lines import ending, task_line
@@ -54,7 +54,6 @@ def test_the_page_and_the_terminal_have_the_same_table() -> None:
 def test_no_control_bidi_or_zero_width_character_is_missing_from_the_table() -> None:
     """Of Unicode's format characters only those are left out that are drawn, such as the Arabic sign of a number."""
     drawn = set(range(0x600, 0x606)) | {0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
-    drawn |= set(range(0x13430, 0x13440))
     for code in range(0x110000):
         character = chr(code)
         hides = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and code not in drawn
@@ -67,9 +66,9 @@ NOT_DRAWN = (
     *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
     *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
-    (0x2800, 0x2800),
+    *((0x2800, 0x2800), (0x13430, 0x1345F), (0x16FE4, 0x16FE4), (0x1D159, 0x1D159)),
 )
-"""Unicode's Default_Ignorable_Code_Point, which Python has no table of, and a sign that is drawn as nothing."""
+"""Unicode's Default_Ignorable_Code_Point, which Python has no table of, and signs that are drawn as nothing."""
 
 
 def test_nothing_that_is_not_drawn_is_missing_from_the_table() -> None:
@@ -167,6 +166,41 @@ def test_a_warning_is_told_in_a_line_that_no_command_can_imitate() -> None:
     text = whole(asks("shell", "a\n  ! fine\n✓ Approved.", warning="Read all of it.")).split("\n")
     assert [line for line in text if line.startswith("  ! ")] == ["  ! Read all of it."]
     assert not any(line.startswith("✓") for line in text)
+
+
+@pytest.mark.parametrize("letters", ["א ב", "\u0627 \u0628", "\u0661 \u0662", "\u07ca \u07cb", "\U0001e900 \U0001e901"])
+def test_letters_from_right_to_left_are_told_before_what_they_reorder(letters: str) -> None:
+    long = "x" * 200
+    for asked, arguments in (
+        (asks("shell", f"cp {letters}"), ""),
+        (asks("shell", f"{long}\ncp {letters}"), ""),
+        (asks("write", letters, tool="create"), ""),
+        (asks("write", "a.txt", tool="create", diff=f"+cp {letters}\n"), ""),
+        (asks("custom-tool", "deploy", tool="deploy"), json.dumps({"from": letters})),
+        (asks("custom-tool", "deploy", tool="deploy"), json.dumps({letters: 1}, ensure_ascii=False)),
+        (
+            ExternalToolRequested(
+                request_id=RequestId("r"), tool_call_id=ToolCallId("c"), tool_name="t", arguments=f'["{letters}"]'
+            ),
+            "",
+        ),
+    ):
+        first = request_lines.lines(asked, arguments)[0]
+        assert first.startswith("  ! This has letters that are written from right to left")
+
+
+def test_nothing_is_told_of_letters_that_reorder_nothing() -> None:
+    for command in ("cp a b", "cp é 日本語 😀", f"cp {BIDI} b"):
+        assert "from right to left" not in whole(asks("shell", command), json.dumps({"command": command}))
+    question = UserInputRequested(request_id=RequestId("r"), tool_call_id=ToolCallId("c"), question="א?")
+    assert "from right to left" not in whole(question), "people are asked in their own language"
+
+
+def test_every_letter_that_is_written_from_right_to_left_is_found() -> None:
+    for code in range(0x110000):
+        letter = chr(code)
+        if unicodedata.bidirectional(letter) in ("R", "AL", "AN") and not is_hidden(letter):
+            assert has_right_to_left(letter), hex(code)
 
 
 def test_a_long_line_goes_on_behind_its_bar() -> None:

@@ -6,6 +6,7 @@ page does the same in `web/src/view/escapes.ts`; `web/test/escapes.json` has cas
 """
 
 import re
+import unicodedata
 from typing import Final
 
 HIDDEN: Final = (
@@ -27,7 +28,10 @@ HIDDEN: Final = (
     (0xFEFF, 0xFEFF),  # byte order mark
     (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
     (0xFFF0, 0xFFFB),  # unassigned and not drawn, interlinear annotation
+    (0x13430, 0x1345F),  # Egyptian hieroglyph format controls, and the unassigned rest of their block
+    (0x16FE4, 0x16FE4),  # Khitan small script filler
     (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D159, 0x1D159),  # musical null notehead
     (0x1D173, 0x1D17A),  # musical controls
     (0xE0000, 0xE0FFF),  # tag characters, variation selectors of the supplement
 )
@@ -56,6 +60,19 @@ def visible(text: str, *, keep: str = LINES) -> str:
         return found[0] if len(found[0]) > 1 or found[0] in keep else _escape(ord(found[0]))
 
     return _HIDDEN.sub(replacement, text)
+
+
+_RIGHT_TO_LEFT_BLOCKS = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+"""The blocks that Unicode reserves for writing from right to left, also for letters that Python does not know yet."""
+
+
+def has_right_to_left(text: str) -> bool:
+    """Whether the text has letters or digits that are written from right to left. A terminal may draw the words around
+    them in another order, although each letter is visible: `cp א ב` with its operands swapped."""
+    found = _RIGHT_TO_LEFT_BLOCKS.findall(text)
+    return any(unicodedata.bidirectional(character) in ("R", "AL", "AN", "") for character in found)
 
 
 def _escape(code: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.escapes import visible
+from holdfast.cli.escapes import has_right_to_left, visible
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.tools.diffs import is_whole
 
@@ -19,6 +19,11 @@ SHORT: Final = 120
 
 BAR: Final = "  │ "
 """Begins every line of foreign text, so that none can look like a line of ours."""
+
+RIGHT_TO_LEFT: Final = (
+    "  ! This has letters that are written from right to left: your terminal may show the words in another order than "
+    "they are executed."
+)
 
 _DOES: Final = {"read": "read", "write": "write", "shell": "run", "custom-tool": "run"}
 
@@ -49,11 +54,17 @@ def lines(opened: OpenedRequest, arguments: str = "") -> list[str]:
     """All lines below the first. `arguments` are those of the tool call, as JSON."""
     match opened:
         case PermissionRequested():
-            return _permission_lines(opened, arguments)
+            return _with_warning(opened, _permission_lines(opened, arguments))
         case UserInputRequested(choices=choices):
             return [line for number, choice in enumerate(choices, 1) for line in _choice_lines(number, choice)]
         case ExternalToolRequested(arguments=given):
-            return _argument_lines(given, left_out=())
+            return _with_warning(opened, _argument_lines(given, left_out=()))
+
+
+def _with_warning(opened: OpenedRequest, below: list[str]) -> list[str]:
+    """The warning comes first, so that a screen that shows only the beginning has it."""
+    is_reordered = any(has_right_to_left(line) for line in (first_line(opened), *below))
+    return [RIGHT_TO_LEFT, *below] if is_reordered else below
 
 
 def _permission_lines(opened: PermissionRequested, arguments: str) -> list[str]:

@@ -21,6 +21,8 @@ def script(model: Model) -> None:
     model.on("spoof a command", calls("exec", command=SPOOFED), says("Done."))
     model.on("spoof a file", calls("create", path=NAME, file_text=HOSTILE), says("Done."))
     model.on("spoof a question", calls("ask_user", question=HOSTILE, choices=[f"{BIDI}yes", "no"]), says("Done."))
+    model.on("swap a command", calls("exec", command="cp א ב"), says("Done."))
+    model.on("swap a file", calls("create", path="א ב.txt", file_text="cp א ב\n"), says("Done."))
     model.on("run a lot", calls("exec", command=LONG), says("Done."))
 
 
@@ -46,6 +48,44 @@ async def test_a_diff_shows_them_too(person: Person) -> None:
     card = await tab.until_asked()
     await expect(card.locator("pre")).to_contain_text("+\\u202e\\u2066\\u200f\\u001b]0;owned\\u0007")
     await expect(card.locator("pre")).to_contain_text("\\u200b\\u2028\\u{e0041}evil")
+
+
+async def test_letters_from_right_to_left_swap_nothing_that_is_to_be_approved(person: Person) -> None:
+    tab = await person.tab()
+    for words, places in (
+        ("swap a command", (".request pre code", ".tool-summary")),
+        ("swap a file", (".request h3 code", ".request pre code", ".tool-summary")),
+    ):
+        await tab.say(words)
+        card = await tab.until_asked()
+        await expect(card).to_contain_text("א ב")
+        await tab.keep_picture(words.replace(" ", "-"))
+        tool = tab.log.locator(".tool").last
+        await tool.locator(".tool-head").click()
+        for place in (*places, ".tool-details pre code"):
+            for found in await tool.locator(place).all():
+                assert await found.evaluate(DRAWN) == "אב", place
+        await tab.button("Stop").click()
+        await tab.until_idle()
+
+
+DRAWN = """(element) => {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  const letters = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    [...node.data].forEach((letter, index) => {
+      if (!"אב".includes(letter)) return;
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + 1);
+      const { left, top } = range.getClientRects()[0];
+      letters.push({ letter, left, top });
+    });
+  const lines = Map.groupBy(letters, ({ top }) => Math.round(top / 6));
+  const drawn = [...lines.values()].map((line) => line.sort((one, other) => one.left - other.left));
+  return [...new Set(drawn.map((line) => line.map(({ letter }) => letter).join("")))].join(" | ");
+}"""
+"""The letters of each line of an element, from left to right as they are drawn; equal lines once."""
 
 
 async def test_titles_are_plain_in_every_place_and_in_the_tab(person: Person, client: Client) -> None:

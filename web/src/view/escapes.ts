@@ -24,7 +24,10 @@ const HIDDEN: readonly (readonly [number, number])[] = [
   [0xfeff, 0xfeff], // byte order mark
   [0xffa0, 0xffa0], // halfwidth Hangul filler
   [0xfff0, 0xfffb], // unassigned and not drawn, interlinear annotation
+  [0x13430, 0x1345f], // Egyptian hieroglyph format controls, and the unassigned rest of their block
+  [0x16fe4, 0x16fe4], // Khitan small script filler
   [0x1bca0, 0x1bca3], // shorthand format controls
+  [0x1d159, 0x1d159], // musical null notehead
   [0x1d173, 0x1d17a], // musical controls
   [0xe0000, 0xe0fff], // tag characters, variation selectors of the supplement
 ];

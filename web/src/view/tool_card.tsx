@@ -36,9 +36,7 @@ export function ToolCard({ call, session }: { call: Call; session: OpenSession }
       <button type="button" class="tool-head" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
         <span class={`dot ${call.status}`} aria-hidden="true" />
         <span class="tool-name">{visibleLine(call.name)}</span>
-        <span class="tool-summary" dir="auto">
-          {summary}
-        </span>
+        <span class="tool-summary">{summary}</span>
         <span class="tool-status">
           {status}
           {call.simulated && ", simulated"}
