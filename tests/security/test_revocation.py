@@ -136,6 +136,21 @@ async def test_only_the_work_of_the_revoked_key_ends() -> None:
     await asyncio.gather(other, keyless, return_exceptions=True)
 
 
+async def test_a_request_that_comes_after_all_others_have_ended_is_watched_too() -> None:
+    world = World()
+    first = asyncio.create_task(world.work("one"))
+    await world.clock.until_sleeping()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await world.pass_time(POLL_SECONDS)
+    assert not world.clock.sleeping, "nobody is left to be watched"
+    second = asyncio.create_task(world.work("two"))
+    world.revoked = {"two"}
+    async with patience():
+        await world.pass_time(POLL_SECONDS)
+        assert await second == "not_signed_in"
+
+
 async def test_a_store_that_is_away_ends_nobodys_work_and_it_is_looked_again() -> None:
     world = World()
     work = asyncio.create_task(world.work("one"))
