@@ -17,6 +17,7 @@ from holdfast.events.turn import Claimed, TurnEnded
 from holdfast.live.live import Changed
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedModel
 from holdfast.server.embedded.session import Session
+from holdfast.server.errors import Conflict
 from holdfast.store import crash_points
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import command_key
@@ -159,6 +160,27 @@ async def test_a_call_that_has_ended_is_not_asked_again_while_its_result_is_bein
         (started,) = await bodies_of(session, TaskStarted)
         assert started.flipped
         await let_go(work / "go")
+
+
+async def test_a_move_to_the_background_that_has_no_room_is_a_conflict_and_the_turn_goes_on_waiting(
+    database: Path, work: Path
+) -> None:
+    pipe(work)
+    model = model_of(call("run"), Reply(text="It runs."))
+    bounds: dict[str, Any] = {"auth": "keys", "commands_without_sandbox": "allow", "max_bytes_per_owner": 20_000}
+    async with runtime_on(database, model, tools=[tool_that(flip)], **bounds) as runtime, patience():
+        session = await session_in(runtime, work)
+        await session.send("Go", message_id="m")
+        await until(lambda: has_started(runtime))
+        while (await runtime.store.stored(runtime.owner)).stored_bytes < 20_000:
+            await runtime.operations.rename(session.key, "y" * 200)
+        row = await only_row(runtime)
+        with pytest.raises(Conflict) as refused:
+            await runtime.task_operations.to_background(session.key, row.task_id)
+        assert refused.value.code == "storage_full"
+        assert (await only_row(runtime)).foreground
+        await let_go(work / "go")
+        await session.stop()
 
 
 # What may go wrong with a call

@@ -115,7 +115,8 @@ class TaskOperations:
         item = ToBackground(task_id=TaskId(row.task_id), tool_call_id=row.tool_call_id)
         accepted = await self._store.put(key, item, item_key=f"background:{row.task_id}", queue_limit=0)
         if isinstance(accepted, Refused):
-            raise NotFound(accepted.code, accepted.message)
+            kind = NotFound if accepted.code == "session_not_found" else Conflict
+            raise kind(accepted.code, accepted.message)
         self._live.publish(key, Changed(tail=accepted.item.sequence))
         return accepted.item
 
