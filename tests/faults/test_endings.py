@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.events.event import Event
+from holdfast.events.ids import Key, SessionId
 from holdfast.events.message import AssistantMessage, CallFailed, Noted, ReasoningBlock, ToolCallBlock
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolCompleted
@@ -14,6 +15,8 @@ from holdfast.events.turn import Aborted, TurnEnded
 from holdfast.models.model import Chunk, Finished, ModelRequest, ToolCallDelta
 from holdfast.models.scripted import Failure, FailureKind, Reply, ScriptedCall
 from holdfast.models.server import ModelServer
+from holdfast.protocol.stop import Stopped
+from holdfast.server.errors import NotFound
 from holdfast.session.model_step import CLOSING_LINE
 from holdfast.store.clock import SystemClock
 from holdfast.tools.tool import tool
@@ -209,6 +212,26 @@ async def test_fault_21_a_stop_for_a_turn_that_has_ended_leaves_the_message_that
             assert (late.outcome, late.returned) == ("turn_ended_before", ())
         async with runtime_on(database) as runtime:
             assert (await runtime.open("s").result_of("theirs")).reason == "completed"
+
+
+async def test_fault_21_a_stop_that_has_nothing_to_stop_succeeds_when_the_storage_is_full_and_stores_nothing(
+    database: Path,
+) -> None:
+    async with runtime_on(database, auth="keys", max_bytes_per_owner=5_000) as runtime, patience():
+        session = await runtime.session("s")
+        await session.send("Go", message_id="m")
+        ended = await session.result_of("m")
+        while (await runtime.store.stored(runtime.owner)).stored_bytes < 5_000:
+            await runtime.operations.rename(session.key, "y" * 200)
+        before = await runtime.store.stored(runtime.owner)
+        assert (await session.stop()).outcome == "nothing_running"
+        assert (await session.stop(stop_id="chosen")) == Stopped(stop_id="chosen", outcome="nothing_running")
+        late = await session.stop(stop_id="late", turn_id=ended.turn_id)
+        assert late.outcome == "turn_ended_before"
+        assert await runtime.store.receipt(session.key, "stop:chosen") is None
+        assert await runtime.store.stored(runtime.owner) == before
+        with pytest.raises(NotFound):
+            await runtime.operations.stop(Key(runtime.owner, SessionId("missing")))
 
 
 async def test_fault_21_a_message_for_a_model_that_nobody_here_can_use_is_no_error_and_runs_with_another_model(

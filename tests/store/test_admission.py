@@ -283,19 +283,23 @@ def test_stop_that_ends_something_is_never_refused_for_want_of_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("session", "asked", "is_stopping"),
+    ("session", "asked", "is_stopping", "outcome"),
     [
-        (IDLE, Stop(stop_id="key"), False),
-        (RUNNING, Stop(stop_id="key", meant_for=TurnId("earlier")), False),
-        (RUNNING, Stop(stop_id="key"), True),
+        (IDLE, Stop(stop_id="key"), False, "nothing_running"),
+        (RUNNING, Stop(stop_id="key", meant_for=TurnId("earlier")), False, "turn_ended_before"),
+        (RUNNING, Stop(stop_id="key"), True, ""),
     ],
 )
-def test_stop_without_effect_is_refused_for_want_of_room(session: SessionFacts, asked: Stop, is_stopping: bool) -> None:
+def test_stop_without_effect_is_not_stored_for_want_of_room(
+    session: SessionFacts, asked: Stop, is_stopping: bool, outcome: str
+) -> None:
     call = called(asked, limits=TurnLimits(stored_bytes=1000))
     facts = {"queue": (), "is_stopping": is_stopping, "owner_alone": None}
     full, room = (Stored(sessions=1, stored_bytes=size) for size in (1000, 0))
-    assert code_of(decided(call, session, {**facts, "stored": full})) == "storage_full"
-    planned(decided(call, session, {**facts, "stored": room}))
+    decision = decided(call, session, {**facts, "stored": full})
+    assert isinstance(decision, Accepted)
+    assert (decision.item.outcome, decision.removed) == (outcome, ())
+    assert planned(decided(call, session, {**facts, "stored": room})).adds[0].outcome == outcome
 
 
 # Edits

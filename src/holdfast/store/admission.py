@@ -138,7 +138,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Decision = Accepted | Refused | Plan
-"""`Accepted` is the receipt of a repeated put, which writes nothing."""
+"""`Accepted` is the receipt of a put that writes nothing: a repeated one, or a stop that changes nothing."""
 
 Rule = Generator[Fact, Any, Decision]
 
@@ -178,7 +178,9 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
             return (yield from _answer(call, answer))
         case Stop() as stop:
             plan = yield from _stop(session, stop, call.item_key)
-            return (yield from _useless_and_full(call, plan)) or plan
+            if (yield from _has_no_room(call, plan)):
+                return Accepted(plan.adds[0].placed(0, now=call.now, while_running=session.turn_id is not None))
+            return plan
         case Rewind():
             plan = yield from _after_stop(call, session, Plan(adds=(_as_put(call),)))
             return (yield from _full(call.key, call.limits, sum(new.size for new in plan.adds))) or plan
@@ -295,8 +297,8 @@ def _after_stop(call: Put, session: SessionFacts, plan: Plan) -> Generator[Fact,
 
 
 def _full(key: Key, limits: TurnLimits, added: int) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of writes for which the owner's storage has no room. Answers, and stops that end something, are never
-    refused: they let the work that was accepted come to its end."""
+    """The refusal of writes for which the owner's storage has no room. Answers and stops are never refused: they let
+    the work that was accepted come to its end."""
     if not limits.bounds_bytes(key.owner):
         return None
     yield Fact("owner_alone")
@@ -308,13 +310,14 @@ def _full(key: Key, limits: TurnLimits, added: int) -> Generator[Fact, Any, Refu
     )
 
 
-def _useless_and_full(call: Put, stopped: Plan) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of a stop that would only add a row: it has nothing to stop, or another stop waits already."""
+def _has_no_room(call: Put, stopped: Plan) -> Generator[Fact, Any, bool]:
+    """Whether a stop would only add a row, for which there is no room: it has nothing to stop, or another stop waits
+    already. Then it gets its receipt, and none is stored."""
     if stopped.removes or not call.limits.bounds_bytes(call.key.owner):
-        return None
+        return False
     if stopped.wakes and not (yield Fact("is_stopping")):
-        return None
-    return (yield from _full(call.key, call.limits, stopped.adds[0].size))
+        return False
+    return (yield from _full(call.key, call.limits, stopped.adds[0].size)) is not None
 
 
 def _as_put(call: Put) -> NewItem:

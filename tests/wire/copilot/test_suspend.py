@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from copilot import CopilotClient
+from copilot._jsonrpc import JsonRpcError
 from copilot.rpc import HandlePendingToolCallRequest, PermissionDecisionApproveOnce, PermissionDecisionRequest
 from copilot.session import PermissionNoResult, PermissionRequestResult
 from copilot.session_events import (
@@ -16,12 +17,14 @@ from copilot.session_events import (
 
 from tests.wire.copilot.harness import (
     Heard,
+    Home,
     Model,
     Waiting,
     approving,
     ask,
     calls,
     client_tool,
+    connected,
     history,
     reply_to,
     says,
@@ -43,6 +46,24 @@ async def test_should_suspend_idle_session_without_throwing(client: CopilotClien
     await reply_to(session, "Be idle")
     assert await ask(session, "session.suspend") is None
     assert await reply_to(session, "Be idle") == "I am."
+
+
+async def test_stops_that_have_nothing_to_stop_succeed_when_the_owner_s_storage_is_full(
+    own_home: Home, model: Model
+) -> None:
+    model.on("Be idle", says("I am."))
+    bounds = {"HOLDFAST_AUTH": "keys", "HOLDFAST_MAX_BYTES_PER_OWNER": "10000"}
+    async with own_home.serve(**bounds) as server, connected(server.client()) as client:
+        session = await client.create_session(**approving())
+        await reply_to(session, "Be idle")
+        for _ in range(100):
+            await ask(session, "session.name.set", name="y" * 100)
+        with pytest.raises(JsonRpcError, match="Delete one to go on"):
+            await session.send("Be idle")
+        assert await ask(session, "session.abort") == {"success": True}
+        assert await ask(session, "session.suspend") is None
+        assert await ask(session, "session.interruptMainTurn") == {"interrupted": False}
+        assert await ask(session, "session.shutdown") is None
 
 
 async def test_should_allow_resume_and_continue_conversation_after_suspend(

@@ -21,7 +21,10 @@ class StopVerbs(SessionAccess):
         meant_for: TurnId | None = None,
     ) -> Stopped:
         """End the running turn. If it is not the turn that the stop is `meant_for`, nothing is stopped or taken back.
-        Otherwise waiting messages are returned, unless `keep_queued`."""
+        Otherwise waiting messages are returned, unless `keep_queued`.
+
+        The receipt is durable on return, with one exception: if the stop changes nothing and the owner's storage is
+        full, none is stored, and the same `stop_id` again is a new stop."""
         chosen_id = self._new_id() if stop_id is None else stop_id
         self.check_id("stop", chosen_id)
         item = inbox.Stop(stop_id=chosen_id, keep_queued=keep_queued, cause=cause, meant_for=meant_for)
