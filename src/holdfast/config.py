@@ -121,9 +121,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     titles: Titles = "model"
     """The source of titles of sessions created over HTTP: their `model`, in a separate call, or their first `words`."""
     model_base_url: str | None = None
-    """The URL of the model's API, if it is not the provider's own."""
+    """The URL of the model's API, if it is not the provider's own. For models of the same provider as `model` only; if
+    `model` names no provider, for `openai/NAME`."""
     model_api_key: Secret | None = None
-    """The key for that API; never logged, stored or shown. It has no option, because others can read command lines."""
+    """The key for that API; never logged, stored or shown. It has no option, because others can read command lines. For
+    models of the same provider as `model` only: others need `OPENAI_API_KEY` or `OPENROUTER_API_KEY`. If `model` names
+    no provider, it is sent only to `model_base_url`."""
     secret_key: Secret | None = None
     """Encrypts the secrets of clients in the database, for all processes with this key. Needs `holdfast[secrets]`."""
     redis: Secret | None = None
@@ -572,7 +575,7 @@ def _notes(struct: type[msgspec.Struct]) -> dict[str, str]:
     notes: dict[str, str] = {}
     for field, note in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr):
-            notes[ast.unparse(field.target)] = str(ast.literal_eval(note.value))
+            notes[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(note.value)).split())
     return notes
 
 

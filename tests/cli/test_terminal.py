@@ -223,3 +223,5 @@ def test_a_hint_can_be_pasted_as_it_is() -> None:
     hints = Hints({"database": None, "data_dir": "/a folder", "model": "openai/x", "model_base_url": "http://here/v1"})
     assert hints.command("requests") == "holdfast requests --data-dir '/a folder'"
     assert hints.command("chat") == "holdfast chat --data-dir '/a folder' --model-base-url http://here/v1"
+    other = Hints({"model": "openrouter/x", "model_base_url": "http://here/v1"})
+    assert other.command("chat") == "holdfast chat --model openrouter/x --model-base-url http://here/v1"

@@ -28,7 +28,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
     async with place.serve(
         *("--auth", "keys"),
         HOLDFAST_USER_DIRECTORIES=shared,
-        HOLDFAST_MODEL_API_KEY="a-key",
+        OPENAI_API_KEY="a-key",
         HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow",
     ) as server:
         yield People(server, keys)

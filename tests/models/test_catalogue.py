@@ -19,14 +19,22 @@ HI = Script((Rule((Reply(text="hi"),)),))
 ANSWER = http(b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n')
 
 
-def opened(name: str, *, base_url: str | None = None, api_key: str | None = None, **environ: str) -> OpenAICompatible:
-    model = open_model(name, base_url=base_url, api_key=api_key, environ=environ)
+def opened(
+    name: str,
+    *,
+    configured: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    **environ: str,
+) -> OpenAICompatible:
+    """The model of this name, which is also the configured one unless another is given."""
+    model = open_model(name, configured=configured or name, base_url=base_url, api_key=api_key, environ=environ)
     assert isinstance(model, OpenAICompatible)
     return model
 
 
 def test_demo_needs_no_settings() -> None:
-    assert open_model("demo", base_url=None, api_key=None, environ={}).name == "demo"
+    assert open_model("demo", configured="demo", base_url=None, api_key=None, environ={}).name == "demo"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +95,52 @@ async def test_explicit_key_and_address_take_precedence() -> None:
         environ = {"OPENAI_BASE_URL": "http://nowhere.invalid/v1", "OPENAI_API_KEY": "other"}
         async with opened("openai/x", base_url=server.url, api_key="k", **environ) as model:
             assert text_of(await answer_of(model, asking())) == "hi"
+
+
+# Other providers than that of the configured model
+
+
+CONFIGURED = {"openai/ours": "openrouter/x", "openrouter/ours": "openai/x"}
+VARIABLES = {"openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
+
+
+@pytest.mark.parametrize(("configured", "chosen"), CONFIGURED.items())
+@pytest.mark.parametrize("given", [{"api_key": "k"}, {"base_url": "http://127.0.0.1:1/v1"}])
+def test_the_configured_key_and_address_are_not_for_another_provider(
+    configured: str, chosen: str, given: dict[str, str]
+) -> None:
+    variable = VARIABLES[chosen.partition("/")[0]]
+    with pytest.raises(ModelKeyMissing, match=f"needs a key: set {variable}. HOLDFAST_MODEL_API_KEY and"):
+        opened(chosen, configured=configured, **given)
+    host = "openrouter.ai" if chosen.startswith("openrouter/") else "api.openai.com"
+    assert host in repr(opened(chosen, configured=configured, **given, **{variable: "other"}))
+
+
+async def test_each_server_is_sent_the_key_of_its_own_provider() -> None:
+    async with ModelServer(HI) as ours, ModelServer(HI) as openai:
+        environ = {"OPENAI_BASE_URL": openai.url, "OPENAI_API_KEY": "of-openai"}
+        for name in ("openrouter/ours", "openai/x"):
+            async with opened(
+                name, configured="openrouter/ours", base_url=ours.url, api_key="configured", **environ
+            ) as model:
+                await answer_of(model, asking())
+    assert [sent["authorization"] for sent in ours.headers] == ["Bearer configured"]
+    assert [sent["authorization"] for sent in openai.headers] == ["Bearer of-openai"]
+
+
+async def test_without_a_configured_provider_the_key_goes_only_to_the_configured_address() -> None:
+    for configured in ("demo", "copilot/x"):
+        async with (
+            ModelServer(HI) as server,
+            opened("openai/x", configured=configured, base_url=server.url, api_key="k") as model,
+        ):
+            await answer_of(model, asking())
+        assert [sent["authorization"] for sent in server.headers] == ["Bearer k"]
+        for given in ({"api_key": "k"}, {"api_key": "k", "base_url": server.url}):
+            with pytest.raises(ModelKeyMissing, match="set OPENROUTER_API_KEY"):
+                opened("openrouter/x", configured=configured, **given)
+        with pytest.raises(ModelKeyMissing, match="set OPENAI_API_KEY"):
+            opened("openai/x", configured=configured, api_key="k")
 
 
 @pytest.mark.parametrize("name", ["", "gpt-x", "demo/x", "mistral/x", "openai", "openai/", "/x", "anthropic"])

@@ -28,7 +28,7 @@ def endpoint(**environ: str) -> CopilotEndpoint:
 
 
 def opened(name: str, **environ: str) -> OpenAICompatible:
-    model = open_model(name, base_url="http://ours.invalid/v1", api_key=OURS, environ=environ)
+    model = open_model(name, configured="openai/ours", base_url="http://ours.invalid/v1", api_key=OURS, environ=environ)
     assert isinstance(model, OpenAICompatible)
     return model
 

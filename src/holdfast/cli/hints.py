@@ -22,10 +22,16 @@ class Hints:
         if self._options.get("url"):
             key = ("--key", "KEY") if self._options.get("key") else ()
             return shlex.join(["holdfast", *words, "--url", str(self._options["url"]), *key])
-        needed = ("database", "data_dir", *(("model_base_url", "sandbox_network") if runs else ()))
+        model = ("model",) if self._needs_model() else ()
+        needed = ("database", "data_dir", *((*model, "model_base_url", "sandbox_network") if runs else ()))
         given = [(f"--{name.replace('_', '-')}", _shown(self._options.get(name))) for name in needed]
         flags = ("--sandbox",) if runs and self._options.get("sandbox") == "bubblewrap" else ()
         return shlex.join(["holdfast", *words, *flags, *(part for pair in given if pair[1] for part in map(str, pair))])
+
+    def _needs_model(self) -> bool:
+        """Whether the URL is for a provider that it would not be used for without the model's name."""
+        model = str(self._options.get("model") or "openai/")
+        return bool(self._options.get("model_base_url")) and not model.startswith("openai/")
 
 
 def _shown(value: object) -> object:

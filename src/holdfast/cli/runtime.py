@@ -42,11 +42,18 @@ async def open_runtime(config: Config, *, work: bool, grace_seconds: float = 0) 
 
 
 def open_configured_model(config: Config, name: str) -> "OpenAICompatible | ScriptedModel":
-    """Open a model with the configured key and URL. Raises `ModelNotUsable` if it could not be called."""
+    """Open a model, with the configured key and URL if they are for its provider. Raises `ModelNotUsable` if it could
+    not be called."""
     from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import
 
     key = config.model_api_key
-    return open_model(name, base_url=config.model_base_url, api_key=key.reveal() if key else None, environ=os.environ)
+    return open_model(
+        name,
+        configured=config.model,
+        base_url=config.model_base_url,
+        api_key=key.reveal() if key else None,
+        environ=os.environ,
+    )
 
 
 def demo_or_none(config: Config) -> "Model | None":

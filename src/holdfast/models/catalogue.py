@@ -34,10 +34,14 @@ _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example ope
 
 
 def open_model(
-    name: str, *, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
+    name: str, *, configured: str, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
 ) -> OpenAICompatible | ScriptedModel:
-    """The model of this name. Without `api_key`, the key comes from the provider's usual variable in `environ`. Both
-    `base_url` and `api_key` are ignored for `copilot/NAME`, whose address and token come from `environ` alone.
+    """The model of this name. `base_url` and `api_key` are only for models of the same provider as `configured`, the
+    name of the configured model. Another provider's address and key, and those that are not given, come from its usual
+    variables in `environ`.
+
+    If `configured` names no provider, as `demo` does, `base_url` is for `openai/NAME`, and `api_key` is sent only to
+    `base_url`: without a URL, nothing says which provider issued the key.
 
     It makes no call yet. Raises `ModelNotUsable` with a sentence that says what to change.
     """
@@ -49,7 +53,20 @@ def open_model(
     provider = PROVIDERS.get(prefix)
     if provider is None or not model:
         raise UnknownModel(name, _why_unknown(name, prefix, model))
-    return _open(name, model, provider, base_url=base_url, api_key=api_key, environ=environ)
+    if _is_for(prefix, configured, base_url):
+        return _open(name, model, provider, base_url=base_url, api_key=api_key, environ=environ)
+    try:
+        return _open(name, model, provider, base_url=None, api_key=None, environ=environ)
+    except ModelKeyMissing as error:
+        raise ModelKeyMissing(name, error.variable, of_another_provider=bool(base_url or api_key)) from None
+
+
+def _is_for(prefix: str, configured: str, base_url: str | None) -> bool:
+    """Whether the configured URL and key are for models with this prefix."""
+    configured_prefix = configured.partition("/")[0]
+    if configured_prefix in PROVIDERS:
+        return prefix == configured_prefix
+    return prefix == "openai" and bool(base_url)
 
 
 def _open(

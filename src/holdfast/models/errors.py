@@ -28,11 +28,15 @@ class UnknownModel(ModelNotUsable):
 
 
 class ModelKeyMissing(ModelNotUsable):
-    def __init__(self, name: str, variable: str) -> None:
-        super().__init__(
-            f"The model {name} needs a key: set {variable}. "
-            f"A local server needs no key, only --model-base-url; the model `demo` needs neither."
+    def __init__(self, name: str, variable: str, *, of_another_provider: bool = False) -> None:
+        """`of_another_provider`: a key or a base URL is configured, but not for this model."""
+        advice = (
+            "HOLDFAST_MODEL_API_KEY and HOLDFAST_MODEL_BASE_URL are only for models of the same provider as "
+            "HOLDFAST_MODEL."
+            if of_another_provider
+            else "A local server needs no key, only --model-base-url; the model `demo` needs neither."
         )
+        super().__init__(f"The model {name} needs a key: set {variable}. {advice}")
         self.name = name
         self.variable = variable
 

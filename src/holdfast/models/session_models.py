@@ -31,8 +31,8 @@ _SALT: Final = os.urandom(16)
 
 
 class SessionModels:
-    """The models of one process. `default` is the model of a session that chose none; the other arguments configure
-    models by name."""
+    """The models of one process. `default` is the model of a session that chose none; `base_url` and `api_key` are for
+    models of its provider only, see `open_model`."""
 
     def __init__(
         self,
@@ -75,7 +75,9 @@ class SessionModels:
             await _close(model)
 
     def _by_name(self, name: str) -> Model:
-        return open_model(name, base_url=self._base_url, api_key=self._api_key, environ=self._environ)
+        return open_model(
+            name, configured=self._default, base_url=self._base_url, api_key=self._api_key, environ=self._environ
+        )
 
     def _with_token(self, name: str, token: str) -> Callable[[], Model]:
         copilot, model = self.copilot, name.removeprefix(f"{PREFIX}/")
