@@ -300,8 +300,8 @@ def _throw_away_shown() -> None:
 
 
 def _repeat_unknown() -> None:
-    def all_repeatable(*given: Any, **named: Any) -> dict[Any, CallFacts]:
-        found = facts_of(*given, **named)
+    async def all_repeatable(*given: Any, **named: Any) -> dict[Any, CallFacts]:
+        found = await facts_of(*given, **named)
         return {call: msgspec.structs.replace(facts, repeatable=True) for call, facts in found.items()}
 
     _replace(loop, "facts_of", all_repeatable)

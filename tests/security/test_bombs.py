@@ -15,9 +15,10 @@ from holdfast import Runtime
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, MessageId, Position, TaskId, ToolCallId
+from holdfast.events.request import PermissionAsk
 from holdfast.events.session import Truncated
 from holdfast.models.openai_compatible import OpenAICompatible
-from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
 from holdfast.server.errors import Invalid
@@ -26,6 +27,8 @@ from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
 from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
 from holdfast.session.fold import apply, dump, fold
 from holdfast.session.state import Phase, State, next_phase
+from holdfast.tools import sleep_detection
+from holdfast.tools.tool import tool as make_tool
 from tests.session.logs import STARTED, TURN, at, call, result, said, step, step_ended, task_started, turn_ended, user
 
 # Folding
@@ -377,3 +380,87 @@ async def test_others_get_turns_while_a_model_is_told_a_long_history(tmp_path: P
         await ticking
     assert told.text == "Well."
     assert most < 10 * steps * calls
+
+
+class Asked:
+    """A tool that asks for permission, and notes for each time how many turns other tasks have had by then."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.asked: list[tuple[int, int]] = []
+        self.is_over = False
+        self.has_run = asyncio.Event()
+
+        @make_tool(name="asks", permission=self._asks)
+        async def asks(number: int) -> None:
+            self.has_run.set()
+
+        self.tool = asks
+
+    def _asks(self, arguments: Any, directory: Path | None) -> PermissionAsk:
+        self.asked.append((arguments.number, self.turns))
+        return PermissionAsk(kind="custom-tool", subject=f"asks {arguments.number}")
+
+    async def tick(self) -> None:
+        while not self.is_over:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+
+def calling(calls: int) -> ScriptedModel:
+    made = tuple(ScriptedCall("asks", {"number": number}) for number in range(calls))
+    return ScriptedModel(Script((Rule((Reply(tool_calls=made), Reply(text="Well."))),)))
+
+
+@pytest.mark.parametrize("allow", [(), ("custom-tool",)])
+async def test_others_get_turns_while_the_calls_of_one_answer_say_what_they_ask(
+    tmp_path: Path, allow: tuple[str, ...]
+) -> None:
+    calls, seen = 64, Asked()
+    async with Runtime(database=tmp_path / "holdfast.db", model=calling(calls), tools=[seen.tool]) as opened:
+        session = await opened.session(allow=allow)
+        ticking = asyncio.create_task(seen.tick())
+        turn = await session.run("Go.")
+        seen.is_over = True
+        await ticking
+    assert turn.text == "Well." if allow else len(turn.requests) == calls
+    assert [number for number, _ in seen.asked] == list(range(calls)), "each once"
+    assert len({turns for _, turns in seen.asked}) == calls, "a turn between any two of them"
+
+
+async def test_a_call_that_waits_for_an_answer_says_again_what_it_asks_only_after_it(tmp_path: Path) -> None:
+    """A file may be another one by then. Until then, a decision about other calls does not look at it."""
+    calls, seen = 8, Asked()
+    async with Runtime(database=tmp_path / "holdfast.db", model=calling(calls), tools=[seen.tool]) as opened:
+        session = await opened.session()
+        turn = await session.run("Go.", message_id="m-1")
+        first, *others = turn.requests
+        await session.approve(first.id)
+        await asyncio.wait_for(seen.has_run.wait(), 30)
+        assert {f"custom-tool asks {number}" for number, _ in seen.asked[calls:]} == {first.title}
+        for request in others:
+            await session.approve(request.id)
+        assert (await session.result_of("m-1")).text == "Well."
+    assert {number for number, _ in seen.asked[calls:]} == set(range(calls))
+
+
+class CountedWords(list[sleep_detection._Word]):
+    """Words that count how often one of them is read or copied."""
+
+    reads = 0
+
+    def __getitem__(self, which: Any) -> Any:
+        found = super().__getitem__(which)
+        type(self).reads += len(found) if isinstance(which, slice) else 1
+        return CountedWords(found) if isinstance(which, slice) else found
+
+
+@pytest.mark.parametrize("word", ["nice", "time -f x", "timeout 5", "A=1 env -u x"])
+def test_looking_for_a_sleep_in_twice_as_many_words_takes_twice_as_many_reads(word: str) -> None:
+    def reads(times: int) -> int:
+        words = CountedWords(sleep_detection._Word(text) for text in word.split() * times)
+        before = CountedWords.reads
+        assert sleep_detection._slept(words, 0) == []
+        return CountedWords.reads - before
+
+    assert 0 < reads(400) < 2.1 * reads(200)

@@ -25,7 +25,11 @@ from tests.turns.recording import KEY, Recording, recording, step_started
 
 pytestmark = pytest.mark.anyio
 
-NOTHING: frozenset[str] = frozenset()
+
+def nothing() -> frozenset[str]:
+    """No call is running."""
+    return frozenset()
+
 
 BOUNDS = Bounds(max_tool_result_bytes=6_000_000, max_tool_characters=1_000, tool_timeout_seconds=30)
 
@@ -326,7 +330,9 @@ async def test_a_call_that_can_not_run_is_known_before_it_is_started(
     session: Recording, name: str, arguments: str, code: str, said: str
 ) -> None:
     await call_of(session, name, arguments)
-    facts = facts_of(session.held.state, Registry([view, asking(KeyError("broken"))]), running=NOTHING, max_calls=64)
+    facts = await facts_of(
+        session.held.state, Registry([view, asking(KeyError("broken"))]), running=nothing, max_calls=64
+    )
     found = facts[ToolCallId("c1")]
     assert (found.where, found.error_code) == ("nowhere", code)
     assert found.error.startswith(said)
@@ -334,12 +340,14 @@ async def test_a_call_that_can_not_run_is_known_before_it_is_started(
 
 async def test_more_calls_than_one_answer_may_make_are_refused(session: Recording) -> None:
     await call_of(session, "view")
-    found = facts_of(session.held.state, Registry([view]), running=NOTHING, max_calls=0)[ToolCallId("c1")]
+    facts = await facts_of(session.held.state, Registry([view]), running=nothing, max_calls=0)
+    found = facts[ToolCallId("c1")]
     assert (found.where, found.error) == ("nowhere", "Only 0 tool calls can be made at once.")
 
 
 async def test_a_tool_that_the_session_did_not_choose_does_not_exist_for_it(session: Recording) -> None:
     session.held.state.tools = ("create",)
     await call_of(session, "view", '{"path": "a"}')
-    found = facts_of(session.held.state, Registry([view]), running=NOTHING, max_calls=64)[ToolCallId("c1")]
+    facts = await facts_of(session.held.state, Registry([view]), running=nothing, max_calls=64)
+    found = facts[ToolCallId("c1")]
     assert found.error_code == "unknown_tool"

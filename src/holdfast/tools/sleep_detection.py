@@ -266,21 +266,23 @@ class _Reader:
 def _slept(words: list[_Word], nesting: int) -> list[str]:
     """Returns the arguments of a long `sleep` that these words are, or those in the command that they run."""
     limit = float("inf")
-    while words := _without_assignments(words):
-        name = words[0].text.rsplit("/", 1)[-1]
+    at = 0  # An index, because copies of the rest would take quadratic time: `nice nice nice …`.
+    while (at := _after_assignments(words, at)) < len(words):
+        name = words[at].text.rsplit("/", 1)[-1]
+        at += 1
         if name == "sleep":
-            seconds = min(limit, sum(_seconds(word) for word in words[1:]))
-            return [" ".join(word.text for word in words[1:])] if seconds >= BLOCKED_SECONDS else []
+            seconds = min(limit, sum(_seconds(word) for word in words[at:]))
+            return [" ".join(word.text for word in words[at:])] if seconds >= BLOCKED_SECONDS else []
         if name == "eval":
-            return _within(" ".join(word.text for word in words[1:]), nesting)
+            return _within(" ".join(word.text for word in words[at:]), nesting)
         if name in _SHELLS:
-            return _within(_command_argument(words[1:]), nesting)
+            return _within(_command_argument(words[at:]), nesting)
         if name not in _RUNNERS:
             return []
-        words = _without_options(words[1:], _RUNNERS[name])
-        if name == "timeout" and words:
-            limit = min(limit, _seconds(words[0]) or limit)
-            words = words[1:]
+        at = _after_options(words, at, _RUNNERS[name])
+        if name == "timeout" and at < len(words):
+            limit = min(limit, _seconds(words[at]) or limit)
+            at += 1
     return []
 
 
@@ -289,19 +291,17 @@ def _within(text: str, nesting: int) -> list[str]:
     return _waits_in(text, nesting + 1) if text and nesting < _MAX_NESTING else []
 
 
-def _without_assignments(words: list[_Word]) -> list[_Word]:
-    """Drops leading assignments, and options before the command, such as those of `time`."""
-    at = 0
+def _after_assignments(words: list[_Word], at: int) -> int:
+    """Skips assignments, and options before the command, such as those of `time`."""
     while at < len(words) and (_ASSIGNMENT.match(words[at].text) or words[at].text.startswith("-")):
         at += 1
-    return words[at:]
+    return at
 
 
-def _without_options(words: list[_Word], with_value: frozenset[str]) -> list[_Word]:
-    at = 0
+def _after_options(words: list[_Word], at: int, with_value: frozenset[str]) -> int:
     while at < len(words) and words[at].text.startswith("-"):
         at += 2 if words[at].text in with_value else 1
-    return words[at:]
+    return at
 
 
 def _command_argument(words: list[_Word]) -> str:

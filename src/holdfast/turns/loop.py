@@ -106,6 +106,7 @@ class TurnLoop:
         if self._claim.eligible:  # On another machine the same path is another folder.
             await self.session.fix_directory()
         granted = await self._granted_rules()
+        self._facts = await self._call_facts()  # Last, because the state must not change between this and `decide`.
         decision = decide(self.session.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
             return await self._hand_over_next_turn()
@@ -174,15 +175,17 @@ class TurnLoop:
             return frozenset()
         return frozenset(await self.session.store.granted(self.session.key.owner, state.working_directory or ""))
 
+    async def _call_facts(self) -> dict[ToolCallId, CallFacts]:
+        return await facts_of(
+            self.session.state,
+            self._registry,
+            running=lambda: self._activities.running,
+            max_calls=self.session.bounds.max_calls_per_step,
+            directory=self.session.directory(),
+        )
+
     def _inputs(self, granted: frozenset[str]) -> Inputs:
         session = self.session
-        self._facts = facts_of(
-            session.state,
-            self._registry,
-            running=self._activities.running,
-            max_calls=session.bounds.max_calls_per_step,
-            directory=session.directory(),
-        )
         return Inputs(
             new_id=session.new_id,
             now=session.clock.now_ms(),

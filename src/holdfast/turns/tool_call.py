@@ -6,7 +6,7 @@ leaves the outcome unknown, and the tool's own rule says what the next holder do
 
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -38,30 +38,47 @@ from holdfast.turns import cancelled_tools
 from holdfast.turns.held_session import HeldSession
 
 
-def facts_of(
+async def facts_of(
     state: State,
     registry: Registry,
     *,
-    running: frozenset[str],
+    running: Callable[[], frozenset[str]],
     max_calls: int,
     directory: Path | None = None,
 ) -> dict[ToolCallId, CallFacts]:
-    """The facts about each call that has no result and does not run: where it runs, what it asks, why it can't run."""
+    """The facts about each call that waits for a decision: where it runs, what it asks, why it can't run.
+
+    A tool reads files and compares texts to say what it asks, so other tasks get a turn between two calls. They may
+    change the state meanwhile: on return, the facts cover every call that waits for a decision then."""
+    facts: dict[ToolCallId, CallFacts] = {}
+    while missing := [call for call in _undecided(state, running()) if call.tool_call_id not in facts]:
+        reply = state.reply()
+        allowed = {call.tool_call_id for call in reply.calls[:max_calls]} if reply is not None else set()
+        for call in missing:
+            if call.tool_call_id not in allowed:
+                facts[call.tool_call_id] = _too_many(max_calls)
+                continue
+            if facts:
+                await asyncio.sleep(0)
+            facts[call.tool_call_id] = _facts(state, registry, call, directory)
+    return facts
+
+
+def _undecided(state: State, running: frozenset[str]) -> list[ToolCall]:
+    """The calls that neither have a result, nor run, nor wait for an answer: an answer is followed by a decision, for
+    which the tool describes its call again."""
     reply = state.reply()
     if reply is None:
-        return {}
-    allowed = {call.tool_call_id for call in reply.calls[:max_calls]}
-    return {
-        call.tool_call_id: _facts(state, registry, call, directory)
-        if call.tool_call_id in allowed
-        else CallFacts(
-            where="nowhere",
-            error=f"Only {max_calls} tool calls can be made at once.",
-            error_code="invalid_arguments",
-        )
-        for call in reply.unfinished()
-        if call.tool_call_id not in running
-    }
+        return []
+    return [call for call in reply.unfinished() if call.request_id is None and call.tool_call_id not in running]
+
+
+def _too_many(max_calls: int) -> CallFacts:
+    return CallFacts(
+        where="nowhere",
+        error=f"Only {max_calls} tool calls can be made at once.",
+        error_code="invalid_arguments",
+    )
 
 
 def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | None) -> CallFacts:
