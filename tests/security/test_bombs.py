@@ -2,6 +2,7 @@
 others get meanwhile, never in seconds; `python -m bench` measures those."""
 
 import asyncio
+import fnmatch
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -24,8 +25,10 @@ from holdfast.server import json_bounds
 from holdfast.server.errors import Invalid
 from holdfast.server.forks import fork_session
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
+from holdfast.server.operations import SessionOptions
 from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
 from holdfast.session.fold import apply, dump, fold
+from holdfast.session.permissions import MAX_MATCHING_STEPS, Rules, judge
 from holdfast.session.state import Phase, State, next_phase
 from holdfast.tools import sleep_detection
 from holdfast.tools.tool import tool as make_tool
@@ -328,6 +331,79 @@ async def test_others_get_turns_while_large_json_is_counted(data: bytes) -> None
     is_over = True
     await ticking
     assert turns >= min(len(data), 1_900_000) // json_bounds.PIECE_BYTES // 2
+
+
+# Permission rules
+
+
+COSTLY_RULES: dict[str, Callable[[int], str]] = {
+    "stars": lambda number: f"custom-tool(l{'*?' * 485}{number})",
+    "stars and texts": lambda number: f"custom-tool(l{'*a' * 485}{number})",
+    "sets": lambda number: f"custom-tool({'[a-z]' * 190}{number})",
+    "ranges of one set": lambda number: f"custom-tool(*[{'a-b' * 320}]{number})",
+    "a text that almost matches": lambda number: f"custom-tool(*{'a' * 400}[b]*{number})",
+    "brackets": lambda number: f"custom-tool({'[' * 900}*{number})",
+}
+
+COSTLY_SHELL_RULES: dict[str, Callable[[int], str]] = {
+    "space": lambda number: f"shell({' ' * 900}*{number})",
+    "escapes": lambda number: f"shell({'[*]' * 300}{number})",
+    "operators": lambda number: f"shell({'*;' * 450}{number})",
+    "programs": lambda number: f"shell(*{number}?a*b)",
+}
+
+
+@pytest.mark.parametrize("name", [*COSTLY_RULES, *COSTLY_SHELL_RULES])
+def test_stored_rules_are_matched_with_all_calls_of_a_step_in_so_many_operations_and_no_more(name: str) -> None:
+    """A stored rule may be older than the bounds, and a session may have many."""
+    rule_of, is_shell = (COSTLY_RULES | COSTLY_SHELL_RULES)[name], name in COSTLY_SHELL_RULES
+    ask = PermissionAsk(kind="shell" if is_shell else "custom-tool", subject="l" + "a" * 50 + "; make")
+    rules = [rule_of(number) for number in range(300)]
+
+    def judge_calls() -> None:
+        allow = Rules(rules)
+        for number in range(64):
+            judge(ask, tool_name=f"l{number}" + "a" * 3_000, allow=allow, unattended=False)
+
+    judge_calls()  # Code that runs once only, such as that of regular expressions, is not counted.
+    assert operations(judge_calls) < 120 * MAX_MATCHING_STEPS
+    assert compiled_meanwhile(judge_calls) == 0
+
+
+def compiled_meanwhile(work: Callable[[], object]) -> int:
+    """How many regular expressions are compiled."""
+    before = fnmatch._compile_pattern.cache_info().misses  # type: ignore[attr-defined]
+    work()
+    return int(fnmatch._compile_pattern.cache_info().misses - before)  # type: ignore[attr-defined]
+
+
+def test_a_call_that_could_not_be_matched_asks_and_a_rule_without_pattern_still_holds() -> None:
+    allow = Rules([*(COSTLY_RULES["sets"](number) for number in range(300)), "custom-tool(found)", "write"])
+    calling = PermissionAsk(kind="custom-tool", subject="found")
+    for _ in range(100):
+        judge(calling, tool_name="a" * 3_000, allow=allow, unattended=False)
+    assert judge(calling, tool_name="found", allow=allow, unattended=False) == "ask"
+    assert judge(PermissionAsk(kind="write", subject="x"), tool_name="x", allow=allow, unattended=False) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rules", "code"),
+    [
+        (["write(" + "x" * 1_000 + ")"], "rule_too_long"),
+        (["write(" + "*?" * 17 + ")"], "rule_too_complex"),
+        (["write"] * 101, "too_many_rules"),
+        (["write(" + "[*]" * 300 + ")"], None),
+        (["write(" + "*a" * 32 + ")"] * 100, None),
+    ],
+)
+async def test_rules_are_bounded_when_they_are_given(runtime: Runtime, rules: list[str], code: str | None) -> None:
+    options = SessionOptions(allow=tuple(rules))
+    if code is None:
+        await runtime.operations.create(runtime.owner, options)
+        return
+    with pytest.raises(Invalid) as refused:
+        await runtime.operations.create(runtime.owner, options)
+    assert refused.value.code == code
 
 
 # Turns

@@ -11,7 +11,7 @@ from holdfast.session import endings, intake, model_step, tool_results
 from holdfast.session.actions import Action, Append, Interrupt, Opened, Pause, Release, RunTools
 from holdfast.session.bounds import Bounds
 from holdfast.session.inputs import CallFacts, Inputs
-from holdfast.session.permissions import judge, session_rule
+from holdfast.session.permissions import Rules, judge, session_rule
 from holdfast.session.state import ModelReply, Phase, State, ToolCall, Turn, same_call_key
 
 REPEATED_LINE: Final = (
@@ -30,8 +30,9 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
         return _end_repetition(state, inputs, current)
     written = Append()
     startable: list[ToolCall] = []
+    allow = _rules(state, inputs) if any(facts.ask for facts in inputs.facts.values()) else Rules(())
     for call in reply.unfinished():
-        _next_move(state, inputs, current, call, written, startable)
+        _next_move(state, inputs, current, call, allow, written, startable)
     if written.events:
         return written
     if startable:
@@ -65,8 +66,19 @@ def _ends_turn(state: State, reply: ModelReply) -> bool:
     return any(call.name in terminal for call in reply.calls)
 
 
+def _rules(state: State, inputs: Inputs) -> Rules:
+    """The rules by which the calls of the step are judged."""
+    return Rules([*state.allow, *(rule for rule in state.place_rules if rule in inputs.granted), *inputs.readable])
+
+
 def _next_move(
-    state: State, inputs: Inputs, current: Turn, call: ToolCall, written: Append, startable: list[ToolCall]
+    state: State,
+    inputs: Inputs,
+    current: Turn,
+    call: ToolCall,
+    allow: Rules,
+    written: Append,
+    startable: list[ToolCall],
 ) -> None:
     """Add one call's next move to `written` or `startable`; neither while it runs or waits for an answer."""
     if call.tool_call_id in inputs.running or call.request_id is not None:
@@ -84,7 +96,7 @@ def _next_move(
         written.events.append(refused)
     elif facts.ask and call.approved_for != f"{facts.ask.kind} {facts.ask.subject}":
         # An approval counts for its own subject only: a link may lead elsewhere by now.
-        _check_permission(state, inputs, current, call, facts, facts.ask, written, startable)
+        _check_permission(state, inputs, current, call, facts, facts.ask, allow, written, startable)
     else:
         _hand_out(inputs, call, facts, written, startable)
 
@@ -96,11 +108,11 @@ def _check_permission(
     call: ToolCall,
     facts: CallFacts,
     ask: PermissionAsk,
+    allow: Rules,
     written: Append,
     startable: list[ToolCall],
 ) -> None:
     asks_always = state.policy.asks_always
-    allow = [*state.allow, *(rule for rule in state.place_rules if rule in inputs.granted), *inputs.readable]
     match judge(ask, tool_name=call.name, allow=allow, unattended=current.unattended, asks_always=asks_always):
         case "allow":
             _hand_out(inputs, call, facts, written, startable)

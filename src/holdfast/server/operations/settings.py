@@ -17,7 +17,7 @@ from holdfast.server.errors import Conflict, Invalid
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import fold
-from holdfast.session.permissions import BadRule, check_rule
+from holdfast.session.permissions import BadRule, check_given_rules, check_rule
 from holdfast.session.state import State
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.tools.working_directory import is_still
@@ -104,7 +104,7 @@ class SettingsVerbs(SessionAccess):
 
     def check_settings(self, settings: SettingsChanged) -> None:
         if settings.allow is not UNSET:
-            check_rules(settings.allow)
+            check_stored_rules(settings.allow)
         if settings.client_tools is not UNSET:
             check_client_tools(settings.client_tools)
         for subject, name in (("A reasoning effort", settings.reasoning_effort), ("A name", settings.client_name)):
@@ -160,6 +160,15 @@ def with_place_rules(state: State, rules: Sequence[str]) -> list[Body]:
 
 
 def check_rules(rules: Sequence[str]) -> None:
+    """Check rules that a client gives."""
+    try:
+        check_given_rules(rules)
+    except BadRule as error:
+        raise Invalid(error.code, str(error)) from error
+
+
+def check_stored_rules(rules: Sequence[str]) -> None:
+    """Check rules that are left of those that the session has: they may be older than the bounds, and many."""
     for rule in rules:
         try:
             check_rule(rule)

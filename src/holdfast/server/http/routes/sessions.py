@@ -25,6 +25,7 @@ from holdfast.server.log_tail import events_backwards
 from holdfast.server.message_options import Thinking, Tier, thinking_tokens
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.views import session_view, settings_view
+from holdfast.session.permissions import MAX_RULE_CHARACTERS, MAX_RULES_GIVEN
 
 MAX_TOOLS: Final = 128
 
@@ -68,7 +69,9 @@ class NewSessionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     working_directory: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
     tools: Annotated[tuple[Name, ...], Meta(max_length=MAX_TOOLS)] | None = None
     client_tools: Annotated[tuple[ClientToolBody, ...], Meta(max_length=MAX_TOOLS)] = ()
-    allow: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=1_000)], ...], Meta(max_length=100)] = ()
+    allow: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=MAX_RULE_CHARACTERS)], ...], Meta(max_length=MAX_RULES_GIVEN)
+    ] = ()
     """Permission rules granted from the start, such as `write(docs/*)`."""
     dry_run: bool = False
     tier: Tier | None = None
