@@ -107,6 +107,40 @@ async def test_an_always_that_comes_after_a_no_grants_nothing(client: Client) ->
     assert await asks_again(client)
 
 
+async def test_an_always_beyond_the_owner_s_permissions_is_refused_and_the_request_stays_open(
+    own_place: Place,
+) -> None:
+    long = "x" * 980
+    async with own_place.serve() as server, server.client() as client:
+        for number in range(2):
+            session, request = await asked(client, "write a note")
+            rules = [f"read({number}-{each:03}{long})" for each in range(100)]
+            always = {"decision": "approve_always", "everywhere": True, "rules": rules}
+            response = await answered(client, session, request, **always)
+            assert response.status_code == (200 if number == 0 else 403)
+        assert code_of(response) == "too_many_permissions"
+        assert "holdfast permissions" in response.text
+        assert len((await client.get("/v1/permissions")).json()["permissions"]) == 100
+        assert (await client.get(f"/v1/sessions/{session}/requests")).json()["requests"] == [request]
+        assert (await answered(client, session, request, decision="approve")).is_success
+        assert (await until_idle(client, session))[-1] == "Written."
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"), [("write(" + "*?" * 17 + ")", "rule_too_complex"), ("write(" + "x" * 1_000 + ")", "invalid")]
+)
+async def test_a_rule_beyond_the_bounds_is_refused_with_an_answer_and_with_a_new_session(
+    client: Client, rule: str, code: str
+) -> None:
+    session, request = await asked(client, "write a note")
+    for decision in ("approve_for_session", "approve_always"):
+        response = await answered(client, session, request, decision=decision, rules=[rule])
+        assert (response.status_code, code_of(response)) == (422, code)
+    response = await client.post("/v1/sessions", json={"allow": [rule]})
+    assert (response.status_code, code_of(response)) == (422, code)
+    assert (await answered(client, session, request, decision="approve")).is_success
+
+
 async def test_always_is_no_answer_to_a_question(client: Client) -> None:
     session, request = await asked(client, "ask me something")
     wrong = await answered(client, session, request, decision="approve_always")

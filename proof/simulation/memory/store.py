@@ -18,7 +18,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants, admit_grants
 from holdfast.store.keys import KeyRow
 from holdfast.store.put import encode_put
 from holdfast.store.store import (
@@ -337,13 +337,16 @@ class MemoryStore:
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
-    ) -> None:
-        def write() -> tuple[None, str | None]:
-            for rule in rules:
-                self._db.grants.setdefault((owner, place, rule, origin.session), origin)
-            return None, "rules" if rules else None
+    ) -> TooManyGrants | None:
+        def write() -> tuple[TooManyGrants | None, str | None]:
+            new = admit_grants(self._grants(owner), place, rules, origin)
+            if isinstance(new, TooManyGrants):
+                return new, None
+            for added in new:
+                self._db.grants[owner, place, added.rule, origin.session] = origin
+            return None, "rules" if new else None
 
-        await self._write("grant", write)
+        return await self._write("grant", write)
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         def read() -> tuple[str, ...]:
@@ -354,17 +357,15 @@ class MemoryStore:
         return await self._read("granted", read)
 
     async def grants(self, owner: Owner) -> tuple[Grant, ...]:
-        def read() -> tuple[Grant, ...]:
-            found = [
-                Grant(place=place, rule=rule, origin=origin)
-                for (who, place, rule, _), origin in self._db.grants.items()
-                if who == owner
-            ]
-            return tuple(
-                sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session))
-            )
+        return await self._read("grants", lambda: self._grants(owner))
 
-        return await self._read("grants", read)
+    def _grants(self, owner: Owner) -> tuple[Grant, ...]:
+        found = [
+            Grant(place=place, rule=rule, origin=origin)
+            for (who, place, rule, _), origin in self._db.grants.items()
+            if who == owner
+        ]
+        return tuple(sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session)))
 
     async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
         def write() -> tuple[bool, str | None]:

@@ -19,7 +19,7 @@ from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.task import TaskNotice
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -612,8 +612,9 @@ class Store(Protocol):
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
-    ) -> None:
-        """Record granted rules. If a session grants the same rule again, the first grant stays."""
+    ) -> TooManyGrants | None:
+        """Record granted rules, all or none: `TooManyGrants` if the owner would have more than `admit_grants` admits.
+        If a session grants the same rule again, the first grant stays."""
         ...
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:

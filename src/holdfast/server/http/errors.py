@@ -56,6 +56,7 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_turns": 429,
     "too_many_sessions": 403,
     "storage_full": 403,
+    "too_many_permissions": 403,
 }
 """Codes whose status does not follow from the kind of the error."""
 

@@ -9,10 +9,11 @@ from holdfast.events.message import Image
 from holdfast.events.request import Decision, RequestKind
 from holdfast.events.tool import MAX_ANSWER_BYTES, ToolError
 from holdfast.protocol.request import Answered
-from holdfast.server.errors import Invalid
+from holdfast.server.errors import Conflict, Invalid
 from holdfast.server.operations.messages import check_images
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_rules
+from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.store.store import RequestRow, answer_key
 
 _Content = PermissionAnswer | ToolAnswer | QuestionAnswer
@@ -44,8 +45,10 @@ class RequestVerbs(SessionAccess):
     ) -> Answered:
         """Answer a permission request. `place` is where the call is to be allowed for later sessions as well; the
         caller must `grant` it afterwards. It is a part of the answer: under the same id, an answer with another place
-        is another answer."""
+        is another answer. An answer that grants more rules than a session may have is refused."""
         check_rules(rules)
+        if decision == "approved-for-session":
+            await self._check_room(key, request_id, rules)
         content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place)
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
@@ -92,6 +95,17 @@ class RequestVerbs(SessionAccess):
         item = inbox.Answer(request_id=request_id, answer_id=chosen_id, content=content, answered_by=answered_by)
         accepted = await self._put(key, item, answer_key(request_id))
         return Answered(request_id=request_id, answer_id=chosen_id, duplicate=accepted.duplicate)
+
+    async def _check_room(self, key: Key, request_id: RequestId, rules: tuple[str, ...]) -> None:
+        state = await self.state(key)
+        opened = state.requests.get(request_id)
+        granted = rules or ((opened.rule,) if opened else ())
+        if not set(granted) <= set(state.allow) and len({*state.allow, *granted}) > MAX_SESSION_RULES:
+            raise Conflict(
+                "too_many_rules",
+                f"A session has at most {MAX_SESSION_RULES} rules. Revoke some (holdfast permissions), or approve this "
+                "call only.",
+            )
 
     async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:
         """Check open requests only: the store refuses an answer to a closed one, and knows how it was closed."""

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 
 from holdfast.events.ids import Owner
-from holdfast.store.grants import Grant, GrantOrigin
+from holdfast.store.grants import Grant, GrantOrigin, TooManyGrants, admit_grants
 from holdfast.store.postgres.connections import Link
 
 
 async def grant(
     db: Link, owner: Owner, place: str, rules: Sequence[str], origin: GrantOrigin
-) -> tuple[None, str | None]:
-    await db.run("grant", owner, place, list(rules), *origin)
-    return None, "rules" if rules else None
+) -> tuple[TooManyGrants | None, str | None]:
+    await db.rows("lock_owners", [owner])
+    new = admit_grants(await grants(db, owner), place, rules, origin)
+    if isinstance(new, TooManyGrants):
+        return new, None
+    await db.run("grant", owner, place, [added.rule for added in new], *origin)
+    return None, "rules" if new else None
 
 
 async def granted(db: Link, owner: Owner, place: str) -> tuple[str, ...]:

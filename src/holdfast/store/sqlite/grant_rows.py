@@ -4,16 +4,19 @@ import sqlite3
 from collections.abc import Sequence
 
 from holdfast.events.ids import Owner
-from holdfast.store.grants import Grant, GrantOrigin
+from holdfast.store.grants import Grant, GrantOrigin, TooManyGrants, admit_grants
 from holdfast.store.sqlite.queries import SQL
 
 
 def grant(
     db: sqlite3.Connection, owner: Owner, place: str, rules: Sequence[str], origin: GrantOrigin
-) -> tuple[None, str | None]:
-    for rule in rules:
-        db.execute(SQL["grant"], (owner, place, rule, *origin))
-    return None, "rules" if rules else None
+) -> tuple[TooManyGrants | None, str | None]:
+    new = admit_grants(grants(db, owner), place, rules, origin)
+    if isinstance(new, TooManyGrants):
+        return new, None
+    for added in new:
+        db.execute(SQL["grant"], (owner, place, added.rule, *origin))
+    return None, "rules" if new else None
 
 
 def granted(db: sqlite3.Connection, owner: Owner, place: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.put import encode_put
@@ -406,8 +406,8 @@ class SqliteStore:
 
     async def grant(
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
-    ) -> None:
-        await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin))
+    ) -> TooManyGrants | None:
+        return await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin))
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         return await self._read(lambda db: grant_rows.granted(db, owner, place))

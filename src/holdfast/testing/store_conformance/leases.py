@@ -12,7 +12,7 @@ from holdfast.events.ids import (
 )
 from holdfast.events.inbox import Stop
 from holdfast.store.fences import LONGEST_STEP
-from holdfast.store.grants import Grant, GrantOrigin
+from holdfast.store.grants import MAX_GRANT_BYTES, MAX_GRANTS, Grant, GrantOrigin, TooManyGrants
 from holdfast.store.store import (
     Attachment,
     Clash,
@@ -380,6 +380,35 @@ class LeaseConformance:
         )
         assert await store.granted(owner, "here") == ("read", "shell(ls)", "write")
         assert await store.grants(Owner("somebody else")) == ()
+
+    async def test_owner_has_so_many_grants_and_no_more(self, store: Store) -> None:
+        owner, somebody_else, origin = KEY.owner, Owner("somebody else"), GrantOrigin("s1", "ada", 1_000)
+        rules = [f"read({number})" for number in range(MAX_GRANTS)]
+        assert await store.grant(owner, "here", rules[:-1], origin=origin) is None
+        refused = await store.grant(owner, "here", ["write", "shell(ls)"], origin=origin)
+        assert isinstance(refused, TooManyGrants)
+        assert refused.code == "too_many_permissions"
+        assert len(await store.grants(owner)) == MAX_GRANTS - 1, "all of them are granted, or none"
+        assert await store.grant(owner, "here", rules[-2:], origin=origin) is None
+        assert await store.grant(owner, "here", rules, origin=origin) is None, "they are there already"
+        assert isinstance(await store.grant(owner, "", ["write"], origin=origin), TooManyGrants)
+        assert await store.grant(somebody_else, "", ["write"], origin=origin) is None
+        assert await store.revoke_grant(owner, "here", rules[0])
+        assert await store.grant(owner, "", ["write"], origin=origin) is None
+
+    async def test_grants_of_an_owner_have_so_many_bytes_and_no_more(self, store: Store) -> None:
+        owner, long = KEY.owner, "é" * 500
+        rules = [f"read({long}{number})" for number in range(MAX_GRANT_BYTES // 1_010)]
+        assert await store.grant(owner, "", rules) is None
+        assert isinstance(await store.grant(owner, "", [f"write({long * 2})"]), TooManyGrants)
+        assert len(await store.grants(owner)) == len(rules)
+
+    async def test_of_grants_at_the_same_time_no_more_are_taken_than_one_owner_may_have(self, store: Store) -> None:
+        owner = KEY.owner
+        await store.grant(owner, "", [f"read({number})" for number in range(MAX_GRANTS - 1)])
+        outcomes = await asyncio.gather(*(store.grant(owner, "", [f"write({number})"]) for number in range(5)))
+        assert sum(outcome is None for outcome in outcomes) == 1
+        assert len(await store.grants(owner)) == MAX_GRANTS
 
     async def test_revoked_grant_no_longer_holds(self, store: Store) -> None:
         owner, somebody_else = KEY.owner, Owner("somebody else")

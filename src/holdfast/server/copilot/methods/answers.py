@@ -107,6 +107,9 @@ async def handle_permission(call: RpcCall) -> Any:
         )
     rules = await _rules(call, attached, request_id, result.get("approval"))
     place, granted = await _lasting_grant(call, attached, request_id, result, rules)
+    by = attached.params.client_name or ""
+    if granted:
+        await call.service.operations.check_grant(attached.key, place, granted, granted_by=by)
     try:
         await call.service.operations.decide_permission(
             attached.key,
@@ -120,7 +123,7 @@ async def handle_permission(call: RpcCall) -> Any:
         return {"success": False}
     if granted:
         # After a crash before this write the answer itself stands, and the next session asks again.
-        await call.service.operations.grant(attached.key, place, granted, granted_by=attached.params.client_name or "")
+        await call.service.operations.grant(attached.key, place, granted, granted_by=by)
     return {"success": True}
 
 

@@ -10,6 +10,8 @@ from holdfast.server.copilot.methods.answers import approved_rules
 from holdfast.server.copilot.methods.sessions import persisted
 from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.errors import Invalid
+from holdfast.server.operations.grants import check_room
+from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
 from holdfast.store.grants import GrantOrigin
@@ -113,6 +115,7 @@ async def add_approval(call: RpcCall) -> Any:
     """Grant rules to the sessions that are created or resumed in a location from now on."""
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
+    check_rules(rules)
     if not rules:
         raise Invalid(
             "approval_invalid",
@@ -120,7 +123,8 @@ async def add_approval(call: RpcCall) -> Any:
             "Approve such a command itself when it is asked about.",
         )
     origin = GrantOrigin(attached.key.session, attached.params.client_name or "", call.service.clock.now_ms())
-    await call.service.operations.store.grant(attached.key.owner, call.text("locationKey"), rules, origin=origin)
+    place = call.text("locationKey")
+    check_room(await call.service.operations.store.grant(attached.key.owner, place, rules, origin=origin))
     return {"success": True}
 
 

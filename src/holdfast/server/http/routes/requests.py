@@ -17,6 +17,7 @@ from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.wire import json_response
 from holdfast.server.request_views import details_of, request_views
+from holdfast.session.permissions import MAX_RULE_CHARACTERS, MAX_RULES_GIVEN
 
 DECISIONS: Final[dict[str, Decision]] = {
     "approve": "approved",
@@ -39,7 +40,9 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """With approve_always: for later sessions in every directory."""
     feedback: str = ""
     """With a decision: a text for the model."""
-    rules: Annotated[tuple[Annotated[str, Meta(max_length=1_000)], ...], Meta(max_length=100)] = ()
+    rules: Annotated[
+        tuple[Annotated[str, Meta(max_length=MAX_RULE_CHARACTERS)], ...], Meta(max_length=MAX_RULES_GIVEN)
+    ] = ()
     """With approve_for_session and approve_always: the rules to grant instead of the one that the request names."""
     answer: str | UnsetType = UNSET
     was_freeform: bool = True
@@ -115,6 +118,7 @@ async def _approve_always(call: HttpCall, request_id: RequestId, body: AnswerBod
         raise ApiError(422, "no_directory", "This session works in no directory: say `everywhere`, or not always.")
     rules = body.rules or await _rule_of(call, request_id)
     call.policy.check_rules(rules)
+    await call.operations.check_grant(call.key, place, rules, granted_by=call.identity.name)
     answered = await call.operations.decide_permission(
         call.key,
         request_id,
