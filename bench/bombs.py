@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from bench.models import LAMP_NAME, MANY_CALLS
+
 IMPORT_BYTES = 15_900_000
 IMPORT_EVENTS = 9_990
 EVENT_BYTES = 3_990_000
@@ -23,11 +25,14 @@ class Bomb(msgspec.Struct, frozen=True):
     path: str
     body: bytes
     method: str = "POST"
+    say: str = ""
+    """A message for the session that it makes, in a turn in which nobody can be asked."""
 
 
 def bombs() -> Iterator[Bomb]:
     """All of them, one after another: together they would take up more memory than what they are sent to."""
     yield from _sessions()
+    yield from _rules()
     yield from _answers()
     yield from _chats()
     for name, events in _logs():
@@ -47,6 +52,22 @@ def _sessions() -> Iterator[Bomb]:
     yield Bomb("session: a long number", "/v1/sessions", b'{"client_tools": ' + b"9" * BODY_BYTES + b"}")
     yield Bomb("session: a wrong choice", "/v1/sessions", b'{"tier": "' + b"x" * BODY_BYTES + b'"}')
     yield Bomb("message: long", "/v1/sessions/{session}/messages", b'{"text": "' + b"x" * BODY_BYTES + b'"}')
+
+
+def _rules() -> Iterator[Bomb]:
+    """Sessions with as many rules as may be given, which are then matched with as many calls as one answer may have."""
+    tool = {"name": LAMP_NAME, "parameters": {"type": "object"}, "asks_permission": True}
+    for name, pattern in (
+        ("many stars", "l" + "*?" * 485),
+        ("as many stars as may be", "l" + "*?" * 16),
+        ("as many texts as may be", "l" + "*a" * 32),
+        ("as many sets as may be", "*" + "[a-z]" * 30 + "b"),
+        ("long sets", "*[" + "a-b" * 300 + "]b"),
+        ("a text that almost matches", "*" + "a" * 40 + "[b]*"),
+    ):
+        rules = [f"custom-tool({pattern}{number})" for number in range(100)]
+        body = msgspec.json.encode({"allow": rules, "client_tools": [tool], "title": "Measured"})
+        yield Bomb(f"rules: {name}", "/v1/sessions", body, say=MANY_CALLS)
 
 
 def _answers() -> Iterator[Bomb]:

@@ -14,12 +14,17 @@ import msgspec
 from aiohttp import web
 
 from holdfast.models.model import TokenUsage
-from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
 from holdfast.models.server import run
 
 TOKENS = 200
 ONE_TOKEN = "say one"
 """A message that has this in it is answered with one token, any other with 200."""
+
+MANY_CALLS = "light all lamps"
+"""A message that has this in it is answered with as many calls of a client's tool as one answer may have."""
+
+LAMP_NAME = "l" + "a" * 63
 
 TOKENS_PER_SECOND = 200
 
@@ -36,11 +41,15 @@ _CLOSING = (
 )
 
 
+_CALLS = tuple(ScriptedCall(LAMP_NAME, {"lamp": number}) for number in range(64))
+
+
 def script() -> Script:
     words = " ".join(f"word{number % 10}" for number in range(TOKENS))
     return Script(
         (
             Rule((_reply("Hello", 1),), when=ONE_TOKEN),
+            Rule((Reply(tool_calls=_CALLS), _reply("Hello", 1)), when=MANY_CALLS),
             Rule((_reply(words, TOKENS),)),
         )
     )

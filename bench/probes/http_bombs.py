@@ -66,7 +66,11 @@ async def costs_of(server: Served, *, most: int) -> AsyncIterator[Cost]:
                 return
             cost, made = await cost_of(server, other, bomb, session)
             yield cost
-            if made is not None:
+            if made is not None and bomb.say:
+                body = msgspec.json.encode({"text": bomb.say, "unattended": True})
+                said = Bomb(f"{bomb.name}, then a message", f"/v1/sessions/{made}/messages", body)
+                yield (await cost_of(server, other, said, made))[0]
+            elif made is not None:
                 for look in LOOKS:
                     after = Bomb(f"{bomb.name}, then GET {look}", f"/v1/{look.format(made=made)}", b"", "GET")
                     yield (await cost_of(server, other, after, session))[0]
@@ -88,7 +92,7 @@ async def cost_of(server: Served, other: Connection, bomb: Bomb, session: str) -
         await asyncio.sleep(0.001)
     answer = await asking
     longest = max(longest, await _wait(server, other))
-    made = answer.json()["id"] if answer.status == 201 and "import" in bomb.path else None
+    made = answer.json()["id"] if answer.status == 201 and ("import" in bomb.path or bomb.say) else None
     return Cost(bomb.name, answer.status, longest, _peak(server.pid) - before), made
 
 
