@@ -15,20 +15,21 @@ import pytest
 from holdfast import Runtime
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
-from holdfast.events.ids import Key, MessageId, Position, TaskId, ToolCallId
+from holdfast.events.ids import Key, MessageId, Position, RequestId, TaskId, ToolCallId
 from holdfast.events.request import PermissionAsk
-from holdfast.events.session import Truncated
+from holdfast.events.session import SettingsChanged, Truncated
 from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
-from holdfast.server.errors import Invalid
+from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.forks import fork_session
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
 from holdfast.server.operations import SessionOptions
+from holdfast.server.permissions import Permissions
 from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
 from holdfast.session.fold import apply, dump, fold
-from holdfast.session.permissions import MAX_MATCHING_STEPS, Rules, judge
+from holdfast.session.permissions import MAX_MATCHING_STEPS, MAX_SESSION_RULES, Rules, judge
 from holdfast.session.state import Phase, State, next_phase
 from holdfast.tools import sleep_detection
 from holdfast.tools.tool import tool as make_tool
@@ -404,6 +405,25 @@ async def test_rules_are_bounded_when_they_are_given(runtime: Runtime, rules: li
     with pytest.raises(Invalid) as refused:
         await runtime.operations.create(runtime.owner, options)
     assert refused.value.code == code
+
+
+async def test_a_session_has_so_many_rules_and_no_more_and_older_ones_can_be_revoked(runtime: Runtime) -> None:
+    operations = runtime.operations
+    key = Key(runtime.owner, await operations.create(runtime.owner, SessionOptions()))
+    older = tuple(f"read({'*?' * 400}{number})" for number in range(MAX_SESSION_RULES))
+    await operations.record(key, SettingsChanged(allow=older))
+    request = RequestId("r")
+    with pytest.raises(Conflict) as refused:
+        await operations.decide_permission(key, request, "approved-for-session", rules=("read(new)",))
+    assert refused.value.code == "too_many_rules"
+    with pytest.raises(NotFound):  # It may be approved once.
+        await operations.decide_permission(key, request, "approved")
+    permissions = Permissions(operations)
+    (first, *_) = await permissions.of_session(key)
+    await permissions.revoke_in_session(key, first.id)
+    assert len((await operations.state(key)).allow) == MAX_SESSION_RULES - 1
+    with pytest.raises(NotFound):
+        await operations.decide_permission(key, request, "approved-for-session", rules=("read(new)",))
 
 
 # Turns

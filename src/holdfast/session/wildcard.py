@@ -52,7 +52,7 @@ Piece = str | CharacterSet
 """A literal text, or one character of a set."""
 
 
-class Segment:
+class PatternSegment:
     """The part of a pattern between two stars. It matches texts of one length only."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Pattern:
     as `[*]`, is the literal character."""
 
     def __init__(self, pattern: str) -> None:
-        self.segments = [Segment()]
+        self.segments = [PatternSegment()]
         self.wildcards = 0
         at, has_closing = 0, True
         for found in _SPECIAL.finditer(pattern):
@@ -108,7 +108,7 @@ class Pattern:
                 case "*":
                     self.wildcards += 1
                     if self.segments[-1].pieces or len(self.segments) == 1:
-                        self.segments.append(Segment())
+                        self.segments.append(PatternSegment())
                 case "?":
                     self.wildcards += 1
                     self.segments[-1].add(ANY)
