@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.models.scripted import ScriptedCall
+from holdfast.store.grants import MAX_GRANTS
 from tests.wire.copilot.methods.world import Desk, Refused, Session, desk_at
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +51,24 @@ async def test_approved_rules_stay_when_approve_all_ends(desk: Desk, session: Se
     await other.ask("permissions.setApproveAll", enabled=False)
     assert (await desk.runtime.operations.state(desk.key(other))).place_rules == ("write",)
     assert (await desk.runtime.operations.state(key)).allow == []
+
+
+async def test_lasting_approvals_beyond_the_bound_are_refused_and_the_request_stays_open(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        owner = desk.key(session).owner
+        await desk.runtime.store.grant(owner, "", [f"read({number})" for number in range(MAX_GRANTS)])
+        with pytest.raises(Refused, match="Revoke some"):
+            await session.ask("permissions.locations.addToolApproval", locationKey="", approval={"kind": "write"})
+        await session.ask("send", prompt="Write")
+        asked = await session.client.until("permission.requested")
+        answer = "permissions.handlePendingPermissionRequest"
+        with pytest.raises(Refused, match="Revoke some"):
+            await session.ask(answer, requestId=asked["requestId"], result={"kind": "approve-permanently"})
+        assert len(await _pending(session)) == 1
+        assert await session.ask(answer, requestId=asked["requestId"], result={"kind": "approve-once"}) == {
+            "success": True
+        }
 
 
 async def test_session_approvals_can_be_reset(tmp_path: Path) -> None:
