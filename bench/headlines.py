@@ -16,7 +16,7 @@ class Headline(msgspec.Struct, frozen=True):
 
 HEADLINES = (
     Headline(
-        "durable streaming over HTTP, against a bare relay that keeps nothing, 20 / 100 clients",
+        "tokens per second over HTTP, against a bare relay that keeps nothing, 20 / 100 clients",
         ("http_stream_20", "http_stream_100"),
     ),
     Headline("the same, against the faster of pydantic-ai + FastAPI and Agno AgentOS", ("http_peer_ratio",)),
