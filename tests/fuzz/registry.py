@@ -19,6 +19,7 @@ from tests.security.test_parsers import (
 )
 from tests.security.test_shell_rules import test_bash_starts_just_what_was_taken_apart
 from tests.session.test_permissions import test_no_odd_rule_breaks_a_decision
+from tests.session.test_wildcard import test_patterns_mean_the_same_as_in_fnmatch
 
 Fuzzer = Callable[..., Any]
 
@@ -33,4 +34,5 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
     "markdown": test_no_markdown_however_hostile_becomes_more_than_text,
     "rules": test_no_odd_rule_breaks_a_decision,
+    "wildcards": test_patterns_mean_the_same_as_in_fnmatch,
 }
