@@ -74,6 +74,8 @@ SAY_EVERY_SECONDS: Final = 15.0
 
 DEFECT: Final = "commits are not fenced"
 DEFECT_SHOWS_IN: Final = ("workers stopped past their lease",)
+CONTROL_PATIENCE_SECONDS: Final = 20.0
+"""With the defect, turns may never end; it shows in other ways before that."""
 
 
 class Chaos:
@@ -95,6 +97,7 @@ class Chaos:
         self._seed = seed
         self._kinds = DEFECT_SHOWS_IN if defect else tuple(kinds)
         self._defect = defect
+        self._patience_seconds = CONTROL_PATIENCE_SECONDS if defect else PATIENCE_SECONDS
         self.tally: Counter[str] = Counter()
         self.blows: Counter[str] = Counter()
         self.violations: list[Violation] = []
@@ -185,7 +188,7 @@ class Chaos:
             async with places:
                 await talker.begin()
             while time.monotonic() < self._ends_at:
-                async with places, asyncio.timeout(PATIENCE_SECONDS):
+                async with places, asyncio.timeout(self._patience_seconds):
                     await talker.say_something()
         except (ClientError, TimeoutError, ExceptionGroup) as error:
             why = f"{talker.name} got no further: {error!r} {getattr(error, 'exceptions', '')}"
