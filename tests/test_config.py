@@ -62,6 +62,21 @@ def test_the_key_of_a_provider_does_not_choose_a_model() -> None:
     assert config.model_api_key is None
 
 
+def test_a_key_and_a_url_in_the_environment_are_for_the_provider_that_it_names() -> None:
+    environ = {
+        "HOLDFAST_MODEL": "openai/gpt",
+        "HOLDFAST_MODEL_API_KEY": KEY,
+        "HOLDFAST_MODEL_BASE_URL": "http://llm.local/v1",
+    }
+    other = load({"model": "openrouter/x"}, environ)
+    assert (other.model_api_key, other.model_base_url) == (None, None)
+    given = load({"model": "openrouter/x", "model_base_url": "http://other.local/v1"}, environ)
+    assert (given.model_api_key, given.model_base_url) == (None, "http://other.local/v1")
+    for model, variable in (("openai/x", "openai/gpt"), ("openai/x", "demo"), ("openrouter/x", "")):
+        same = load({"model": model}, {**environ, "HOLDFAST_MODEL": variable})
+        assert (same.model_api_key, same.model_base_url) == (Secret(KEY), "http://llm.local/v1")
+
+
 def test_every_field_is_a_setting_and_every_setting_has_a_meaning() -> None:
     fields = {field.name for struct in (Config, Bounds) for field in msgspec.structs.fields(struct)}
     assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings", "database_url"}

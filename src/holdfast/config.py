@@ -704,6 +704,10 @@ def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         given = _find(setting, options, environ)
         if given is not None:
             (bounds if setting.is_bound else values)[setting.name] = setting.read(given, environ)
+    if _names_another_provider(environ, values.get("model", "")):
+        for name in ("model_api_key", "model_base_url"):
+            if options.get(name) is None:
+                values.pop(name, None)
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir(environ)
     if "database" not in values:
@@ -722,6 +726,13 @@ def _find(setting: Setting, options: Mapping[str, object], environ: Mapping[str,
         return Given(setting.option or setting.name, option)
     variable = environ.get(setting.env, "")
     return Given(setting.env, variable) if variable.strip() else None
+
+
+def _names_another_provider(environ: Mapping[str, str], chosen: str) -> bool:
+    """Whether an option chose a model of another provider than the variable for the model does. The key and the URL in
+    the environment are that provider's then."""
+    named, slash, _ = environ.get(f"{PREFIX}MODEL", "").strip().partition("/")
+    return bool(slash) and named != chosen.partition("/")[0]
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
