@@ -14,10 +14,11 @@ def verdict(
     *allow: str,
     inside: bool = True,
     unattended: bool = False,
+    asks_always: bool = False,
     tool: str = "some_tool",
 ) -> Verdict:
     ask = PermissionAsk(kind=kind, subject=subject, inside=inside)
-    return judge(ask, tool_name=tool, allow=list(allow), unattended=unattended)
+    return judge(ask, tool_name=tool, allow=list(allow), unattended=unattended, asks_always=asks_always)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,18 @@ def verdict(
 def test_decisions_without_rules(kind: PermissionKind, inside: bool, attended: Verdict, unattended: Verdict) -> None:
     assert verdict(kind, "x", inside=inside) == attended
     assert verdict(kind, "x", inside=inside, unattended=True) == unattended
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "shell", "custom-tool"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_session_that_asks_always_asks_for_everything_and_denies_where_nobody_could_answer(
+    kind: PermissionKind, inside: bool
+) -> None:
+    assert verdict(kind, "x", inside=inside, asks_always=True) == "ask"
+    expected = "allow" if kind == "read" and inside else "deny"
+    assert verdict(kind, "x", inside=inside, asks_always=True, unattended=True) == expected
+    if inside:
+        assert verdict(kind, "x", kind, asks_always=True) == "allow"
 
 
 @pytest.mark.parametrize(

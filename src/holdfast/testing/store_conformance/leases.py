@@ -410,6 +410,16 @@ class LeaseConformance:
         assert sum(outcome is None for outcome in outcomes) == 1
         assert len(await store.grants(owner)) == MAX_GRANTS
 
+    async def test_processes_share_the_bound_of_an_owners_grants(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(3)]
+        await stores[0].grant(KEY.owner, "", [f"read({number})" for number in range(MAX_GRANTS - 1)])
+        for attempt in range(10):
+            rules = [f"write({attempt} {number})" for number in range(3)]
+            grants = (store.grant(KEY.owner, "", [rule]) for store, rule in zip(stores, rules, strict=True))
+            outcomes = await asyncio.gather(*grants)
+            assert [outcome is None for outcome in outcomes].count(True) == 1
+            assert await stores[0].revoke_grant(KEY.owner, "", rules[outcomes.index(None)])
+
     async def test_revoked_grant_no_longer_holds(self, store: Store) -> None:
         owner, somebody_else = KEY.owner, Owner("somebody else")
         for session in ("s1", "s2"):
