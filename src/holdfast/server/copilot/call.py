@@ -1,4 +1,4 @@
-"""One client request, and the table of the methods that answer requests."""
+"""One client request, and the declaration of a function that answers requests."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -7,13 +7,11 @@ import msgspec
 
 from holdfast.events.ids import Key, SessionId
 from holdfast.server.copilot.connection import Attached, ClientConnection
-from holdfast.server.copilot.peer import RpcError
+from holdfast.server.copilot.peer import FAILED, RpcError
 from holdfast.server.copilot.service import CopilotService
 from holdfast.server.errors import Invalid
 
 T = TypeVar("T")
-
-FAILED = -32603
 
 
 class RpcCall:
@@ -63,30 +61,19 @@ class RpcCall:
         return RpcError(FAILED, f"Request {self.method} failed with message: {text}", data)
 
 
-Method = Callable[[RpcCall], Awaitable[Any]]
-
-METHODS: dict[str, Method] = {}
-
-FAMILIES: dict[str, Method] = {}
-"""Fallbacks by name prefix: each answers the methods of that name, or under it after a dot, that METHODS lacks."""
+Function = Callable[[RpcCall], Awaitable[Any]]
 
 
-def find_method(name: str) -> Method | None:
-    """The method of this name, or else the fallback with the longest matching prefix."""
-    function = METHODS.get(name)
-    while function is None and name:
-        function = FAMILIES.get(name)
-        name = name.rpartition(".")[0]
-    return function
+class Method(msgspec.Struct, frozen=True):
+    """A function that answers requests, and the names of the methods that it answers. `surface.py` has the table."""
+
+    names: tuple[str, ...]
+    function: Function
+
+    def __call__(self, call: RpcCall) -> Awaitable[Any]:
+        return self.function(call)
 
 
-def method(*names: str) -> Callable[[Method], Method]:
-    """Register the decorated function as the answer to these methods."""
-
-    def add(function: Method) -> Method:
-        for name in names:
-            assert name not in METHODS, f"{name} is answered twice"
-            METHODS[name] = function
-        return function
-
-    return add
+def method(*names: str) -> Callable[[Function], Method]:
+    """Declare the function below as the answer to these methods."""
+    return lambda function: Method(names, function)

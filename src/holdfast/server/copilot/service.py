@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.events.ids import LOCAL_OWNER, Key, Owner, Position, RequestId, SessionId
+from holdfast.events.ids import LOCAL_OWNER, Key, Owner, Position, SessionId
 from holdfast.events.session import SessionShutdown
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
@@ -204,10 +204,6 @@ class CopilotService:
             metric["usage"]["outputTokens"] += entry.output_tokens or 0
             metric["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
         return metrics, 0
-
-    async def decline(self, attached: Attached, request_id: RequestId) -> bool:
-        """Record that this client can't answer a request, and return whether the request was open."""
-        return await self.presence.decline(attached.key, attached.member.attachment_id, request_id)
 
     async def _announce_update(self, key: Key) -> None:
         with contextlib.suppress(OperationError):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.copilot.call import METHODS, find_method
 from holdfast.server.copilot.methods.absent import EMPTY, UNSUPPORTED
+from holdfast.server.copilot.surface import METHODS, find_method
 from tests.wire.copilot.methods.world import Client, Refused, Session
 
 pytestmark = pytest.mark.anyio

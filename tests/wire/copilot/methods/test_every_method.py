@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from copilot.generated import rpc
 
-from holdfast.server.copilot.call import METHODS
+from holdfast.server.copilot.surface import METHODS
 from tests.wire.copilot.methods.world import Client, Session, desk_at
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.events.ids import Owner
 from holdfast.models.scripted import ScriptedCall
-from holdfast.server.copilot.call import METHODS
 from holdfast.server.copilot.model_names import ModelNames
 from holdfast.server.copilot.service import CopilotService
+from holdfast.server.copilot.surface import METHODS
 from tests.wire.copilot.methods.world import MODELS, Client, Desk, Session, desk_at
 
 pytestmark = pytest.mark.anyio

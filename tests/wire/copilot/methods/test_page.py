@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from holdfast.server.copilot.call import METHODS
 from holdfast.server.copilot.methods.absent import EMPTY
 from holdfast.server.copilot.methods.settings import Options
 from holdfast.server.copilot.options import SessionParams
+from holdfast.server.copilot.surface import METHODS
 
 PAGE = (Path(__file__).parents[4] / "docs" / "copilot.md").read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ something fail with "not supported". Methods in neither table are unknown.
 from typing import Any, Final
 
 from holdfast.events.ids import random_id
-from holdfast.server.copilot.call import FAMILIES, RpcCall, method
+from holdfast.server.copilot.call import Function, RpcCall, method
 from holdfast.server.copilot.peer import RpcError
 
 EMPTY: Final[dict[str, Any]] = {
@@ -175,7 +175,9 @@ UNSUPPORTED: Final[dict[str, str]] = {
 """Refused methods by name prefix, with the beginning of the error sentence."""
 
 
-def _constant(answer: Any) -> Any:
+def constant(answer: Any) -> Function:
+    """The function that gives this answer to every request."""
+
     async def answer_method(call: RpcCall) -> Any:
         if call.method.startswith("session."):
             call.attached()
@@ -184,7 +186,9 @@ def _constant(answer: Any) -> Any:
     return answer_method
 
 
-def _refusal(feature: str) -> Any:
+def refusal(feature: str) -> Function:
+    """The function that refuses every request, because the runtime lacks the feature."""
+
     async def answer_method(call: RpcCall) -> Any:
         raise not_supported(call, feature)
 
@@ -193,13 +197,6 @@ def _refusal(feature: str) -> Any:
 
 def not_supported(call: RpcCall, feature: str) -> RpcError:
     return call.failed(f"{feature} not supported by this runtime")
-
-
-for _name, _answer in EMPTY.items():
-    method(_name)(_constant(_answer))
-
-for _family, _feature in UNSUPPORTED.items():
-    FAMILIES[_family] = _refusal(_feature)
 
 
 @method("session.ui.elicitation")

@@ -11,12 +11,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.events.ids import Key
 from holdfast.events.session import SessionInfo
 from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.hub import Hub
-from holdfast.server.copilot.methods.sessions import persisted
-from holdfast.server.copilot.projection import WireEvent
+from holdfast.server.copilot.projection import CopilotProjection, WireEvent, without_rewound
 from holdfast.server.errors import Conflict, Invalid
+from holdfast.store.log_pages import whole_log
 
 MAX_EVENTS: Final = 1_000
 DEFAULT_EVENTS: Final = 200
@@ -236,6 +237,22 @@ def _read_back(history: list[WireEvent], cursor: EventCursor | None, limit: int,
         "hasMore": start > 0,
         "cursorStatus": "ok" if is_known else "expired",
     }
+
+
+@method("session.getMessages")
+async def get_messages(call: RpcCall) -> Any:
+    call.attached()
+    return {"events": await persisted(call, call.key)}
+
+
+async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
+    """All persisted events of a session, in order."""
+    log = await whole_log(call.service.operations.store, key)
+    if log is None:
+        raise call.failed(f"Session not found: {key.session}")
+    projection = CopilotProjection(key.session, call.service.settings.instructions)
+    shown = [wire for event in without_rewound(log[1]) for wire in projection.project(event)]
+    return [wire for wire in shown if not wire.ephemeral]
 
 
 @method("sessions.readPersistedEvents")

@@ -1,11 +1,11 @@
-"""Sends messages, waits for their turns, lists and removes queued ones, and stops turns."""
+"""Sends messages, waits for their turns, and stops turns."""
 
 import asyncio
 from typing import Any
 
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId, random_id
-from holdfast.events.inbox import InboxItem, Message, StopCause
+from holdfast.events.inbox import StopCause
 from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionError
 from holdfast.live.live import Changed
@@ -35,6 +35,20 @@ async def send_and_wait(call: RpcCall) -> Any:
         waiting.sent(await _sent(call, attached))
         with call.connection.peer.waiting():
             return await waiting.outcome()
+
+
+@method("session.sendMessages")
+async def send_messages(call: RpcCall) -> Any:
+    """Send one message. A turn starts with one message, so a list of several is refused as a whole."""
+    messages = call.param("messages", list[dict[str, Any]], [])
+    if len(messages) != 1:
+        raise Invalid("messages_invalid", "Send one message at a time: a turn is started by one message.")
+    sending = RpcCall(call.service, call.connection, call.method, {**call.params, **messages[0]})
+    if call.param("wait", bool, False):
+        sent = await send_and_wait(sending)
+    else:
+        sent = await send(sending)
+    return {"messageIds": [sent["messageId"]]}
 
 
 async def _sent(call: RpcCall, attached: Attached) -> Sent:
@@ -168,6 +182,12 @@ async def suspend(call: RpcCall) -> Any:
     return None
 
 
+@method("session.interruptMainTurn")
+async def interrupt(call: RpcCall) -> Any:
+    flush = call.param("flushQueued", bool, False)
+    return {"interrupted": await stop_turn(call, "stopped", keep_queued=flush)}
+
+
 async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True) -> bool:
     """Stop the turn, wait until it has ended, and return whether one ran: the next message meets an idle session. With
     `keep_queued`, queued messages stay queued, since there is no way to hand them back."""
@@ -181,53 +201,3 @@ async def stop_turn(call: RpcCall, cause: StopCause, *, keep_queued: bool = True
                 return receipt is not None and receipt.outcome == "stopped"
             await activity.wait()
     return False
-
-
-@method("session.queue.pendingItems")
-async def pending_items(call: RpcCall) -> Any:
-    queue = await call.service.operations.queue(call.attached().key)
-    return {
-        "items": [_item(entry.item) for entry in queue if _is_queued(entry)],
-        "steeringMessages": [
-            entry.item.text for entry in queue if isinstance(entry.item, Message) and not _is_queued(entry)
-        ],
-        "inFlightSteeringCount": 0,
-    }
-
-
-def _is_queued(entry: InboxItem) -> bool:
-    return isinstance(entry.item, Message) and entry.item.delivery == "enqueue"
-
-
-def _item(item: Any) -> dict[str, Any]:
-    return {
-        "id": item.message_id,
-        "kind": "message",
-        "displayText": item.text,
-        "agentMode": item.agent_mode or "interactive",
-    }
-
-
-@method("session.queue.removeMostRecent")
-async def remove_most_recent(call: RpcCall) -> Any:
-    key = call.attached().key
-    for entry in reversed(await call.service.operations.queue(key)):
-        assert isinstance(entry.item, Message)
-        try:
-            await call.service.operations.remove_queued(key, entry.item.message_id)
-        except NotFound:
-            continue  # The message was promoted meanwhile.
-        return {"removed": True}
-    return {"removed": False}
-
-
-@method("session.queue.clear")
-async def clear(call: RpcCall) -> Any:
-    key = call.attached().key
-    for entry in await call.service.operations.queue(key):
-        assert isinstance(entry.item, Message)
-        try:
-            await call.service.operations.remove_queued(key, entry.item.message_id)
-        except NotFound:
-            continue
-    return None

@@ -1,25 +1,42 @@
-"""A session's permissions: its mode, its open permission requests, and the approvals for a location."""
+"""A session's permissions: its mode, its open permission requests with their answers, and the approvals for a
+location."""
 
 import asyncio
 import os
+from collections.abc import Collection
 from typing import Any, Final
 
+from holdfast.events.ids import RequestId
+from holdfast.events.request import Decision
 from holdfast.events.session import SettingsChanged
 from holdfast.server.copilot.call import RpcCall, method
-from holdfast.server.copilot.methods.answers import approved_rules
-from holdfast.server.copilot.methods.sessions import persisted
+from holdfast.server.copilot.connection import Attached
+from holdfast.server.copilot.methods.event_log import persisted
 from holdfast.server.copilot.methods.tools import replace_tools
-from holdfast.server.errors import Invalid
+from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.operations.grants import check_room
 from holdfast.server.operations.settings import check_rules
-from holdfast.session.permissions import EVERY_CALL
+from holdfast.session.permissions import EVERY_CALL, command_in, custom_tool_rule
 from holdfast.session.state import State
 from holdfast.store.grants import GrantOrigin
+from holdfast.tools.shell_permissions import can_be_widened, summarize
 
 ALLOW_ALL: Final = "allow-all"
 MANUAL: Final = "manual"
 
 PROMPTED: Final[tuple[str, ...]] = ("intention", "toolCallId", "canOfferSessionApproval")
+
+DECISIONS: Final[dict[str, Decision]] = {
+    "approve-once": "approved",
+    "approved": "approved",
+    "approve-for-session": "approved-for-session",
+    "approve-read-only-for-session": "approved-for-session",
+    "approve-for-location": "approved",
+    "approve-permanently": "approved-for-session",
+    "reject": "denied-interactively-by-user",
+}
+
+UNAVAILABLE: Final = "user-not-available"
 
 
 @method("session.permissions.setApproveAll")
@@ -99,6 +116,91 @@ def _prompt(request: dict[str, Any]) -> dict[str, Any]:
     commands = [item["identifier"] for item in request["commands"] if isinstance(item, dict) and "identifier" in item]
     kept = {name: request[name] for name in PROMPTED if name in request}
     return {**kept, "kind": "commands", "fullCommandText": request["fullCommandText"], "commandIdentifiers": commands}
+
+
+# Answers to requests: the first one counts
+
+
+@method("session.permissions.handlePendingPermissionRequest")
+async def handle_permission(call: RpcCall) -> Any:
+    attached = call.attached()
+    request_id = RequestId(call.text("requestId"))
+    result = call.param("result", dict[str, Any], {})
+    kind = result.get("kind")
+    if kind == UNAVAILABLE:
+        return {"success": await call.service.presence.decline(attached.key, attached.member.attachment_id, request_id)}
+    if not isinstance(kind, str) or kind not in DECISIONS:
+        raise Invalid(
+            "decision_invalid", f"{kind!r} is no decision. Use one of {', '.join((*DECISIONS, UNAVAILABLE))}."
+        )
+    rules = await _rules(call, attached, request_id, result.get("approval"))
+    place, granted = await _lasting_grant(call, attached, request_id, result, rules)
+    by = attached.params.client_name or ""
+    if granted:
+        await call.service.operations.check_grant(attached.key, place, granted, granted_by=by)
+    try:
+        await call.service.operations.decide_permission(
+            attached.key,
+            request_id,
+            DECISIONS[kind],
+            feedback=str(result.get("feedback") or ""),
+            rules=rules,
+            place=place if granted else None,
+        )
+    except (Conflict, NotFound):
+        return {"success": False}
+    if granted:
+        # After a crash before this write the answer itself stands, and the next session asks again.
+        await call.service.operations.grant(attached.key, place, granted, granted_by=by)
+    return {"success": True}
+
+
+async def _lasting_grant(
+    call: RpcCall, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The rules that later sessions get too, and the place where they hold; an empty place means everywhere."""
+    kind = result["kind"]
+    if kind not in ("approve-for-location", "approve-permanently"):
+        return "", ()
+    state = await call.service.operations.state(attached.key)
+    opened = state.requests.get(request_id)
+    granted = rules or ((opened.rule,) if opened else ())
+    if kind == "approve-permanently":
+        return "", granted
+    return str(result.get("locationKey") or state.working_directory or ""), granted
+
+
+async def _rules(call: RpcCall, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
+    """The rules that an approval of a request grants. Programs are limited to those in the request."""
+    if not isinstance(approval, dict) or approval.get("kind") != "commands":
+        return approved_rules(approval)
+    opened = (await call.service.operations.state(attached.key)).requests.get(request_id)
+    kind, _, subject = opened.asked_for.partition(" ") if opened else ("", "", "")
+    commands = summarize(command_in(subject)).commands if kind == "shell" else ()
+    return approved_rules(approval, among={command.identifier for command in commands})
+
+
+def approved_rules(approval: Any, *, among: Collection[str] | None = None) -> tuple[str, ...]:
+    """Permission rules for an approval that holds beyond one call; empty means the rule of the request itself. A
+    program is approved with other arguments only if no argument could be code and all named programs are in `among`."""
+    if not isinstance(approval, dict):
+        return ()
+    match approval.get("kind"):
+        case "commands":
+            names = approval.get("commandIdentifiers")
+            if not isinstance(names, list) or not all(isinstance(name, str) and can_be_widened(name) for name in names):
+                return ()
+            if among is not None and not set(names) <= set(among):
+                return ()
+            return tuple(rule for name in names for rule in (f"shell({name})", f"shell({name} *)"))
+        case "write":
+            return ("write",)
+        case "read":
+            return ("read",)
+        case "custom-tool" if isinstance(approval.get("toolName"), str):
+            return (custom_tool_rule(approval["toolName"]),)
+        case _:
+            return ()
 
 
 # Approvals for a location

@@ -1,12 +1,11 @@
-"""Lists and edits queued messages, and offers further ways to send messages and stop turns."""
+"""The queue of a session: lists, edits, moves and removes the messages that wait for their turn."""
 
 from typing import Any
 
 from holdfast.events.ids import MessageId
-from holdfast.events.inbox import Message
+from holdfast.events.inbox import InboxItem, Message
 from holdfast.server.copilot.call import RpcCall, method
-from holdfast.server.copilot.methods.messages import pending_items, send, send_and_wait, stop_turn
-from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.errors import Conflict, NotFound
 
 
 async def _waiting(call: RpcCall) -> list[Message]:
@@ -17,6 +16,31 @@ async def _waiting(call: RpcCall) -> list[Message]:
 @method("session.queue.hasPending")
 async def has_pending(call: RpcCall) -> Any:
     return {"hasPending": bool(await _waiting(call))}
+
+
+@method("session.queue.pendingItems")
+async def pending_items(call: RpcCall) -> Any:
+    queue = await call.service.operations.queue(call.attached().key)
+    return {
+        "items": [_item(entry.item) for entry in queue if _is_queued(entry)],
+        "steeringMessages": [
+            entry.item.text for entry in queue if isinstance(entry.item, Message) and not _is_queued(entry)
+        ],
+        "inFlightSteeringCount": 0,
+    }
+
+
+def _is_queued(entry: InboxItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.delivery == "enqueue"
+
+
+def _item(item: Any) -> dict[str, Any]:
+    return {
+        "id": item.message_id,
+        "kind": "message",
+        "displayText": item.text,
+        "agentMode": item.agent_mode or "interactive",
+    }
 
 
 @method("session.queue.snapshot")
@@ -78,21 +102,26 @@ async def move_item(call: RpcCall) -> Any:
     return {"changed": True}
 
 
-@method("session.sendMessages")
-async def send_messages(call: RpcCall) -> Any:
-    """Send one message. A turn starts with one message, so a list of several is refused as a whole."""
-    messages = call.param("messages", list[dict[str, Any]], [])
-    if len(messages) != 1:
-        raise Invalid("messages_invalid", "Send one message at a time: a turn is started by one message.")
-    sending = RpcCall(call.service, call.connection, call.method, {**call.params, **messages[0]})
-    if call.param("wait", bool, False):
-        sent = await send_and_wait(sending)
-    else:
-        sent = await send(sending)
-    return {"messageIds": [sent["messageId"]]}
+@method("session.queue.removeMostRecent")
+async def remove_most_recent(call: RpcCall) -> Any:
+    key = call.attached().key
+    for entry in reversed(await call.service.operations.queue(key)):
+        assert isinstance(entry.item, Message)
+        try:
+            await call.service.operations.remove_queued(key, entry.item.message_id)
+        except NotFound:
+            continue  # The message was promoted meanwhile.
+        return {"removed": True}
+    return {"removed": False}
 
 
-@method("session.interruptMainTurn")
-async def interrupt(call: RpcCall) -> Any:
-    flush = call.param("flushQueued", bool, False)
-    return {"interrupted": await stop_turn(call, "stopped", keep_queued=flush)}
+@method("session.queue.clear")
+async def clear(call: RpcCall) -> Any:
+    key = call.attached().key
+    for entry in await call.service.operations.queue(key):
+        assert isinstance(entry.item, Message)
+        try:
+            await call.service.operations.remove_queued(key, entry.item.message_id)
+        except NotFound:
+            continue
+    return None

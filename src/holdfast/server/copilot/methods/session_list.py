@@ -1,30 +1,85 @@
-"""The `sessions.*` methods, which find, list and delete sessions without attaching to them."""
+"""The list of an owner's sessions, and the methods that find, delete and close sessions of the list."""
 
 from typing import Any
 
-import holdfast.server.copilot.methods.sessions as sessions
 from holdfast.events.ids import Key, SessionId
 from holdfast.server.copilot.call import RpcCall, method
-from holdfast.server.errors import Invalid
+from holdfast.server.copilot.methods.sessions import delete, detach
+from holdfast.server.copilot.projection import iso
+from holdfast.server.errors import Invalid, NotFound
+from holdfast.store.store import Row
 
+PAGE = 200
 MAX_AT_ONCE = 1_000
 
 
-@method("sessions.list")
+@method("session.list")
 async def list_sessions(call: RpcCall) -> Any:
-    if call.params.get("source") == "remote":
+    filters = call.param("filter", dict[str, Any], {})
+    if any(filters.get(name) is not None for name in ("gitRoot", "repository", "branch")):
         return {"sessions": []}
-    return await sessions.list_sessions(call)
+    listed = []
+    after = None
+    while True:
+        page = await call.service.operations.sessions(call.connection.owner, limit=PAGE, after=after)
+        for row in page.rows:
+            described = await _described(call, row)
+            if described is not None and filters.get("cwd") in (None, described["context"]["cwd"]):
+                listed.append(described)
+        after = page.next
+        if after is None:
+            return {"sessions": listed}
 
 
-@method("sessions.getMetadata")
+@method("sessions.list")
+async def list_by_source(call: RpcCall) -> Any:
+    return {"sessions": []} if call.params.get("source") == "remote" else await list_sessions(call)
+
+
+@method("session.getMetadata", "sessions.getMetadata")
 async def get_metadata(call: RpcCall) -> Any:
-    return await sessions.get_metadata(call)
+    row = await call.service.operations.store.row(call.key)
+    described = await _described(call, row) if row is not None else None
+    return {} if described is None else {"session": described}
+
+
+@method("session.getLastId")
+async def get_last_id(call: RpcCall) -> Any:
+    after = None
+    while True:
+        page = await call.service.operations.sessions(call.connection.owner, limit=20, after=after)
+        for row in page.rows:
+            if await _described(call, row) is not None:
+                return {"sessionId": row.key.session}
+        after = page.next
+        if after is None:
+            return {}
+
+
+async def _described(call: RpcCall, row: Row) -> dict[str, Any] | None:
+    """A session's entry in lists; None for a session without any message."""
+    try:
+        state = await call.service.operations.state(row.key)
+    except NotFound:
+        return None
+    if not state.history and state.turn is None and not row.waiting_messages:
+        return None
+    return {
+        "sessionId": row.key.session,
+        "startTime": iso(row.created_at),
+        "modifiedTime": iso(row.updated_at),
+        "isRemote": False,
+        "isDetached": False,
+        "summary": row.title,
+        "name": row.title,
+        "clientName": state.client_name or "sdk",
+        "context": {"cwd": state.working_directory or ""},
+    }
 
 
 @method("sessions.delete")
-async def delete(call: RpcCall) -> Any:
-    deleted = await sessions.delete(call)
+async def delete_or_fail(call: RpcCall) -> Any:
+    deleted = await delete(call)
     if not deleted["success"]:
         raise call.failed(deleted["error"])
 
@@ -35,14 +90,14 @@ async def bulk_delete(call: RpcCall) -> Any:
     freed = {}
     for session_id in _ids(call):
         one = RpcCall(call.service, call.connection, call.method, {"sessionId": session_id})
-        if (await sessions.delete(one))["success"]:
+        if (await delete(one))["success"]:
             freed[session_id] = 0
     return {"freedBytes": freed}
 
 
 @method("sessions.close")
 async def close(call: RpcCall) -> Any:
-    await sessions.detach(call)
+    await detach(call)
     return {}
 
 
@@ -77,7 +132,7 @@ async def get_last_for_context(call: RpcCall) -> Any:
 
 async def _listed(call: RpcCall) -> list[dict[str, Any]]:
     unfiltered = RpcCall(call.service, call.connection, call.method, {})
-    listed: list[dict[str, Any]] = (await sessions.list_sessions(unfiltered))["sessions"]
+    listed: list[dict[str, Any]] = (await list_sessions(unfiltered))["sessions"]
     return listed
 
 

@@ -1,4 +1,4 @@
-"""Creates, resumes, leaves, lists, forks and deletes sessions."""
+"""Creates, resumes, leaves, forks and deletes sessions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.model_choice import changes, choose
 from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import RpcResult
-from holdfast.server.copilot.projection import CopilotProjection, WireEvent, iso, without_rewound
+from holdfast.server.copilot.projection import iso
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.forks import fork_session
 from holdfast.server.operations import SessionOptions
@@ -25,11 +25,8 @@ from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import OpenRequest, State, ToolCall
 from holdfast.store.file_access import make_private_folder
-from holdfast.store.log_pages import whole_log
 from holdfast.store.store import Row
 from holdfast.tools.working_directory import is_still
-
-PAGE = 200
 
 
 @method("session.create")
@@ -322,65 +319,6 @@ async def delete(call: RpcCall) -> Any:
     return {"success": True}
 
 
-@method("session.list")
-async def list_sessions(call: RpcCall) -> Any:
-    filters = call.param("filter", dict[str, Any], {})
-    if any(filters.get(name) is not None for name in ("gitRoot", "repository", "branch")):
-        return {"sessions": []}
-    listed = []
-    after = None
-    while True:
-        page = await call.service.operations.sessions(call.connection.owner, limit=PAGE, after=after)
-        for row in page.rows:
-            described = await _described(call, row)
-            if described is not None and filters.get("cwd") in (None, described["context"]["cwd"]):
-                listed.append(described)
-        after = page.next
-        if after is None:
-            return {"sessions": listed}
-
-
-@method("session.getMetadata")
-async def get_metadata(call: RpcCall) -> Any:
-    row = await call.service.operations.store.row(call.key)
-    described = await _described(call, row) if row is not None else None
-    return {} if described is None else {"session": described}
-
-
-@method("session.getLastId")
-async def get_last_id(call: RpcCall) -> Any:
-    after = None
-    while True:
-        page = await call.service.operations.sessions(call.connection.owner, limit=20, after=after)
-        for row in page.rows:
-            if await _described(call, row) is not None:
-                return {"sessionId": row.key.session}
-        after = page.next
-        if after is None:
-            return {}
-
-
-async def _described(call: RpcCall, row: Row) -> dict[str, Any] | None:
-    """A session's entry in lists; None for a session without any message."""
-    try:
-        state = await call.service.operations.state(row.key)
-    except NotFound:
-        return None
-    if not state.history and state.turn is None and not row.waiting_messages:
-        return None
-    return {
-        "sessionId": row.key.session,
-        "startTime": iso(row.created_at),
-        "modifiedTime": iso(row.updated_at),
-        "isRemote": False,
-        "isDetached": False,
-        "summary": row.title,
-        "name": row.title,
-        "clientName": state.client_name or "sdk",
-        "context": {"cwd": state.working_directory or ""},
-    }
-
-
 @method("session.setForeground")
 async def set_foreground(call: RpcCall) -> Any:
     row = await call.service.operations.store.row(call.key)
@@ -397,22 +335,6 @@ async def set_foreground(call: RpcCall) -> Any:
 async def get_foreground(call: RpcCall) -> Any:
     session_id = call.service.foreground
     return {} if session_id is None else {"sessionId": session_id}
-
-
-@method("session.getMessages")
-async def get_messages(call: RpcCall) -> Any:
-    call.attached()
-    return {"events": await persisted(call, call.key)}
-
-
-async def persisted(call: RpcCall, key: Key) -> list[WireEvent]:
-    """All persisted events of a session, in order."""
-    log = await whole_log(call.service.operations.store, key)
-    if log is None:
-        raise call.failed(f"Session not found: {key.session}")
-    projection = CopilotProjection(key.session, call.service.settings.instructions)
-    shown = [wire for event in without_rewound(log[1]) for wire in projection.project(event)]
-    return [wire for wire in shown if not wire.ephemeral]
 
 
 @method("sessions.fork")
