@@ -1,11 +1,15 @@
-"""One request that passed the access gate, with everything that a handler needs to answer it."""
+"""One request that passed the access gate, with everything that a handler needs to answer it, and the checks of what
+its caller may use."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
+from holdfast.events.session import SettingsChanged
 from holdfast.observability.spans import RequestSpan
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.policy import Policy
@@ -13,7 +17,8 @@ from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN
 from holdfast.server.http.service import HttpService
 from holdfast.server.http.wire import read_body, read_query
 from holdfast.server.json_bounds import BODY, JsonBounds
-from holdfast.server.operations import Operations
+from holdfast.server.operations import Change, Operations
+from holdfast.session.state import State
 
 T = TypeVar("T")
 
@@ -38,7 +43,7 @@ class HttpCall:
 
     @property
     def policy(self) -> Policy:
-        return self.service.policy(self.identity)
+        return self.service.policies.of(self.identity.role)
 
     @cached_property
     def key(self) -> Key:
@@ -65,10 +70,47 @@ class HttpCall:
         most = self.service.settings.max_body_bytes if limit is None else limit
         return await read_body(self.request, kind, limit=most, bounds=bounds)
 
-    async def check_use(self) -> None:
-        """Raise `ApiError` if the session has more than the caller's role may use: see `HttpService.check_use`."""
-        await self.service.check_use(self.identity, self.key)
+    # What the caller may use
+
+    def check_model(self, model: str) -> None:
+        """Raise an error if the caller may not choose the model, or if the server can't call it."""
+        self.policy.check_model(model)
+        if model != self.service.settings.model:
+            self.service.check_model(model)
+
+    async def check_use(self, key: Key | None = None) -> None:
+        """Raise `ApiError` if the session has more than the caller's role may use. Otherwise rules that the role
+        may not grant are removed from the session, so that it asks again, its folder gets the bounds of the role's
+        folders, and a model that the role may not choose is replaced by the server's default; a crash after that leaves
+        the session so. `key` names a session that the path does not name."""
+        key = self.key if key is None else key
+        policy = self.policy
+        if not policy.is_limited:
+            return
+        state = await self.operations.state(key)
+        policy.check_session(self.identity.owner, state)
+        if policy.narrowed(state) is not None:
+            await self.operations.change(key, _change_of(policy.narrowed))
+        if policy.asks_beyond(state, default=self.service.settings.model):
+            await self.operations.change_model(key, self.service.settings.model)
 
     async def check_change(self) -> None:
-        """The same for a change that starts no work: the session's settings stay as they are."""
-        await self.service.check_change(self.identity, self.key)
+        """Raise `ApiError` if the session has more than the caller's role may use. For changes that start no work, so
+        the session keeps rules and a model beyond the role."""
+        if self.policy.is_limited:
+            self.policy.check_session(self.identity.owner, await self.operations.state(self.key))
+
+    async def may_change(self) -> bool:
+        """Whether `check_change` would pass."""
+        policy = self.policy
+        return not policy.is_limited or policy.covers_session(
+            self.identity.owner, await self.operations.state(self.key)
+        )
+
+
+def _change_of(record: Callable[[State], SettingsChanged | None]) -> Change:
+    async def change(state: State) -> list[Body]:
+        settings = record(state)
+        return [] if settings is None else [settings]
+
+    return change

@@ -4,19 +4,19 @@ from holdfast.events.ids import Key
 from holdfast.events.message import PageContext
 from holdfast.models.choice import OWN_MODEL
 from holdfast.server.errors import Invalid
-from holdfast.server.http.identity import Identity
+from holdfast.server.http.call import HttpCall
 from holdfast.server.http.service import HttpService
 from holdfast.server.message_options import MessageChoice, MessageOptions, Tier, thinking_tokens
 
 
-async def choose(service: HttpService, identity: Identity, key: Key, options: MessageOptions) -> MessageChoice:
+async def choose(call: HttpCall, key: Key, options: MessageOptions) -> MessageChoice:
     """The options, if the server has the model and the role may choose it. The session's row is read only for a message
     that names a model."""
     page = options.context
-    is_own = options.names_model and (await service.operations.session(key)).model == OWN_MODEL
+    is_own = options.names_model and (await call.operations.session(key)).model == OWN_MODEL
     return MessageChoice(
         context=PageContext(url=page.url, content=page.content) if page and (page.url or page.content) else None,
-        model=_model(service, identity, options, is_own=is_own),
+        model=_model(call, options, is_own=is_own),
         thinking=thinking_tokens(options.thinking),
         agent_mode=options.mode or "",
     )
@@ -29,15 +29,15 @@ def model_of_tier(service: HttpService, tier: Tier) -> str:
     return model
 
 
-def _model(service: HttpService, identity: Identity, options: MessageOptions, *, is_own: bool) -> str | None:
+def _model(call: HttpCall, options: MessageOptions, *, is_own: bool) -> str | None:
     if options.model is not None and options.tier is not None:
         raise Invalid("invalid", "Give a `model` or a `tier`, not both.")
     if is_own and options.tier is not None:
         raise Invalid("tier_not_offered", "This session has a provider of its own, which knows no tiers. Name a model.")
     if options.tier is not None:
-        model: str | None = model_of_tier(service, options.tier)
+        model: str | None = model_of_tier(call.service, options.tier)
     else:
         model = options.model
     if model is not None and not is_own:
-        service.check_model(identity, model)
+        call.check_model(model)
     return model

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.events.ids import Owner
+from holdfast.protocol.message import DeliveryChoice, Sent
+from holdfast.server.errors import Conflict
 from holdfast.server.http.errors import ApiError
 from holdfast.store.clock import Clock
 
@@ -22,8 +24,11 @@ class RateSlot:
         self.is_free = is_free
         self.is_kept = False
 
-    def keep(self) -> None:
-        self.is_kept = True
+    def count(self, sent: Sent) -> Sent:
+        """Keep the slot if the message went into a running turn. A duplicate is not counted: a retry gets its
+        receipt."""
+        self.is_kept = not sent.duplicate and not sent.found_idle
+        return sent
 
 
 class Rates:
@@ -36,17 +41,23 @@ class Rates:
         self._forgotten_at = clock.monotonic()
 
     @contextmanager
-    def reserve(self, owner: Owner) -> Iterator[RateSlot]:
-        """Reserve a slot until it is known whether the message counts, so that concurrent messages can't exceed the
-        rate."""
+    def reserve(self, owner: Owner, delivery: DeliveryChoice) -> Iterator[RateSlot]:
+        """A slot for the message that is sent inside this block, reserved until it is known whether the message counts,
+        so that concurrent messages can't exceed the rate. Whether a message goes into a running turn is known only when
+        it is accepted, so without a free slot it may be sent to an idle session only; `ApiError` is raised if the
+        session is busy."""
         slot = self._take(owner)
         try:
             yield slot
+        except Conflict as error:
+            if slot.is_free or delivery == "reject" or error.code != "busy":
+                raise
+            raise self._refusal(owner) from None
         finally:
             if slot.is_free and not slot.is_kept:
                 self._give_back(owner, slot)
 
-    def refusal(self, owner: Owner) -> ApiError:
+    def _refusal(self, owner: Owner) -> ApiError:
         """The error for an owner without a free slot."""
         kept = [slot.at for slot in self._taken.get(owner, ()) if slot.is_kept]
         wait = (

@@ -5,12 +5,13 @@ same moment, gets the same stream and never runs a second turn. A client that di
 """
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from holdfast.events.ids import Key, MessageId, Position, SessionId
 from holdfast.events.session import SettingsChanged
+from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.server.ai_sdk.bodies import (
     BODY_BOUNDS,
     MAX_BODY_BYTES,
@@ -95,22 +96,26 @@ def _intent(call: HttpCall, body: ChatBody) -> Intent:
 
 
 async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> Response:
-    service, identity = call.service, call.identity
+    async def send(text: str, *, delivery: DeliveryChoice, **message: Any) -> Sent:
+        with call.service.rates.reserve(key.owner, delivery) as slot:
+            idle = not slot.is_free
+            return slot.count(await call.operations.send(key, text, delivery=delivery, only_if_idle=idle, **message))
+
     exchange = Exchange(
         call.operations,
         key,
         release=call.query(ChatQuery).known(),
         delivery=body.delivery,
-        send=partial(service.send, identity, key),
-        choose=partial(choose, service, identity, key, body),
-        answered_by=identity.name,
-        max_waiting_messages=service.bounds.max_waiting_messages,
+        send=send,
+        choose=partial(choose, call, key, body),
+        answered_by=call.identity.name,
+        max_waiting_messages=call.service.bounds.max_waiting_messages,
     )
-    await service.check_use(identity, key)
+    await call.check_use(key)
     if body.tools is not None and isinstance(intent, ChatText):
         await call.operations.check_turns(key, MessageId(intent.message_id))
         # The tools of clients that are attached stay on offer.
-        await service.presence.offer(key, Arrival(attachment_id="", tools=body.client_tools()))
+        await call.service.presence.offer(key, Arrival(attachment_id="", tools=body.client_tools()))
     return _response(call, await exchange.answer(intent))
 
 

@@ -32,16 +32,18 @@ class NewMessageBody(MessageOptions, frozen=True, kw_only=True, forbid_unknown_f
 async def send(call: HttpCall) -> Response:
     message = await call.body(NewMessageBody)
     await call.check_use()
-    choice = await choose(call.service, call.identity, call.key, message)
-    receipt = await call.service.send(
-        call.identity,
-        call.key,
-        message.text,
-        message_id=MessageId(message.message_id) if message.message_id is not None else None,
-        delivery=message.delivery,
-        unattended=message.unattended,
-        **choice.as_arguments(),
-    )
+    choice = await choose(call, call.key, message)
+    with call.service.rates.reserve(call.identity.owner, message.delivery) as slot:
+        receipt = await call.operations.send(
+            call.key,
+            message.text,
+            message_id=MessageId(message.message_id) if message.message_id is not None else None,
+            delivery=message.delivery,
+            unattended=message.unattended,
+            only_if_idle=not slot.is_free,
+            **choice.as_arguments(),
+        )
+        slot.count(receipt)
     return json_response(receipt)
 
 

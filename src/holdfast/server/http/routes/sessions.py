@@ -187,7 +187,7 @@ def _model(call: HttpCall, body: NewSessionBody) -> str | None:
         raise Invalid("invalid", "Give a `tier`, or else a `model` or a `provider`.")
     model = body.model if body.tier is None else model_of_tier(call.service, body.tier)
     if model is not None and body.provider is None:
-        call.service.check_model(call.identity, model)
+        call.check_model(model)
     return model
 
 
@@ -315,7 +315,7 @@ def _changed_model(call: HttpCall, patch: SessionPatch) -> str | None:
     if patch.tier is not UNSET:
         model = model_of_tier(call.service, patch.tier)
     if model is not None:
-        call.service.check_model(call.identity, model)
+        call.check_model(model)
     return model
 
 

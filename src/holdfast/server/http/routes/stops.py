@@ -41,7 +41,7 @@ async def stop(call: HttpCall) -> Response:
     stopped = await call.operations.stop(
         call.key,
         stop_id=cancel.stop_id,
-        keep_queued=cancel.keep_queued or not await call.service.may_change(call.identity, call.key),
+        keep_queued=cancel.keep_queued or not await call.may_change(),
         meant_for=TurnId(cancel.turn_id) if cancel.turn_id is not None else None,
     )
     if stopped.outcome == "stopping":
