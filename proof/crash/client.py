@@ -18,8 +18,8 @@ from holdfast.events.task import TaskNotified
 from holdfast.live.live import Delta
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
+from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Arrival, Presence
-from holdfast.server.task_operations import TaskOperations
 from holdfast.session.state import State
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable

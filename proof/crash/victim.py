@@ -31,7 +31,7 @@ from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
 from holdfast.models.scripted import Script
 from holdfast.server.operations import Operations, SessionOptions
-from holdfast.server.task_operations import TaskOperations
+from holdfast.server.operations.tasks import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
 from holdfast.store.clock import SystemClock

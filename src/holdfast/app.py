@@ -40,10 +40,9 @@ from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.embedded.session import Session
 from holdfast.server.operations import Operations, SessionOptions
-from holdfast.server.permissions import Permissions
-from holdfast.server.task_operations import TaskOperations
-from holdfast.server.transfer import import_session
-from holdfast.server.views import session_view, task_view
+from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.views.sessions import session_view
+from holdfast.server.views.tasks import task_view
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
@@ -327,13 +326,13 @@ class Runtime(Home):
         return tuple(task_view(self.task_operations, row, now=now) for row in rows)
 
     async def permissions(self) -> tuple[Permission, ...]:
-        return await Permissions(self.operations).of_owner(self.owner)
+        return await self.operations.permissions(self.owner)
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        return await Permissions(self.operations).revoke(self.owner, permission_id)
+        return await self.operations.revoke_permission(self.owner, permission_id)
 
     async def import_session(self, document: bytes) -> Session:
-        return self.open(await import_session(self.operations, self.owner, document))
+        return self.open(await self.operations.import_session(self.owner, document))
 
     async def _open_store(self, secret_key: str) -> Store:
         config = self.config

@@ -16,7 +16,7 @@ from holdfast.events.inbox import (
     UnknownItem,
 )
 from holdfast.events.task import TaskNotice
-from holdfast.server.quiescence import is_settled
+from holdfast.server.operations.activity import is_settled
 from holdfast.store.store import CaughtUp, Row, Status
 
 MESSAGE = Message(message_id=MessageId("m"), text="hello")

@@ -15,7 +15,6 @@ from holdfast.events.tool import ToolCompleted
 from holdfast.models.scripted import Reply, ScriptedModel
 from holdfast.server.embedded.session import Session
 from holdfast.server.errors import OperationError
-from holdfast.server.transfer import export_session, import_session
 from holdfast.session.fold import fold
 from holdfast.tools.tool import tool
 from tests.faults.world import (
@@ -89,7 +88,7 @@ def document(*events: dict[str, Any], **more: Any) -> bytes:
 
 
 async def imported(runtime: Runtime, data: bytes) -> Session:
-    return runtime.open(await import_session(runtime.operations, runtime.owner, data))
+    return runtime.open(await runtime.operations.import_session(runtime.owner, data))
 
 
 async def asks_before_it_acts(session: Session) -> None:
@@ -227,12 +226,12 @@ async def test_fault_62_an_unknown_event_is_left_out_and_a_foreign_owner_gets_no
     data = document(event("hook.registered", command="rm -rf /"), event("mcp.server_added", command="evil"))
     async with runtime_on(database) as runtime, patience():
         session = await imported(runtime, data)
-        exported = await export_session(runtime.store, session.key)
+        exported = await runtime.operations.export_session(session.key)
         assert b"rm -rf" not in exported
         assert b"evil" not in exported.replace(b'"producer":"evil"', b"")
         stranger = Owner("somebody-else")
         with pytest.raises(OperationError) as missing:
-            await export_session(runtime.store, session.key.__class__(stranger, session.id))
+            await runtime.operations.export_session(session.key.__class__(stranger, session.id))
         assert missing.value.code == "session_not_found"
         assert (await runtime.operations.sessions(stranger)).rows == ()
 
@@ -242,7 +241,7 @@ async def test_fault_62_an_export_goes_in_again_with_all_that_was_said(database:
         session = await runtime.session(allow=("guarded",), working_directory=str(tmp_path))
         await session.run("Do it now")
         assert ran == ["x"]
-        copied = await imported(runtime, await export_session(runtime.store, session.key))
+        copied = await imported(runtime, await runtime.operations.export_session(session.key))
         assert await people_said(copied) == ["Do it now"]
         assert await model_said(copied) == ["", "Over."]
         assert fold(await log_of(copied)).allow == []

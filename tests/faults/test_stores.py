@@ -18,7 +18,6 @@ from holdfast.events.message import UserMessage
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded
 from holdfast.models.scripted import Reply
-from holdfast.server.transfer import export_session, import_session
 from holdfast.tools.tool import tool
 from tests.faults.processes import Child, Failed, child_on
 from tests.faults.world import (
@@ -286,11 +285,11 @@ def event(name: str, **data: Any) -> dict[str, Any]:
 async def test_fault_54_a_log_of_20_mb_and_10_000_events_is_read_forked_and_gone_on_with(database: Path) -> None:
     async with runtime_on(database) as runtime, patience():
         session = runtime.open(
-            await import_session(runtime.operations, runtime.owner, long_log(turns=910, size=20_000_000))
+            await runtime.operations.import_session(runtime.owner, long_log(turns=910, size=20_000_000))
         )
         events = await log_of(session)
         assert len(events) > 10_000
-        exported = await export_session(runtime.store, session.key)
+        exported = await runtime.operations.export_session(session.key)
         assert len(exported) > 20_000_000
         for number in range(3):
             assert (await session.run(f"And now? {number}")).reason == "completed"

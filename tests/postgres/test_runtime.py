@@ -9,7 +9,6 @@ import pytest
 from holdfast.app import Runtime
 from holdfast.events.ids import Key
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
-from holdfast.server.forks import fork_session
 from holdfast.store.postgres.store import PostgresStore
 from proof.postgres_server import PostgresServer
 from tests.postgres.pooler import Pooler
@@ -65,7 +64,7 @@ async def test_session_stays_on_its_machine_unless_files_are_shared(postgres_url
             row = await runtime.store.row(made.key)
             assert row is not None
             assert row.host == host, directory
-            copy = await fork_session(runtime.operations, made.key, before=None, title="A copy")
+            copy = await runtime.operations.fork(made.key, before=None, title="A copy")
             row = await runtime.store.row(Key(made.key.owner, copy))
             assert row is not None
             assert row.host == host, directory

@@ -23,11 +23,9 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, Scripted
 from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
 from holdfast.server.errors import Conflict, Invalid, NotFound
-from holdfast.server.forks import fork_session
 from holdfast.server.json_bounds import BODY, JsonBounds, TooCostly
 from holdfast.server.operations import SessionOptions
-from holdfast.server.permissions import Permissions
-from holdfast.server.transfer import BY_HAND, ImportBounds, export_session, import_session
+from holdfast.server.operations.transfers import BY_HAND, ImportBounds
 from holdfast.session.fold import apply, dump, fold
 from holdfast.session.permissions import MAX_MATCHING_STEPS, MAX_SESSION_RULES, Rules, judge
 from holdfast.session.state import Phase, State, next_phase
@@ -179,7 +177,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
 
 async def imported(runtime: Runtime, data: bytes, bounds: ImportBounds = FEW) -> int:
     """How many events the session has that is made of it."""
-    made = await import_session(runtime.operations, runtime.owner, data, bounds=bounds)
+    made = await runtime.operations.import_session(runtime.owner, data, bounds=bounds)
     row = await runtime.store.row(Key(runtime.owner, made))
     assert row is not None
     return row.head
@@ -243,12 +241,12 @@ async def test_events_are_found_whatever_stands_in_their_text(runtime: Runtime) 
 
 async def test_a_large_session_is_exported_forked_and_imported_again_the_same(runtime: Runtime) -> None:
     events = [START, *[INFO] * 2_500]
-    made = await import_session(runtime.operations, runtime.owner, document(events))
-    exported = await export_session(runtime.store, Key(runtime.owner, made))
+    made = await runtime.operations.import_session(runtime.owner, document(events))
+    exported = await runtime.operations.export_session(Key(runtime.owner, made))
     told = msgspec.json.decode(exported)["events"]
     assert len(told) == 2_502
-    copy = await fork_session(runtime.operations, Key(runtime.owner, made), before=None, title="copy")
-    again = msgspec.json.decode(await export_session(runtime.store, Key(runtime.owner, copy)))["events"]
+    copy = await runtime.operations.fork(Key(runtime.owner, made), before=None, title="copy")
+    again = msgspec.json.decode(await runtime.operations.export_session(Key(runtime.owner, copy)))["events"]
     assert [event["data"] for event in again[1:-1]] == [event["data"] for event in told[1:]]
 
 
@@ -418,9 +416,8 @@ async def test_a_session_has_so_many_rules_and_no_more_and_older_ones_can_be_rev
     assert refused.value.code == "too_many_rules"
     with pytest.raises(NotFound):  # It may be approved once.
         await operations.decide_permission(key, request, "approved")
-    permissions = Permissions(operations)
-    (first, *_) = await permissions.of_session(key)
-    await permissions.revoke_in_session(key, first.id)
+    (first, *_) = await operations.session_permissions(key)
+    await operations.revoke_session_permission(key, first.id)
     assert len((await operations.state(key)).allow) == MAX_SESSION_RULES - 1
     with pytest.raises(NotFound):
         await operations.decide_permission(key, request, "approved-for-session", rules=("read(new)",))
@@ -465,7 +462,7 @@ async def test_others_get_turns_while_a_model_is_told_a_long_history(tmp_path: P
         OpenAICompatible(base_url=server.url, model="m", name="m") as model,
         Runtime(database=tmp_path / "holdfast.db", model=model) as opened,
     ):
-        session = opened.open(await import_session(opened.operations, opened.owner, data))
+        session = opened.open(await opened.operations.import_session(opened.owner, data))
         ticking = asyncio.create_task(tick())
         sys.setprofile(count)
         try:

@@ -14,8 +14,8 @@ from holdfast.server.copilot.frames import BadFraming, FrameReader, NotJson, dec
 from holdfast.server.cursor_text import format_cursor, parse_cursor
 from holdfast.server.errors import Invalid
 from holdfast.server.json_bounds import JsonBounds, TooCostly, counting, tokens
-from holdfast.server.new_log import NewLog
-from holdfast.server.transfer import ImportBounds, _read
+from holdfast.server.operations.new_log import NewLog
+from holdfast.server.operations.transfers import ImportBounds, _read
 from holdfast.store.store import Cursor
 from tests.events.bodies import any_body
 from tests.security.test_bombs import INFO, START, document, logged, places

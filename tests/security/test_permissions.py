@@ -11,7 +11,6 @@ from holdfast.app import Runtime
 from holdfast.events.ids import Key, Owner
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.errors import NotFound
-from holdfast.server.permissions import Permissions
 from tests.cli.processes import Place as Desk
 from tests.faults.world import note_beside, runtime_on
 from tests.http.world import Client
@@ -110,13 +109,13 @@ async def test_a_permission_of_another_owner_is_the_same_as_none(database: Path,
         session = await runtime.session(working_directory=str(tmp_path))
         await runtime.operations.grant(session.key, str(tmp_path), ("write",), granted_by="ada")
         (found,) = await runtime.permissions()
-        others = Permissions(runtime.operations)
-        assert await others.of_owner(Owner("mallory")) == ()
+        others = runtime.operations
+        assert await others.permissions(Owner("mallory")) == ()
         for permission_id in (found.id, "0" * 16):
             with pytest.raises(NotFound, match=f"There is no permission {permission_id}"):
-                await others.revoke(Owner("mallory"), permission_id)
+                await others.revoke_permission(Owner("mallory"), permission_id)
         with pytest.raises(NotFound, match="There is no session"):
-            await others.of_session(Key(Owner("mallory"), session.key.session))
+            await others.session_permissions(Key(Owner("mallory"), session.key.session))
         assert await runtime.permissions() == (found,)
 
 

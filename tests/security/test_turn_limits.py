@@ -11,7 +11,6 @@ from holdfast.config import load
 from holdfast.events.ids import Key, Owner
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.server.errors import Conflict
-from holdfast.server.forks import fork_session
 from holdfast.server.operations import SessionOptions
 
 RUNNING, IN_FLIGHT = 2, 4
@@ -48,7 +47,7 @@ async def test_children_and_forks_of_a_client_s_own_making_take_up_turns(runtime
     first = Key(ANN, await operations.create(ANN, SessionOptions()))
     await operations.send(first, "hello")
     children = [await operations.create(ANN, SessionOptions(parent=first.session)) for _ in range(3)]
-    children += [await fork_session(operations, first, before=None, title="A copy") for _ in range(3)]
+    children += [await operations.fork(first, before=None, title="A copy") for _ in range(3)]
     for number, child in enumerate(children, 2):
         if number <= IN_FLIGHT:
             sent = await operations.send(Key(ANN, child), "hello")

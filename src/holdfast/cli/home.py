@@ -17,7 +17,7 @@ from holdfast.events.request import ExternalToolCompleted, PermissionCompleted, 
 from holdfast.protocol.home import AnySession, Home
 from holdfast.protocol.refusal import Conflict, NotFound
 from holdfast.protocol.task import TaskOutput, TaskView
-from holdfast.server.views import current_tasks
+from holdfast.server.views.tasks import current_tasks
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.errors import TaskError
 

@@ -23,8 +23,8 @@ from holdfast.server.copilot.options import SessionParams
 from holdfast.server.copilot.projection import iso, shown_model
 from holdfast.server.errors import OperationError
 from holdfast.server.operations import Operations
+from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Arrival, Presence
-from holdfast.server.task_operations import TaskOperations
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.store import Row

@@ -16,13 +16,12 @@ from holdfast.server.cursor_text import parse_cursor
 from holdfast.server.embedded.stream import EmbeddedStream
 from holdfast.server.errors import Invalid
 from holdfast.server.operations import Operations
-from holdfast.server.permissions import Permissions
-from holdfast.server.quiescence import activity_of
-from holdfast.server.request_views import request_views
-from holdfast.server.task_operations import TaskOperations
-from holdfast.server.task_output import read_output
-from holdfast.server.transfer import export_session
-from holdfast.server.views import killed_task, queued_views, session_view, task_view
+from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.views.queue import queued_views
+from holdfast.server.views.requests import request_views
+from holdfast.server.views.sessions import session_view
+from holdfast.server.views.task_output import read_output
+from holdfast.server.views.tasks import killed_task, task_view
 from holdfast.store.clock import Clock
 from holdfast.store.store import Cursor
 from holdfast.tools.working_directory import identity_of
@@ -90,7 +89,7 @@ class Session(AnySession):
         return found[0] if found else None
 
     async def activity(self) -> Activity:
-        return await activity_of(self._operations, self.key)
+        return await self._operations.activity(self.key)
 
     # Answering and stopping
 
@@ -145,10 +144,10 @@ class Session(AnySession):
         return await self._operations.stop(self.key, stop_id=stop_id, keep_queued=keep_queued, meant_for=meant_for)
 
     async def permissions(self) -> tuple[Permission, ...]:
-        return await Permissions(self._operations).of_session(self.key)
+        return await self._operations.session_permissions(self.key)
 
     async def revoke_permission(self, permission_id: str) -> Permission:
-        return await Permissions(self._operations).revoke_in_session(self.key, permission_id)
+        return await self._operations.revoke_session_permission(self.key, permission_id)
 
     # The queue
 
@@ -176,7 +175,7 @@ class Session(AnySession):
         await self._operations.change_model(self.key, model)
 
     async def export(self) -> bytes:
-        return await export_session(self._operations.store, self.key)
+        return await self._operations.export_session(self.key)
 
     async def delete(self) -> None:
         await self._operations.delete(self.key)

@@ -8,7 +8,7 @@ from holdfast.live.live import Changed
 from holdfast.protocol.reading import QueueChanged, Reading
 from holdfast.server.cursor_text import format_cursor, parse_cursor
 from holdfast.server.operations import Operations
-from holdfast.server.views import queued_views
+from holdfast.server.views.queue import queued_views
 
 
 class EmbeddedStream:

@@ -19,8 +19,8 @@ from holdfast.server.http.rates import Rates
 from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.operations import Operations
+from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Presence
-from holdfast.server.task_operations import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
 

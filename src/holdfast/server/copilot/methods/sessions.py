@@ -19,7 +19,6 @@ from holdfast.server.copilot.options import SessionParams, parsed
 from holdfast.server.copilot.peer import RpcResult
 from holdfast.server.copilot.projection import iso
 from holdfast.server.errors import Invalid, NotFound
-from holdfast.server.forks import fork_session
 from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
@@ -344,7 +343,7 @@ async def fork(call: RpcCall) -> Any:
     before = call.param("toEventId", str, "") or None
     name = call.param("name", str, "") or f"{row.title or f'Session {source.session[:8]}'} (fork)"
     try:
-        forked = await fork_session(call.service.operations, source, before=before, title=name)
+        forked = await call.service.operations.fork(source, before=before, title=name)
     except NotFound as error:
         raise call.failed(error.message) from error
     key = Key(source.owner, forked)

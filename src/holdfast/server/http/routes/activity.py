@@ -6,9 +6,8 @@ from holdfast.protocol.session import Activity
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
-from holdfast.server.quiescence import activity_of
 
 
 @endpoint("GET", "/v1/sessions/{session_id}/activity", summary="Whether a session has come to rest", result=Activity)
 async def show(call: HttpCall) -> Response:
-    return json_response(await activity_of(call.operations, call.key))
+    return json_response(await call.operations.activity(call.key))

@@ -29,7 +29,7 @@ from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
 from holdfast.server.operations import Operations
 from holdfast.server.reader import Reading
-from holdfast.server.views import queued_views
+from holdfast.server.views.queue import queued_views
 from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Cursor
 

@@ -4,11 +4,10 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.transfer import export_pieces
 
 
 @endpoint("GET", "/v1/sessions/{session_id}/export", summary="The whole session as one document")
 async def export(call: HttpCall) -> Response:
-    pieces = await export_pieces(call.operations.store, call.key)
+    pieces = await call.operations.export_pieces(call.key)
     headers = {"content-disposition": 'attachment; filename="session.json"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/json")

@@ -11,7 +11,6 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Position
 from holdfast.events.session import ModelChanged
 from holdfast.protocol.session import SessionView
-from holdfast.server.forks import fork_session
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.routes.rewinds import check_position
@@ -49,7 +48,7 @@ async def fork(call: HttpCall) -> Response:
         before = following.id
     title = body.title or f"Fork of {row.title or 'a session'}"[:MAX_TITLE_CHARACTERS]
     async with call.service.copying:
-        session_id = await fork_session(call.operations, call.key, before=before, title=title, bound=_bound(call))
+        session_id = await call.operations.fork(call.key, before=before, title=title, bound=_bound(call))
     return await created_session(call.operations, call.identity.owner, session_id)
 
 

@@ -10,7 +10,7 @@ from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.routes.sessions import created_session
 from holdfast.server.http.wire import held_body
 from holdfast.server.json_bounds import JsonBounds
-from holdfast.server.transfer import Exported, ImportBounds, import_session
+from holdfast.server.operations.transfers import Exported, ImportBounds
 
 EVENT_BOUNDS: Final = JsonBounds(values=10_000, size=4_000_000)
 """Of one event: enough for some two thousand tool calls in one answer, or a long result."""
@@ -28,5 +28,5 @@ async def import_document(call: HttpCall) -> Response:
     tools = call.policy.chosen_tools(None, settings.tools)
     bounds = ImportBounds(size=settings.max_import_bytes, events=settings.max_import_events, each=EVENT_BOUNDS)
     async with held_body(call.request, limit=settings.max_import_bytes) as document, call.service.copying:
-        session_id = await import_session(call.operations, owner, document, bounds=bounds, tools=tools)
+        session_id = await call.operations.import_session(owner, document, bounds=bounds, tools=tools)
     return await created_session(call.operations, owner, session_id)

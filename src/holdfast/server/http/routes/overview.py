@@ -8,7 +8,7 @@ from holdfast.protocol.session import Counts, Overview
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
-from holdfast.server.views import session_view
+from holdfast.server.views.sessions import session_view
 
 LATELY_MS: Final = 86_400_000
 

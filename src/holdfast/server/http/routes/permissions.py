@@ -6,7 +6,6 @@ from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response
-from holdfast.server.permissions import Permissions
 
 
 @endpoint(
@@ -16,7 +15,7 @@ from holdfast.server.permissions import Permissions
     result=PermissionList,
 )
 async def list_permissions(call: HttpCall) -> Response:
-    return json_response(PermissionList(permissions=await Permissions(call.operations).of_owner(call.identity.owner)))
+    return json_response(PermissionList(permissions=await call.operations.permissions(call.identity.owner)))
 
 
 @endpoint(
@@ -26,8 +25,8 @@ async def list_permissions(call: HttpCall) -> Response:
     result=Permission,
 )
 async def revoke(call: HttpCall) -> Response:
-    permissions = Permissions(call.operations)
-    return json_response(await permissions.revoke(call.identity.owner, call.path("permission_id")))
+    revoked = await call.operations.revoke_permission(call.identity.owner, call.path("permission_id"))
+    return json_response(revoked)
 
 
 @endpoint(
@@ -37,7 +36,7 @@ async def revoke(call: HttpCall) -> Response:
     result=PermissionList,
 )
 async def list_session_permissions(call: HttpCall) -> Response:
-    return json_response(PermissionList(permissions=await Permissions(call.operations).of_session(call.key)))
+    return json_response(PermissionList(permissions=await call.operations.session_permissions(call.key)))
 
 
 @endpoint(
@@ -47,5 +46,4 @@ async def list_session_permissions(call: HttpCall) -> Response:
     result=Permission,
 )
 async def revoke_in_session(call: HttpCall) -> Response:
-    permissions = Permissions(call.operations)
-    return json_response(await permissions.revoke_in_session(call.key, call.path("permission_id")))
+    return json_response(await call.operations.revoke_session_permission(call.key, call.path("permission_id")))

@@ -11,7 +11,7 @@ from holdfast.protocol.queue import QueueView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response, no_content
-from holdfast.server.views import queued_views
+from holdfast.server.views.queue import queued_views
 
 
 class NewOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

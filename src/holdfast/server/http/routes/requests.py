@@ -16,7 +16,7 @@ from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.wire import json_response
-from holdfast.server.request_views import details_of, request_views
+from holdfast.server.views.requests import details_of, request_views
 from holdfast.session.permissions import MAX_RULE_CHARACTERS, MAX_RULES_GIVEN
 
 DECISIONS: Final[dict[str, Decision]] = {

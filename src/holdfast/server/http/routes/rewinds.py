@@ -15,7 +15,7 @@ from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.wire import json_response
-from holdfast.server.views import session_view
+from holdfast.server.views.sessions import session_view
 
 REWIND_SECONDS: Final = 10.0
 """How long a rewind waits for the running turn to end and for the session's holder to carry the rewind out."""

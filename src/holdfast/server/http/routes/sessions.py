@@ -24,7 +24,7 @@ from holdfast.server.http.wire import json_response, no_content
 from holdfast.server.log_tail import events_backwards
 from holdfast.server.message_options import Thinking, Tier, thinking_tokens
 from holdfast.server.operations import Operations, SessionOptions
-from holdfast.server.views import session_view, settings_view
+from holdfast.server.views.sessions import session_view, settings_view
 from holdfast.session.permissions import MAX_RULE_CHARACTERS, MAX_RULES_GIVEN
 
 MAX_TOOLS: Final = 128

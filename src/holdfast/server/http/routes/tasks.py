@@ -10,9 +10,9 @@ from holdfast.protocol.task import KilledTask, TaskList, TaskOutput, TaskView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.wire import json_response, no_content
-from holdfast.server.task_operations import MAX_READ_BYTES
-from holdfast.server.task_output import read_output
-from holdfast.server.views import killed_task, task_view
+from holdfast.server.operations.tasks import MAX_READ_BYTES
+from holdfast.server.views.task_output import read_output
+from holdfast.server.views.tasks import killed_task, task_view
 from holdfast.store.tasks import TaskRow
 
 DEFAULT_LENGTH: Final = 65_536

@@ -1,4 +1,4 @@
-"""The verbs of tasks, for every surface. The model's tools use the same task desk."""
+"""Tasks: list, read, follow, kill and move them to the background. The model's tools use the same task desk."""
 
 from collections.abc import AsyncGenerator
 
@@ -20,7 +20,7 @@ MAX_READ_BYTES = 1_000_000
 
 
 class TaskOperations:
-    """One per runtime."""
+    """The verbs of tasks over one task desk; one object per runtime, beside `Operations`."""
 
     def __init__(self, store: Store, live: Live, desk: TaskDesk) -> None:
         self.desk = desk

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from holdfast.commands.output import OutputChunk
 from holdfast.events.ids import Key
 from holdfast.protocol.task import TaskOutput
-from holdfast.server.task_operations import TaskOperations
+from holdfast.server.operations.tasks import TaskOperations
 
 
 async def read_output(

@@ -1,20 +1,20 @@
-"""Whether a session has come to rest, by its row and its inbox in one snapshot."""
+"""The activity of a session: whether it has come to rest, by its row and its inbox in one snapshot."""
 
 from holdfast.events.ids import Key
 from holdfast.events.inbox import Item, Message, TaskNews, UnknownItem
 from holdfast.protocol.session import Activity
-from holdfast.server.errors import NotFound
-from holdfast.server.operations import Operations
+from holdfast.server.operations.session_access import SessionAccess
 from holdfast.store.store import CaughtUp, Cursor
 
 
-async def activity_of(operations: Operations, key: Key) -> Activity:
-    """The head of a session, and whether it has come to rest. Raises `NotFound`."""
-    head = (await operations.session(key)).head
-    caught = await operations.store.catch_up(key, Cursor(head), limit=1)
-    if caught is None:
-        raise NotFound("session_not_found", f"There is no session {key.session}.")
-    return Activity(head=caught.row.head, is_settled=is_settled(caught))
+class ActivityVerbs(SessionAccess):
+    async def activity(self, key: Key) -> Activity:
+        """The head of a session, and whether it has come to rest. Raises `NotFound`."""
+        head = (await self.session(key)).head
+        caught = await self.store.catch_up(key, Cursor(head), limit=1)
+        if caught is None:
+            raise self._not_found(key)
+        return Activity(head=caught.row.head, is_settled=is_settled(caught))
 
 
 def is_settled(caught: CaughtUp) -> bool:

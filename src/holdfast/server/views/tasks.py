@@ -1,70 +1,14 @@
-"""Rows of the store as the values that clients see: sessions, queued messages and tasks."""
+"""Tasks as clients see them."""
 
 import asyncio
 from collections.abc import Iterable
 
 from holdfast.commands.command import ProcessInfo
-from holdfast.events.inbox import InboxItem, Message
-from holdfast.protocol.queue import QueuedView
-from holdfast.protocol.session import SessionSettings, SessionView
 from holdfast.protocol.task import KilledTask, ProcessView, TaskView
 from holdfast.server.errors import NotFound
-from holdfast.server.task_operations import TaskOperations
-from holdfast.session.state import State
-from holdfast.store.store import Row
+from holdfast.server.operations.tasks import TaskOperations
 from holdfast.store.tasks import TaskRow
 from holdfast.tasks.desk import TaskKillReport
-
-
-def session_view(row: Row) -> SessionView:
-    return SessionView(
-        id=row.key.session,
-        title=row.title,
-        status=row.status,
-        turn_id=row.turn_id,
-        pending_requests=row.open_requests,
-        waiting_messages=row.waiting_messages,
-        unread=row.is_unread,
-        pinned=row.pinned,
-        model=row.model or None,
-        parent=row.parent,
-        metadata=row.metadata,
-        head=row.head,
-        seen=row.seen,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
-
-
-def settings_view(state: State) -> SessionSettings:
-    return SessionSettings(
-        model=state.model,
-        system_message=state.system_message,
-        working_directory=state.working_directory,
-        tools=state.tools,
-        client_tools=tuple(found.name for found in state.client_tools),
-        allow=tuple(state.allow),
-        dry_run=state.dry_run,
-        mode=state.mode,
-        thinking=state.thinking,
-    )
-
-
-def queued_views(items: tuple[InboxItem, ...]) -> tuple[QueuedView, ...]:
-    return tuple(
-        QueuedView(
-            message_id=found.item.message_id,
-            text=found.item.text,
-            delivery=found.item.delivery,
-            accepted_at=found.accepted_at,
-            context=found.item.context,
-            mode=found.item.agent_mode,
-            model=found.item.model,
-            thinking=found.item.thinking,
-        )
-        for found in items
-        if isinstance(found.item, Message)
-    )
 
 
 def task_view(tasks: TaskOperations, found: TaskRow, *, now: int) -> TaskView:

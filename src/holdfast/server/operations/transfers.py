@@ -18,14 +18,14 @@ from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import Key, Owner, SessionId, random_id
 from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
-from holdfast.server.errors import Invalid, NotFound
+from holdfast.server.errors import Invalid
 from holdfast.server.json_bounds import JsonBounds, TooCostly, breathe, check_text
-from holdfast.server.new_log import NewLog
-from holdfast.server.operations import Operations
-from holdfast.server.session_document import CutDocument, Misshapen, cut
+from holdfast.server.operations.new_log import NewLog
+from holdfast.server.operations.session_document import CutDocument, Misshapen, cut
+from holdfast.server.operations.sessions import SessionVerbs
 from holdfast.session.state import IllegalTransition, next_phase
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
-from holdfast.store.store import Committed, NewSession, Store, Unit
+from holdfast.store.store import Committed, NewSession, Unit
 
 FORMAT: Final = "holdfast-session-1"
 
@@ -69,62 +69,61 @@ _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 _event_decoder = msgspec.json.Decoder(ExportedEvent)
 
 
-async def export_session(store: Store, key: Key) -> bytes:
-    """The whole log of a session as a JSON document."""
-    return b"".join([piece async for piece in await export_pieces(store, key)])
+class TransferVerbs(SessionVerbs):
+    async def export_session(self, key: Key) -> bytes:
+        """The whole log of a session as a JSON document."""
+        return b"".join([piece async for piece in await self.export_pieces(key)])
 
+    async def export_pieces(self, key: Key) -> AsyncIterator[bytes]:
+        """The same document in pieces. Raises `NotFound` before the first piece or, if the session is deleted
+        meanwhile, later."""
+        loaded = await self.store.load(key, fold_version=NO_SNAPSHOT)
+        if loaded is None:
+            raise self._not_found(key)
+        whole = Exported(format=FORMAT, session_id=key.session, title=loaded.row.title, events=[])
+        begin, end = msgspec.json.encode(whole).rsplit(b"]", 1)
 
-async def export_pieces(store: Store, key: Key) -> AsyncIterator[bytes]:
-    """The same document in pieces. Raises `NotFound` before the first piece or, if the session is deleted meanwhile,
-    later."""
-    loaded = await store.load(key, fold_version=NO_SNAPSHOT)
-    if loaded is None:
-        raise _not_found(key)
-    whole = Exported(format=FORMAT, session_id=key.session, title=loaded.row.title, events=[])
-    begin, end = msgspec.json.encode(whole).rsplit(b"]", 1)
+        async def pieces() -> AsyncIterator[bytes]:
+            separator = begin
+            head = 0
+            async for page in pages(self.store, loaded):
+                if page:
+                    head = page[-1].position
+                    yield separator + b",".join(msgspec.json.encode(_exported(event)) for event in page)
+                    separator = b","
+            if head < loaded.row.head:
+                raise self._not_found(key)
+            yield b"]" + end
 
-    async def pieces() -> AsyncIterator[bytes]:
-        separator = begin
-        head = 0
-        async for page in pages(store, loaded):
-            if page:
-                head = page[-1].position
-                yield separator + b",".join(msgspec.json.encode(_exported(event)) for event in page)
-                separator = b","
-        if head < loaded.row.head:
-            raise _not_found(key)
-        yield b"]" + end
+        return pieces()
 
-    return pieces()
-
-
-async def import_session(
-    operations: Operations,
-    owner: Owner,
-    data: bytes,
-    *,
-    bounds: ImportBounds = BY_HAND,
-    tools: tuple[str, ...] | None = None,
-) -> SessionId:
-    """Create a new session from an exported one. Raises `Invalid` for a document that is not an exported session. The
-    new session gets these tools; None: all tools of its worker."""
-    if len(data) > bounds.size:
-        raise Invalid("import_too_large", f"An import has at most {bounds.size:,} bytes.")
-    session_id = SessionId(random_id())
-    title, log, metadata = await asyncio.to_thread(_read, data, session_id, bounds, tools)
-    events = log.events()
-    unit = Unit(
-        key=Key(owner, session_id),
-        fence=None,
-        events=events,
-        creates=NewSession(created_at=events[0].time, metadata=metadata, tools=tools or ()),
-        title=title,
-        status="idle",
-    )
-    outcome = await operations.store.commit(unit)
-    operations.check_quota(outcome)
-    assert isinstance(outcome, Committed), "a new id is free"
-    return session_id
+    async def import_session(
+        self,
+        owner: Owner,
+        data: bytes,
+        *,
+        bounds: ImportBounds = BY_HAND,
+        tools: tuple[str, ...] | None = None,
+    ) -> SessionId:
+        """Create a new session from an exported one. Raises `Invalid` for a document that is not an exported session.
+        The new session gets these tools; None: all tools of its worker."""
+        if len(data) > bounds.size:
+            raise Invalid("import_too_large", f"An import has at most {bounds.size:,} bytes.")
+        session_id = SessionId(random_id())
+        title, log, metadata = await asyncio.to_thread(_read, data, session_id, bounds, tools)
+        events = log.events()
+        unit = Unit(
+            key=Key(owner, session_id),
+            fence=None,
+            events=events,
+            creates=NewSession(created_at=events[0].time, metadata=metadata, tools=tools or ()),
+            title=title,
+            status="idle",
+        )
+        outcome = await self.store.commit(unit)
+        self.check_quota(outcome)
+        assert isinstance(outcome, Committed), "a new id is free"
+        return session_id
 
 
 def _exported(event: Event) -> ExportedEvent:
@@ -238,7 +237,3 @@ def _check_place(log: NewLog, body: Body) -> None:
 
 def _of_newer_release() -> Invalid:
     return Invalid("import_invalid", "This session was exported by a newer release. Upgrade Holdfast to import it.")
-
-
-def _not_found(key: Key) -> NotFound:
-    return NotFound("session_not_found", f"There is no session {key.session}.")

@@ -16,7 +16,7 @@ from holdfast.events.request import PermissionCompleted, PermissionRequested
 from holdfast.events.session import SessionStarted, SettingsChanged
 from holdfast.protocol.permission import Permission, PermissionOrigin
 from holdfast.server.errors import NotFound
-from holdfast.server.operations import Operations
+from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.session.state import State
 from holdfast.store.grants import GRANTED_SOMEWHERE, GrantOrigin
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
@@ -24,48 +24,42 @@ from holdfast.store.log_pages import NO_SNAPSHOT, pages
 ID_CHARACTERS: Final = 16
 
 
-class Permissions:
-    """Lists and revokes permissions, for every surface."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-        self._store = operations.store
-
-    async def of_owner(self, owner: Owner) -> tuple[Permission, ...]:
+class PermissionVerbs(SettingsVerbs):
+    async def permissions(self, owner: Owner) -> tuple[Permission, ...]:
         """The owner's permissions for directories, and for everywhere."""
         found: dict[tuple[str, str], list[GrantOrigin]] = {}
-        for grant in await self._store.grants(owner):
+        for grant in await self.store.grants(owner):
             found.setdefault((grant.place, grant.rule), []).append(grant.origin)
         return tuple(_of_place(place, rule, origins) for (place, rule), origins in found.items())
 
-    async def of_session(self, key: Key) -> tuple[Permission, ...]:
+    async def session_permissions(self, key: Key) -> tuple[Permission, ...]:
         """The permissions of a session: its own first, then those of its working directory and of everywhere."""
-        state = await self._operations.state(key)
+        state = await self.state(key)
         origins = await self._session_origins(key, state.allow)
         own = [_of_session(key.session, rule, origins.get(rule, ())) for rule in dict.fromkeys(state.allow)]
         here = ("", state.working_directory or "")
         placed = [
             found
-            for found in await self.of_owner(key.owner)
+            for found in await self.permissions(key.owner)
             if (found.directory or "") in here and found.rule in state.place_rules
         ]
         return (*own, *placed)
 
-    async def revoke(self, owner: Owner, permission_id: str) -> Permission:
+    async def revoke_permission(self, owner: Owner, permission_id: str) -> Permission:
         """Revoke a permission for a directory, or for everywhere: it no longer holds for the next call of any session.
         The sessions in which it was granted lose it first: a crash before the end leaves it listed."""
-        for found in await self.of_owner(owner):
+        for found in await self.permissions(owner):
             if found.id == permission_id:
                 for session in {origin.session_id for origin in found.origins if origin.session_id}:
                     with suppress(NotFound):
                         await self._remove_rule(Key(owner, SessionId(session)), found.rule)
-                await self._store.revoke_grant(owner, found.directory or "", found.rule)
+                await self.store.revoke_grant(owner, found.directory or "", found.rule)
                 return found
         raise _not_granted(permission_id)
 
-    async def revoke_in_session(self, key: Key, permission_id: str) -> Permission:
+    async def revoke_session_permission(self, key: Key, permission_id: str) -> Permission:
         """Revoke a permission of one session: it no longer holds for the session's next call."""
-        for found in await self.of_session(key):
+        for found in await self.session_permissions(key):
             if found.id == permission_id and found.scope == "session":
                 await self._remove_rule(key, found.rule)
                 return found
@@ -76,16 +70,16 @@ class Permissions:
             left = tuple(held for held in state.allow if held != rule)
             return [SettingsChanged(allow=left)] if len(left) < len(state.allow) else []
 
-        await self._operations.change(key, without)
+        await self.change(key, without)
 
     async def _session_origins(self, key: Key, rules: Sequence[str]) -> Mapping[str, Sequence[PermissionOrigin]]:
         """The origins of each rule, from the session's log."""
         if not rules:
             return {}
         origins_in_log = _RuleOrigins(key.session)
-        loaded = await self._store.load(key, fold_version=NO_SNAPSHOT)
+        loaded = await self.store.load(key, fold_version=NO_SNAPSHOT)
         if loaded is not None:
-            async for page in pages(self._store, loaded):
+            async for page in pages(self.store, loaded):
                 for event in page:
                     origins_in_log.take(event)
         return origins_in_log.origins
