@@ -1,4 +1,5 @@
-"""Grants: permissions that people give in advance, for a place or for everything that a session asks."""
+"""Grants: permissions that people give in advance, for a place or for everything that a session asks; `permissions.py`
+lists and revokes them."""
 
 from contextlib import suppress
 
