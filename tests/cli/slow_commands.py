@@ -57,7 +57,7 @@ async def started(place: Place, prompt: str = "background") -> str:
     done = await place.run("run", prompt, "--allow", "shell", "--json")
     assert done.code == 0, done.err
     (task,) = json.loads(done.out.splitlines()[-1])["tasks"]
-    return str(task["task_id"])
+    return str(task["id"])
 
 
 async def ended_on_disk(place: Place) -> None:

@@ -177,9 +177,9 @@ async def test_a_run_that_leaves_a_task_behind_says_so_and_how_to_follow_it(plac
         as_json = await place.run("run", "background, please", "--allow", "shell", "--json")
         (other,) = json.loads(as_json.out.splitlines()[-1])["tasks"]
         assert (other["status"], other["description"]) == ("running", "A slow thing")
-        assert other["task_id"] in as_json.err
+        assert other["id"] in as_json.err
         await gate.let_go()
-        assert (await place.run("tasks", "tail", other["task_id"])).code == 0
+        assert (await place.run("tasks", "tail", other["id"])).code == 0
         finished = await place.run("run", "hello", "--session", other["session_id"])
     assert finished.err == "", "nothing runs any more"
 

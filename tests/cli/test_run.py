@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 
+from holdfast.protocol.event import EventView
 from tests.cli.processes import Place
 from tests.cli.scripts import LONG, Valve, model
 
@@ -41,13 +42,13 @@ async def test_json_has_one_object_to_a_line_and_the_result_comes_last(place: Pl
         done = await place.run("run", "hello", "--json")
     assert done.code == 0
     lines = [json.loads(line) for line in done.out.splitlines()]
-    events = [line for line in lines if line["type"] == "event"]
+    events = [line["event"] for line in lines if line["type"] == "event"]
     deltas = [line for line in lines if line["type"] == "delta"]
-    assert all(set(line) == {"type", "position", "id", "time", "name", "data"} for line in events)
+    assert all(set(event) == set(EventView.__struct_fields__) for event in events)
     assert all(set(line) == {"type", "message_id", "block", "kind", "text"} for line in deltas)
-    assert [line["name"] for line in events][:2] == ["holdfast.turn_started", "user.message"]
-    assert events[-1]["name"] == "holdfast.turn_ended"
-    assert [line["position"] for line in events] == sorted(line["position"] for line in events)
+    assert [event["type"] for event in events][:2] == ["holdfast.turn_started", "user.message"]
+    assert events[-1]["type"] == "holdfast.turn_ended"
+    assert [event["position"] for event in events] == sorted(event["position"] for event in events)
     assert "".join(line["text"] for line in deltas) == "You said hello."
     result = lines[-1]
     assert set(result) == {"type", "session_id", "turn_id", "reason", "text", "error", "tasks"}

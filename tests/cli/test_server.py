@@ -95,8 +95,8 @@ async def test_json_lines_are_those_of_a_database(ada: Desk, tmp_path: Path, wor
     assert [set(line) for line in remote if line["type"] != "delta"] == [
         set(line) for line in embedded if line["type"] != "delta"
     ]
-    assert [line.get("name") for line in remote if line["type"] == "event"] == [
-        line.get("name") for line in embedded if line["type"] == "event"
+    assert [line["event"]["type"] for line in remote if line["type"] == "event"] == [
+        line["event"]["type"] for line in embedded if line["type"] == "event"
     ]
     for lines in (embedded, remote):
         assert "".join(line["text"] for line in lines if line["type"] == "delta") == "Hello, world."
@@ -122,14 +122,14 @@ async def test_what_is_shown_of_a_session_is_the_same_from_both_sides(ada: Desk,
         hints = (f" --url {world.server.url}", f" --data-dir {world.home.data}")
         assert here.out.replace(hints[0], "") == beside.out.replace(hints[1], ""), words
     known, shown = await asyncio.gather(
-        world.home.run("tasks", "show", task["task_id"], "--json", HOLDFAST_OWNER="ada"),
-        ada.run("tasks", "show", task["task_id"], "--json"),
+        world.home.run("tasks", "show", task["id"], "--json", HOLDFAST_OWNER="ada"),
+        ada.run("tasks", "show", task["id"], "--json"),
     )
     (beside_facts,), (facts,) = lines_of(known.out), lines_of(shown.out)
     assert facts == {**beside_facts, "duration_ms": facts["duration_ms"]}
-    killed = await ada.run("tasks", "kill", task["task_id"][:6])
+    killed = await ada.run("tasks", "kill", task["id"][:6])
     assert (killed.code, killed.err) == (0, "")
-    assert re.fullmatch(rf"Killed task {task['task_id']}; ended: .*\(pid \d+\)\.\n", killed.out)
+    assert re.fullmatch(rf"Killed task {task['id']}; ended: .*\(pid \d+\)\.\n", killed.out)
 
 
 async def test_a_session_goes_out_of_one_place_and_into_another(ada: Desk) -> None:
@@ -225,11 +225,11 @@ async def test_a_command_goes_to_the_background_and_its_output_is_followed(ada: 
         other = await ada.run("chat", "--session", task["session_id"], typed="/background\n/quit\n")
         assert other.code == 0, other.err
         await chat.until("It goes on.")
-        async with ada.piped("tasks", "tail", task["task_id"]) as tail:
+        async with ada.piped("tasks", "tail", task["id"]) as tail:
             await tail.until("one\n")
             await asyncio.to_thread((there / "pipe").write_text, "two\n")
             assert await tail.ended() == "one\ntwo\n"
-        part = await ada.run("tasks", "tail", task["task_id"], "--no-follow", "--bytes", "4")
+        part = await ada.run("tasks", "tail", task["id"], "--no-follow", "--bytes", "4")
         assert part.out == "two\n"
         assert "completed · exit code 0" in part.err
         chat.end_of_input()
@@ -285,8 +285,8 @@ async def test_a_run_outlives_its_server_and_ends_like_an_undisturbed_one(
         assert child.returncode == 0, err
         assert out.decode() == undisturbed.out == f"{LONG}\n"
         sessions = lines_of((await desk.run("sessions", "list", "--json")).out)
-        shown = lines_of((await desk.run("sessions", "show", sessions[0]["session_id"], "--events", "--json")).out)
-    assert [event["name"] for event in shown[0]["events"]].count("user.message") == 1
+        shown = lines_of((await desk.run("sessions", "show", sessions[0]["id"], "--events", "--json")).out)
+    assert [event["type"] for event in shown[0]["events"]].count("user.message") == 1
 
 
 async def test_a_chat_says_quietly_that_the_server_was_away_and_shows_all_of_it(

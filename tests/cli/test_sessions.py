@@ -3,6 +3,12 @@
 import json
 import sqlite3
 
+import msgspec
+
+from holdfast.cli.session_lines import session_line
+from holdfast.events.ids import Position
+from holdfast.protocol.event import EventView
+from holdfast.protocol.session import SessionView
 from tests.cli.processes import Place
 from tests.cli.scripts import model
 
@@ -19,14 +25,49 @@ async def test_sessions_are_listed_found_and_shown(place: Place) -> None:
     listed = await place.run("sessions", "list")
     assert [line.split()[0] for line in listed.out.splitlines()] == [second[:8], first[:8]]
     found = await place.run("sessions", "list", "--search", "apples", "--json")
-    assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [first]
+    assert [json.loads(line)["id"] for line in found.out.splitlines()] == [first]
     shown = await place.run("sessions", "show", first[:4])
     assert "> about apples\n\nYou said about apples.\n" in shown.out
     assert first in shown.out
     log = await place.run("sessions", "show", first, "--events", "--json")
     events = json.loads(log.out)["events"]
     assert [event["position"] for event in events] == list(range(1, len(events) + 1))
-    assert events[0]["name"] == "session.start"
+    assert events[0]["type"] == "session.start"
+
+
+async def test_json_of_a_session_has_the_fields_that_http_serves(place: Place) -> None:
+    async with model(place):
+        session = await session_of(place, "hello")
+    listed = json.loads((await place.run("sessions", "list", "--json")).out)
+    shown = json.loads((await place.run("sessions", "show", session, "--json", "--events")).out)
+    assert set(listed) == set(SessionView.__struct_fields__)
+    assert {name: shown[name] for name in listed} == listed
+    assert set(shown) - set(listed) == {"working_directory", "events"}
+    assert all(set(event) == set(EventView.__struct_fields__) for event in shown["events"])
+    assert (listed["id"], listed["head"], listed["pending_requests"]) == (session, len(shown["events"]), 0)
+
+
+def test_the_line_of_a_session_counts_its_open_requests_and_queued_messages() -> None:
+    session = SessionView(
+        id="0123456789",
+        title="Build it",
+        status="waiting",
+        turn_id="t",
+        pending_requests=1,
+        waiting_messages=2,
+        unread=False,
+        pinned=False,
+        model=None,
+        parent=None,
+        metadata={},
+        head=Position(4),
+        seen=Position(4),
+        created_at=0,
+        updated_at=0,
+    )
+    assert "  waiting (1 to answer, 2 in queue)  Build it" in session_line(session)
+    queued = msgspec.structs.replace(session, status="queued", pending_requests=0)
+    assert "  queued (2 in queue)     Build it" in session_line(queued)
 
 
 async def test_a_session_is_deleted_only_when_somebody_says_so(place: Place) -> None:

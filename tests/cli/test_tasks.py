@@ -54,17 +54,18 @@ async def test_running_ones_come_first_and_json_has_one_object_to_a_line(place: 
         runs = await started(place)
         listed = await place.run("tasks", "list", "--all", "--json")
         first, second = map(json.loads, listed.out.splitlines())
-        assert (first["task_id"], first["status"], first["exit_code"], first["ended_at"]) == (
+        assert set(first) == set(second) == set(TaskView.__struct_fields__)
+        assert (first["id"], first["status"], first["exit_code"], first["ended_at"]) == (
             runs,
             "running",
             None,
             None,
         )
-        assert (second["task_id"], second["status"], second["exit_code"]) == (ended, "completed", 0)
+        assert (second["id"], second["status"], second["exit_code"]) == (ended, "completed", 0)
         assert second["duration_ms"] == second["ended_at"] - second["started_at"]
         assert first["working_directory"] == str(place.work)
         of_one = await place.run("tasks", "list", "--all", "--json", "--session", second["session_id"][:8])
-        assert [json.loads(line)["task_id"] for line in of_one.out.splitlines()] == [ended]
+        assert [json.loads(line)["id"] for line in of_one.out.splitlines()] == [ended]
         await place.run("tasks", "kill", runs)
 
 
@@ -92,7 +93,7 @@ async def test_a_foreground_command_whose_runtime_died_is_shown_as_it_is(place: 
         task = json.loads(line)
         assert (task["status"], task["foreground"]) == ("running", True)
         await gate.let_go()
-        assert "completed · exit code 0" in (await place.run("tasks", "tail", task["task_id"])).err
+        assert "completed · exit code 0" in (await place.run("tasks", "tail", task["id"])).err
         (line,) = (await place.run("tasks", "list", "--all", "--json")).out.splitlines()
         assert (json.loads(line)["status"], json.loads(line)["exit_code"]) == ("completed", 0)
         again = await place.run("chat")
@@ -141,7 +142,7 @@ async def test_a_task_is_named_by_the_beginning_of_its_id(place: Place) -> None:
         await gate.let_go()
         await place.run("tasks", "tail", task)
         shown = await place.run("tasks", "show", task[:5], "--json")
-        assert json.loads(shown.out)["task_id"] == task
+        assert json.loads(shown.out)["id"] == task
         for command in ("show", "tail", "kill"):
             for wanted in (task[:3], "tnosuch", "t%"):
                 refused = await place.run("tasks", command, wanted)
@@ -167,7 +168,7 @@ async def test_a_task_of_another_machine_is_listed_but_can_neither_be_followed_n
         copy.parent.mkdir()
         assert (await place.run("db", "backup", str(copy))).code == 0
         there = ("--database", f"sqlite:///{copy}")
-        assert json.loads((await place.run("tasks", "list", "--json", *there)).out)["task_id"] == task
+        assert json.loads((await place.run("tasks", "list", "--json", *there)).out)["id"] == task
         assert "Its output is on another machine." in (await place.run("tasks", "show", task, *there)).out
         for command in ("tail", "kill"):
             refused = await place.run("tasks", command, task, *there)

@@ -24,6 +24,7 @@ from holdfast.events.request import ExternalToolRequested, PermissionKind, Permi
 from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolStarted
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall
+from holdfast.protocol.request import RequestView
 from holdfast.protocol.task import TaskView
 from holdfast.tools.diffs import is_whole, unified
 from tests.cli.processes import COLUMNS, Place
@@ -372,16 +373,18 @@ async def test_requests_shows_everything_and_says_it_as_json_too(place: Place) -
         async with place.terminal("requests", PAGER="cat") as terminal:
             await terminal.until("│ echo hidden-tail > tail.txt")
             assert await terminal.ended() == 0
-        request = next(found for found in map(json.loads, as_json.out.splitlines()) if "hidden" in found["subject"])
-        approved = await place.run("approve", request["request_id"], "--work")
+        requests = [json.loads(line) for line in as_json.out.splitlines()]
+        request = next(found for found in requests if "hidden" in found["details"]["subject"])
+        approved = await place.run("approve", request["id"], "--work")
     assert "│ echo hidden-tail > tail.txt" in listed.out
     assert f"│ {WIDE}\n" in listed.out, "a line is whole, too"
     assert "│ echo hidden-tail > tail.txt" in approved.out
     for text in (listed.out, spoofed.out):
         assert is_plain(text)
         assert "\\u202e\\u2066\\u200f# \\u001b[8mrm -rf x" in text
-    subjects = {found["subject"] for found in map(json.loads, as_json.out.splitlines())}
+    subjects = {found["details"]["subject"] for found in requests}
     assert subjects == {VERY_LONG, WIDE, SPOOFED}, "JSON has the characters themselves"
+    assert set(request) == {*RequestView.__struct_fields__, "session_id", "arguments"}
     assert json.loads(request["arguments"]) == {"command": VERY_LONG}
     assert (request["kind"], request["permission"], request["tool_name"]) == ("permission", "shell", "exec")
 

@@ -34,7 +34,6 @@ from holdfast.cli.transcript import Transcript, one_line, print_pieces
 from holdfast.events.event import Event
 from holdfast.events.request import (
     Decision,
-    ExternalToolRequested,
     PermissionCompleted,
     PermissionRequested,
     UserInputCompleted,
@@ -89,28 +88,13 @@ def _detail_lines(detail: RequestDetail) -> list[str]:
 
 
 def _request_json(waiting: WaitingRequest, detail: RequestDetail | None) -> dict[str, Any]:
-    session, request = waiting
-    common: dict[str, Any] = {
-        "request_id": request.id,
-        "session_id": session.id,
-        "kind": request.kind,
-        "title": request.title,
-        "opened_at": request.opened_at,
-        "turn_id": request.turn_id,
-        "tool_call_id": request.tool_call_id,
-    }
+    """The request as HTTP serves it, with its session and, for a permission, the arguments of the tool call."""
+    request = {**msgspec.structs.asdict(waiting.request), "session_id": waiting.session.id}
     match detail:
-        case RequestDetail(PermissionRequested() as opened, arguments):
-            permission = {"permission": opened.kind, "subject": opened.subject, "rule": opened.rule}
-            call = {"tool_name": opened.tool_name, "arguments": arguments}
-            return {**common, **call, **permission, "shown": opened.details}
-        case RequestDetail(ExternalToolRequested() as opened, _):
-            return {**common, "tool_name": opened.tool_name, "arguments": opened.arguments}
-        case RequestDetail(UserInputRequested() as opened, _):
-            choices = {"choices": opened.choices, "allow_freeform": opened.allow_freeform}
-            return {**common, "question": opened.question, **choices}
+        case RequestDetail(PermissionRequested(), arguments):
+            return {**request, "arguments": arguments}
         case _:
-            return common
+            return request
 
 
 def approval(*, for_session: bool) -> AnswerSender:

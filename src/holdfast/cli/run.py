@@ -19,18 +19,18 @@ from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.setup import SessionSetup
 from holdfast.cli.target import Target, open_home
-from holdfast.cli.task_lines import task_json
 from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
-from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId
 from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
+from holdfast.protocol.event import EventView
 from holdfast.protocol.home import AnySession, Home
 from holdfast.protocol.reading import Connection, Reading
+from holdfast.protocol.task import TaskView
 
 RunReason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
 
@@ -96,9 +96,9 @@ async def _session(home: Home, options: RunOptions) -> AnySession:
     return home.open(found.id)
 
 
-async def _running_tasks(home: Home, session_id: str) -> list[dict[str, Any]]:
+async def _running_tasks(home: Home, session_id: str) -> list[TaskView]:
     """The tasks that continue when this command ends."""
-    return [task_json(task) for task in await tasks_of(home, session_id, foreground=False) if task.is_running]
+    return [task for task in await tasks_of(home, session_id, foreground=False) if task.is_running]
 
 
 def _stopper(session: AnySession) -> Callable[[], None]:
@@ -135,8 +135,8 @@ class RunOutcome:
         self.text = ""
         self.error: SessionError | None = None
         self.reason: RunReason | None = None
-        self.tasks: list[dict[str, Any]] = []
-        """The tasks that still run, as `--json` prints them."""
+        self.tasks: list[TaskView] = []
+        """The tasks that still run."""
 
     @property
     def begun(self) -> bool:
@@ -199,7 +199,7 @@ class JsonLines:
     def take(self, reading: Reading, outcome: RunOutcome) -> None:
         match reading:
             case Event():
-                _print_json({"type": "event", **event_json(reading)})
+                _print_json({"type": "event", "event": EventView.of(reading)})
             case Delta(message_id=message_id, block=block, kind=kind, text=text):
                 _print_json({"type": "delta", "message_id": message_id, "block": block, "kind": kind, "text": text})
             case _:
@@ -214,16 +214,10 @@ class JsonLines:
                 "turn_id": outcome.turn_id,
                 "reason": outcome.reason,
                 "text": outcome.text,
-                "error": {"code": error.error_type, "message": error.message} if error else None,
+                "error": {"code": error.code, "message": error.message} if error else None,
                 "tasks": outcome.tasks,
             }
         )
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """An event of the log as `--json` prints it."""
-    name, _, data = codec.encode(event.body)
-    return {"position": event.position, "id": event.id, "time": event.time, "name": name, "data": msgspec.Raw(data)}
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -241,7 +235,7 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
     back = hints.command("chat", "--session", short(outcome.session_id))
     match outcome.reason:
         case "error" if outcome.error is not None and not (options.as_json or sys.stdout.isatty()):
-            print(f"holdfast: {visible(outcome.error.message)} [{outcome.error.error_type}]", file=sys.stderr)
+            print(f"holdfast: {visible(outcome.error.message)} [{outcome.error.code}]", file=sys.stderr)
         case "stopped":
             print("holdfast: The turn was stopped. [stopped]", file=sys.stderr)
         case "timed_out":
@@ -254,8 +248,8 @@ def _explain(home: Home, outcome: RunOutcome, options: RunOptions, hints: Hints)
         case _:
             pass
     for task in outcome.tasks:
-        what = one_line(task["description"] or task["command"], 60)
-        follow = hints.command("tasks", "tail", task["task_id"])
+        what = one_line(task.description or task.command, 60)
+        follow = hints.command("tasks", "tail", task.id)
         print(f"holdfast: A task runs on in the background ({what}): {follow}", file=sys.stderr)
     if outcome.tasks:
         when = "" if runs_elsewhere(home) else ", once a process opens it"

@@ -10,9 +10,11 @@ from holdfast.protocol.session import SessionView
 
 
 def session_line(session: SessionView, *, width: int = 100) -> str:
-    """The short id, the time of the last change, the status and the title."""
-    asks = f" ({session.pending_requests} to answer)" if session.pending_requests else ""
-    state = f"{session.status}{asks}"
+    """The short id, the time of the last change, the status with the open requests and queued messages, and the
+    title."""
+    counts = [f"{session.pending_requests} to answer"] if session.pending_requests else []
+    counts += [f"{session.waiting_messages} in queue"] if session.waiting_messages else []
+    state = session.status + (f" ({', '.join(counts)})" if counts else "")
     start = f"{short(session.id):8}  {when(session.updated_at)}  {state:22}  "
     return start + one_line(session.title or "(no title)", max(width - len(start), 20))
 

@@ -14,13 +14,13 @@ from holdfast.cli.hints import Hints
 from holdfast.cli.home import tasks_of, usage
 from holdfast.cli.lookup import find_session, folder_of
 from holdfast.cli.request_lines import short
-from holdfast.cli.run import event_json
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.task_lines import processes
 from holdfast.cli.transcript import Transcript, one_line, print_pieces
 from holdfast.events.event import Event
+from holdfast.protocol.event import EventView
 from holdfast.protocol.home import Home
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
@@ -35,7 +35,7 @@ async def list_sessions(target: Target, *, limit: int, search: str, as_json: boo
             if shown == limit:
                 break
             shown += 1
-            print(_json(session_json(found)) if as_json else session_line(found, width=width))
+            print(_json(found) if as_json else session_line(found, width=width))
     if not shown and not as_json:
         print("No sessions yet. `holdfast chat` starts one." if not search else "No title or message has that in it.")
 
@@ -51,14 +51,14 @@ async def show_session(target: Target, wanted: str, *, events: bool, as_json: bo
 
 async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: bool) -> None:
     log = [reading async for reading in home.open(session.id).events(follow=False) if isinstance(reading, Event)]
+    shown = [EventView.of(event) for event in log]
     if as_json:
-        facts = {**session_json(session), "working_directory": await folder_of(home, session)}
-        print(_json({**facts, "events": [event_json(event) for event in log]} if events else facts))
+        facts = {**msgspec.structs.asdict(session), "working_directory": await folder_of(home, session)}
+        print(_json({**facts, "events": shown} if events else facts))
         return
-    for event in log:
-        found = event_json(event)
-        data = one_line(bytes(found["data"]).decode(), 400)
-        print(f"{event.position:6}  {when(event.time)}  {visible(found['name'])}  {data}")
+    for event in shown:
+        data = one_line(bytes(event.data).decode(), 400)
+        print(f"{event.position:6}  {when(event.time)}  {visible(event.type)}  {data}")
 
 
 async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> None:
@@ -148,18 +148,5 @@ async def import_session(target: Target, file: Path) -> None:
     print(f"Imported as session {made.id}.")
 
 
-def session_json(session: SessionView) -> dict[str, Any]:
-    return {
-        "session_id": session.id,
-        "title": session.title,
-        "status": session.status,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "open_requests": session.pending_requests,
-        "waiting_messages": session.waiting_messages,
-        "events_in_log": session.head,
-    }
-
-
-def _json(value: dict[str, Any]) -> str:
+def _json(value: SessionView | dict[str, Any]) -> str:
     return msgspec.json.encode(value).decode()

@@ -1,7 +1,6 @@
-"""Tasks as lines for people, and as the objects that `--json` prints. Pure."""
+"""Tasks as lines for people. Pure."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from holdfast.cli.escapes import visible
 from holdfast.cli.request_lines import short
@@ -35,7 +34,7 @@ def task_line(task: TaskView, *, width: int) -> str:
 
 def _label(task: TaskView) -> str:
     """The description or command, with a mark if the turn waits for it."""
-    return ("(waited for) " if _is_waited_for(task) else "") + one_line(task.description or task.command)
+    return ("(waited for) " if task.foreground and task.is_running else "") + one_line(task.description or task.command)
 
 
 def ending(task: TaskView) -> str:
@@ -60,25 +59,3 @@ STATES: dict[ShownTaskStatus, str] = {
 
 def processes(found: Iterable[ProcessView]) -> str:
     return ", ".join(f"{one_line(process.name)} (pid {process.pid})" for process in found)
-
-
-def task_json(task: TaskView) -> dict[str, Any]:
-    return {
-        "task_id": task.id,
-        "session_id": task.session_id,
-        "status": task.status,
-        "foreground": _is_waited_for(task),
-        "description": task.description,
-        "command": task.command,
-        "working_directory": task.working_directory,
-        "started_at": task.started_at,
-        "ended_at": task.ended_at,
-        "duration_ms": task.duration_ms,
-        "exit_code": task.exit_code,
-        "detail": task.detail,
-        "output_file": task.output_file,
-    }
-
-
-def _is_waited_for(task: TaskView) -> bool:
-    return task.foreground and task.is_running

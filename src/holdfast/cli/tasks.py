@@ -14,7 +14,7 @@ from holdfast.cli.home import OutputPiece, follow_output, last_output, output, o
 from holdfast.cli.lookup import find_session, find_task
 from holdfast.cli.session_lines import when
 from holdfast.cli.target import Target, open_home
-from holdfast.cli.task_lines import ending, heading, processes, task_json, task_line
+from holdfast.cli.task_lines import ending, heading, processes, task_line
 from holdfast.cli.transcript import one_line
 from holdfast.protocol.home import Home
 from holdfast.protocol.refusal import NotFound
@@ -43,7 +43,7 @@ async def list_tasks(target: Target, session: str | None, *, ended_too: bool, as
 
 def _print_json(tasks: Iterable[TaskView]) -> None:
     for task in tasks:
-        print(msgspec.json.encode(task_json(task)).decode())
+        print(msgspec.json.encode(task).decode())
 
 
 def _print_list(tasks: Iterable[TaskView]) -> None:

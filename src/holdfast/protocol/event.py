@@ -8,7 +8,7 @@ from holdfast.events.ids import EventId, Position
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the log as it is stored, without text that was added to a message for the model alone."""
+    """An event of the log as it is stored. A server leaves out text that was added to a message for the model alone."""
 
     position: int
     id: str
@@ -16,6 +16,14 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     version: int
     data: msgspec.Raw
+
+    @classmethod
+    def of(cls, event: Event) -> "EventView":
+        """The view of an event, with all of its data."""
+        name, version, data = codec.encode(event.body)
+        return cls(
+            position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)
+        )
 
     def event(self) -> Event:
         body = codec.decode(self.type, self.version, bytes(self.data))
