@@ -8,11 +8,11 @@ another release would, and `age_tasks` lets time pass for the hosts of tasks.
 import pytest
 
 from holdfast.store.store import Store
-from holdfast.testing.store_conformance.admission import AdmissionConformance
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
+from holdfast.testing.store_conformance.limits import LimitConformance
 from holdfast.testing.store_conformance.loads import LoadConformance
 from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.placement import PlacementConformance
@@ -29,7 +29,7 @@ __all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance
 class StoreConformance(
     LogConformance,
     InboxConformance,
-    AdmissionConformance,
+    LimitConformance,
     LeaseConformance,
     PlacementConformance,
     LoadConformance,

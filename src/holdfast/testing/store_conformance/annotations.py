@@ -199,13 +199,6 @@ class AnnotationConformance:
         assert refused is not None
         assert (await store.rows(KEY.owner, limit=MANY)).rows == ()
 
-    async def test_row_has_its_model_and_its_parent(self, store: Store) -> None:
-        new = NewSession(created_at=1, model="large", parent=OTHER.session)
-        await store.commit(Unit(key=KEY, fence=None, events=(started(KEY),), creates=new))
-        assert ((await row_of(store)).model, (await row_of(store)).parent) == ("large", OTHER.session)
-        await store.commit(Unit(key=KEY, fence=None, events=(info("x"),), model="small"))
-        assert (await row_of(store)).model == "small"
-
     # Writes outside a turn
 
     async def test_ledger_entry_of_a_call_outside_a_turn_needs_no_lease(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Reads: catching up, lists, deletion, changes of other processes; and the life of a store."""
+"""Reads: catching up, rows, lists, deletion, changes of other processes; and the life of a store."""
 
 import asyncio
 
@@ -20,6 +20,7 @@ from holdfast.store.store import (
     FenceMissed,
     Key,
     Lease,
+    NewSession,
     Rejected,
     Snapshot,
     Store,
@@ -46,11 +47,12 @@ from holdfast.testing.store_conformance.words import (
     said,
     segment,
     send,
+    started,
 )
 
 
 class ReadConformance:
-    """Catching up, lists, deletion, changes of other processes, and the life of a store."""
+    """Catching up, rows, lists, deletion, changes of other processes, and the life of a store."""
 
     async def test_catch_up_gives_the_log_and_the_message_in_flight(self, store: Store) -> None:
         lease = await asking(store)
@@ -135,6 +137,17 @@ class ReadConformance:
         await create(store, key)
         await send(store, "m", key=key)
         return await hold(store, key)
+
+    async def test_row_has_its_model_and_its_parent(self, store: Store) -> None:
+        new = NewSession(created_at=1, model="large", parent=OTHER.session)
+        await store.commit(Unit(key=KEY, fence=None, events=(started(KEY),), creates=new))
+        created = await store.row(KEY)
+        assert created is not None
+        assert (created.model, created.parent) == ("large", OTHER.session)
+        await store.commit(Unit(key=KEY, fence=None, events=(info("x"),), model="small"))
+        changed = await store.row(KEY)
+        assert changed is not None
+        assert changed.model == "small"
 
     async def test_sessions_are_listed_newest_first_in_pages(self, open_store: OpenStore) -> None:
         clock = ManualClock()

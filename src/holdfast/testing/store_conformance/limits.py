@@ -70,7 +70,7 @@ async def end(store: Store, lease: Lease, *, tail: int = 1) -> None:
     assert await store.release(lease, seen_tail=tail, how="done")
 
 
-class AdmissionConformance:
+class LimitConformance:
     """Quotas, admission, slots and the order of claims."""
 
     @pytest.fixture
