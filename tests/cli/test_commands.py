@@ -8,15 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli import commands
 from holdfast.cli.commands import app
+from holdfast.cli.doctor import CHECKS
+from holdfast.config import Config
 from holdfast.models.demo import BUILD_STEPS
 from tests.cli.processes import Place
 from tests.cli.scripts import model
+from tests.models.raw_server import RawServer, http
 
 COMMANDS = (
     "chat",
@@ -108,6 +112,24 @@ async def test_a_doctor_finds_everything_well_and_says_what_is_not(place: Place)
     assert open_to_all.code == 1
     assert "✗ Folder" in open_to_all.out
     assert "chmod" in open_to_all.out
+
+
+async def test_doctor_says_whether_the_endpoint_of_copilot_offers_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(data_dir=tmp_path, database=f"sqlite:///{tmp_path}/holdfast.db", model="copilot/x")
+    monkeypatch.setenv("COPILOT_API_URL", "http://127.0.0.1:9")
+    unreachable = await CHECKS["Model"](config)
+    assert not unreachable.ok
+    assert unreachable.found.startswith("copilot/x: ")
+    assert "COPILOT_API_URL" in unreachable.advice
+    async with RawServer([http(b'[{"id": "x"}]', content_type="application/json")]) as server:
+        monkeypatch.setenv("COPILOT_API_URL", server.url)
+        offered = await CHECKS["Model"](config)
+        missing = await CHECKS["Model"](msgspec.structs.replace(config, model="copilot/y"))
+    assert (offered.ok, offered.found) == (True, "copilot/x: the endpoint in COPILOT_API_URL offers it")
+    assert not missing.ok
+    assert missing.found.endswith("answers, but does not offer this model.")
 
 
 async def test_the_model_server_says_where_it_is_and_serves_a_script(place: Place, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.filesystem import NETWORK, kind_of
 from holdfast.store.sqlite.liveness import Liveness
 from holdfast.store.sqlite.store import OLDEST_SQLITE
+
+if TYPE_CHECKING:
+    from holdfast.models.copilot_endpoint import CopilotEndpoint
 
 MODEL_SECONDS: Final = 5.0
 OLDEST_PYTHON: Final = (3, 11)
@@ -181,13 +184,31 @@ async def _model(config: Config) -> Finding:
     if config.model == "demo":
         return Finding(name="Model", ok=True, found="demo (built in)")
     from holdfast.models.catalogue import PROVIDERS
+    from holdfast.models.copilot_endpoint import CopilotEndpoint
 
     await open_configured_model(config, config.model).close()
+    endpoint = CopilotEndpoint.from_environ(os.environ)
+    if config.model.startswith("copilot/") and endpoint is not None:
+        return await _copilot_model(config.model, endpoint)
     key = config.model_api_key
     provider = PROVIDERS[config.model.partition("/")[0]]
     base = config.model_base_url or os.environ.get(provider.base_url_variable or "") or provider.base_url
     secret = key.reveal() if key else os.environ.get(provider.key_variable, "").strip()
     return await _model_endpoint(config.model, f"{base.rstrip('/')}/models", secret)
+
+
+async def _copilot_model(name: str, endpoint: "CopilotEndpoint") -> Finding:
+    from holdfast.models.model import ModelError
+
+    advice = "Check COPILOT_API_URL, and the token in COPILOT_SDK_AUTH_TOKEN, GH_TOKEN or GITHUB_TOKEN."
+    try:
+        offered = {str(model["id"]) for model in await endpoint.list_models()}
+    except ModelError as error:
+        return Finding(name="Model", ok=False, found=f"{name}: {error.message}", advice=advice)
+    if name.removeprefix("copilot/") not in offered:
+        found = f"{name}: the endpoint in COPILOT_API_URL answers, but does not offer this model."
+        return Finding(name="Model", ok=False, found=found, advice="Choose a model that it offers.")
+    return Finding(name="Model", ok=True, found=f"{name}: the endpoint in COPILOT_API_URL offers it")
 
 
 async def _model_endpoint(name: str, url: str, key: str) -> Finding:
