@@ -25,6 +25,9 @@ class TurnWaiting(Body, frozen=True, tag="holdfast.turn_waiting"):
 
 
 class TurnEnded(Body, frozen=True, tag="holdfast.turn_ended"):
+    """The last event of a turn. For `error`, the `session.error` before it in the same unit says why; for `stopped`, an
+    `abort` at the beginning of the unit, if a person or a message stopped the turn."""
+
     turn_id: TurnId
     reason: EndReason
     duration_ms: int = 0

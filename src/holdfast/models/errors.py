@@ -1,4 +1,5 @@
-"""Errors of opening a model, before any call is made. (A call that fails raises `ModelError`, in `model.py`.)
+"""Errors of opening a model, before any call is made. (A call that fails raises `ModelError`, in `model.py`;
+`chat_failure.py` has the codes.)
 
 ValueError
 └── ModelNotUsable           the caller is wrong: fix the name or the settings, then start again

@@ -1,5 +1,8 @@
 """How a turn ends before its model has finished: by a stop, an error or a crash. The text that readers saw is kept, and
-everything open is closed in the same unit."""
+everything open is closed in the same unit.
+
+Errors are decided in `model_step.py` (a model call that fails), in `tool_step.py` (a repeated tool call) and here (a
+poisoned session)."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -223,6 +223,7 @@ class Refused(msgspec.Struct, frozen=True):
         "stopping",
         "metadata_too_large",
     ]
+    """Its HTTP status is in `server/http/errors.py`; docs/http.md#limits lists the limits."""
     message: str
 
 

@@ -168,6 +168,7 @@ UPDATE holdfast.request SET state = 'closed'
 -- The inbox
 
 -- name: lock_session
+-- After the tail, the columns are the fields of SessionFacts (admission.py). Other callers only need the lock.
 SELECT inbox_tail, turn_id, head, status, runnable, lease_holder IS NOT NULL, {counted} FROM holdfast.session
  WHERE owner = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE;
 

@@ -114,6 +114,7 @@ ON CONFLICT (owner, session) DO UPDATE
 -- The inbox
 
 -- name: put_session
+-- After the tail, the columns are the fields of SessionFacts (admission.py). Other readers use the first two at most.
 SELECT inbox_tail, turn_id, head.position, status, runnable, lease_holder IS NOT NULL, {counted}
   FROM session JOIN head ON head.log = session.log WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
 
