@@ -26,7 +26,7 @@ KEY = "sk-right-0123456789"
 def check_error(result: TurnResult, code: str) -> SessionError:
     assert result.reason == "error"
     assert result.error is not None
-    assert result.error.error_type == code
+    assert result.error.code == code
     assert result.error.message.rstrip().endswith(".")
     return result.error
 
@@ -106,8 +106,8 @@ async def test_nonsense_ends_the_turn_with_a_sentence_and_the_session_works_afte
         session = await runtime.session()
         result = await session.run("Hello")
         assert result.error is not None, result
-        check_error(result, result.error.error_type)
-        assert result.error.error_type in ("model_garbage", "model_cut")
+        check_error(result, result.error.code)
+        assert result.error.code in ("model_garbage", "model_cut")
         assert len(await bodies_of(session, SessionError)) == 1
     await works_afterwards(database, session.id)
 

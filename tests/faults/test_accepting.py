@@ -202,7 +202,7 @@ async def test_fault_14_a_failed_turn_never_blocks_sending_the_same_text_again(d
     async with runtime_on(database, model) as runtime, patience():
         session = await runtime.session()
         failed = await session.run("Please", message_id="first")
-        assert (failed.reason, failed.error and failed.error.error_type) == ("error", "model_refused")
+        assert (failed.reason, failed.error and failed.error.code) == ("error", "model_refused")
         assert (await session.run("Please", message_id="second")).text == "Here."
         again = await session.run("Please", message_id="first")
         assert again.reason == "error", "the first id still tells of the first run"

@@ -123,7 +123,7 @@ async def test_fault_19_the_same_call_again_and_again_ends_with_a_clear_error(da
     async with runtime_on(database, scripted(call("look")), tools=[look], max_same_calls=2) as runtime, patience():
         session = await runtime.session()
         result = await session.run("Hello")
-        assert (result.reason, result.error and result.error.error_type) == ("error", "repeated_call")
+        assert (result.reason, result.error and result.error.code) == ("error", "repeated_call")
 
 
 # 20
@@ -149,7 +149,7 @@ async def test_fault_20_an_error_seen_live_is_there_after_a_reload_and_once(data
         later = [reading async for reading in restarted.open(session.id).events(follow=False)]
         assert whole(later) == whole(live)
         errors = await bodies_of(restarted.open(session.id), SessionError)
-        assert [error.error_type for error in errors] == ["model_cut"]
+        assert [error.code for error in errors] == ["model_cut"]
 
 
 # 21
@@ -179,7 +179,7 @@ async def test_fault_21_the_reason_shown_for_a_provider_error_is_that_error(
         result = await session.run("Hello")
         assert result.reason == "error"
         assert result.error is not None
-        assert (result.error.error_type, result.error.retryable) == (code, retryable)
+        assert (result.error.code, result.error.retryable) == (code, retryable)
         assert result.error.message.rstrip().endswith((".", ")")), result.error.message
         failures = await bodies_of(session, CallFailed)
         assert len(failures) == (2 if retryable else 1), "retried only where it makes sense"

@@ -78,7 +78,7 @@ async def deaths_until_it_ends(database: Path, session: Session, *, max_claims: 
 async def ended_as_poison(session: Session) -> None:
     assert await endings_of(session) == ["error"]
     (error,) = await bodies_of(session, SessionError)
-    assert error.error_type == "poisoned"
+    assert error.code == "poisoned"
 
 
 async def test_a_session_that_kills_whoever_loads_it_is_given_up_and_the_others_run(database: Path) -> None:

@@ -471,7 +471,7 @@ async def test_fault_09_a_turn_that_kills_every_process_that_runs_it_is_given_up
         assert deaths == 2
         assert await endings_of(session) == ["error"]
         (error,) = await bodies_of(session, SessionError)
-        assert error.error_type == "poisoned"
+        assert error.code == "poisoned"
         assert error.retryable
         assert "given up" in error.message
         async with child_on(database, script=script) as last:

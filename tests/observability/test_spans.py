@@ -210,7 +210,7 @@ async def test_failed_turn_records_its_error(spans: Spans, database: Path) -> No
     assert turn.error is not None
     (holding,) = spans.named("invoke_agent")
     assert of(holding)["holdfast.turn.outcome"] == "error"
-    assert of(holding)["error.type"] == turn.error.error_type
+    assert of(holding)["error.type"] == turn.error.code
     assert holding.status.status_code is StatusCode.ERROR
 
 

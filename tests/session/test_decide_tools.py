@@ -288,7 +288,7 @@ def test_repeating_a_call_after_the_warning_ends_the_turn_without_running_it() -
     assert kinds(written) == ["ToolCompleted", "StepEnded", "SessionError", "TurnEnded"]
     error = written.events[2]
     assert isinstance(error, session.SessionError)
-    assert error.error_type == "repeated_call"
+    assert error.code == "repeated_call"
     interrupting = deciding(bounds=bounds, facts={"c4": HERE}, running=["c4"])
     assert decided(repeated(4, warned=True), interrupting) == Interrupt()
 

@@ -260,7 +260,7 @@ def test_a_turn_that_keeps_killing_its_holders_is_given_up_visibly(log: list[Bod
     assert "SessionError" not in (kinds(found) if isinstance(found := decided(state, inputs), Append) else [])
     written = appended(state, deciding(bounds=bounds, claims_without_progress=6, facts={"c1": HERE}))
     (error,) = [body for body in written.events if isinstance(body, session.SessionError)]
-    assert (error.error_type, error.retryable) == ("poisoned", True)
+    assert (error.code, error.retryable) == ("poisoned", True)
     ended = written.events[-1]
     assert isinstance(ended, turn.TurnEnded)
     assert ended.reason == "error"
@@ -314,7 +314,7 @@ def test_a_model_error_that_is_not_retryable_ends_the_turn(failures: list[messag
     error, ended = written.events[1], written.events[-1]
     assert isinstance(error, session.SessionError)
     assert isinstance(ended, turn.TurnEnded)
-    assert (error.error_type, error.message) == ("model_unavailable", "Not now.")
+    assert (error.code, error.message) == ("model_unavailable", "Not now.")
     assert error.retryable is failures[-1].retryable
     assert ended.reason == "error"
 

@@ -197,7 +197,7 @@ def test_the_random_world_covers_nearly_every_kind_of_event() -> None:
     assert set(PROGRESS) - seen == {session.Truncated}
     assert {body.reason for body in log if isinstance(body, turn.TurnEnded)} == {"completed", "stopped", "error"}
     assert {body.cause for body in log if isinstance(body, message.Sealed)} == {"crash", "provider error"}
-    errors = {body.error_type for body in log if isinstance(body, session.SessionError)}
+    errors = {body.code for body in log if isinstance(body, session.SessionError)}
     assert {"poisoned", "model_cut"} <= errors
     assert {body.notice.kind for body in log if isinstance(body, task.TaskNotified)} == set(get_args(NoticeKind))
     assert any(isinstance(body, turn.TurnStarted) and body.woken for body in log)

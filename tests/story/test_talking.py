@@ -155,7 +155,7 @@ async def test_a_failure_is_visible_and_says_what_went_wrong(database: Path) -> 
         turn = await session.run("Hi")
         assert turn.reason == "error"
         assert turn.error
-        assert (turn.error.error_type, turn.error.retryable) == ("model_unauthorized", False)
+        assert (turn.error.code, turn.error.retryable) == ("model_unauthorized", False)
         assert (await session.look()).status == "idle"
 
 

@@ -79,6 +79,8 @@ class SessionStarted(Body, frozen=True, tag="session.start"):
     process: str = ""
     """The process that the client was attached to."""
     client_name: str = ""
+    """The program that created the session: HTTP sets "http", a Copilot session has the `clientName` that its client
+    gave; otherwise empty. Workers read it: the path of a directory that came by HTTP is already without links."""
     wants_title: bool = False
     """A model makes the title from the first message; until then, or if that fails, the title is its first words."""
     parent: SessionId | None = None
@@ -119,6 +121,7 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     stream: bool | UnsetType = UNSET
     """Whether model calls stream."""
     client_name: str | UnsetType = UNSET
+    """As in `SessionStarted`. Only Copilot clients change it."""
 
 
 class ModeChanged(Body, frozen=True, tag="session.mode_changed"):
@@ -178,6 +181,12 @@ class SessionError(Body, frozen=True, tag="session.error"):
     """The error that failed a turn. It is in the same unit as the end of that turn."""
 
     error_type: str
+    """The error code, under its name in the log (`errorType`). Programs read `code`."""
     message: str
     retryable: bool = False
     status_code: int | None = None
+
+    @property
+    def code(self) -> str:
+        """The error code: stable, for programs. docs/operations.md, "How a turn ends", lists the codes."""
+        return self.error_type
