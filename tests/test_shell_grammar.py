@@ -130,7 +130,7 @@ def test_anything_else_is_not_certain(command: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_WORDS | OTHER_BUILTINS))
-def test_what_is_no_plain_program_is_not_certain_however_it_is_written(name: str) -> None:
+def test_a_name_that_is_no_plain_program_is_not_certain_in_any_spelling(name: str) -> None:
     quoted = "'" + name + "'"
     for command in (
         f"{name} x",
@@ -162,7 +162,7 @@ def test_a_command_s_own_text_is_taken_apart_into_the_same_words(given_words: li
 
 
 @given(text=some.text(max_size=60))
-def test_whatever_the_text_is_it_is_taken_apart_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         script = parse(text)
     except NotCertain:

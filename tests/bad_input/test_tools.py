@@ -143,7 +143,7 @@ async def test_bytes_that_are_no_text_are_kept_beside_a_sentence(database: Path,
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_whatever_a_tool_returns_becomes_a_result(database: Path, value: Any) -> None:
+async def test_any_value_that_a_tool_returns_becomes_a_result(database: Path, value: Any) -> None:
     result = await result_of(database, giving(value))
     assert result.content
 

@@ -47,7 +47,7 @@ async def test_killed_in_mid_stream_it_goes_on_at_once_and_keeps_what_was_read(p
     assert without_notes(said) == later
 
 
-async def test_who_watches_and_who_loads_later_see_the_same(place: Place) -> None:
+async def test_a_chat_that_watched_a_turn_and_one_that_loads_it_later_show_the_same(place: Place) -> None:
     valve = Valve(words=5)
     async with model(place, LONG, valve):
         async with place.piped("chat") as first:
@@ -66,7 +66,7 @@ async def test_who_watches_and_who_loads_later_see_the_same(place: Place) -> Non
     assert without_notes(watched) == later
 
 
-async def test_what_was_typed_before_the_kill_is_answered_after_it(place: Place) -> None:
+async def test_a_message_typed_before_the_kill_is_answered_after_it(place: Place) -> None:
     valve = Valve(words=3)
     async with model(place, LONG, valve):
         async with place.terminal("chat") as first:

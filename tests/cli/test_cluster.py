@@ -93,7 +93,7 @@ async def test_without_anybody_who_works_something_is_wrong(place: Place, databa
         assert (process["role"], process["max_sessions"]) == ("serve", 0)
 
 
-async def test_what_a_process_that_was_killed_held_is_seen_as_left_behind(place: Place) -> None:
+async def test_a_session_held_by_a_killed_process_is_counted_as_orphaned(place: Place) -> None:
     database = f"sqlite:///{place.work / 'shared.db'}"
     async with worker(place, database) as running:
         await running.kill()

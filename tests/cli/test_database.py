@@ -175,7 +175,7 @@ async def test_without_pg_dump_people_are_told_what_to_do(place: Place, postgres
     assert "pg_dump --format=custom --schema=holdfast" in done.err
 
 
-async def test_what_is_not_ours_or_too_new_is_refused_and_left_alone(place: Place, empty: str) -> None:
+async def test_a_foreign_or_too_new_database_is_refused_and_not_changed(place: Place, empty: str) -> None:
     server = await asyncpg.connect(empty)
     await server.execute("CREATE SCHEMA holdfast; CREATE TABLE holdfast.session (mine text)")
     for words in (("status",), ("migrate",), ("migrate", "--check"), ("backup", str(place.work / "new"))):
@@ -237,5 +237,5 @@ async def test_a_password_opens_the_database_and_is_shown_nowhere(place: Place, 
         ("postgresql://db/x", "postgresql://db/x", ""),
     ],
 )
-def test_what_others_see_on_a_command_line_holds_no_password(url: str, shown: str, password: str) -> None:
+def test_a_url_on_a_command_line_has_no_password(url: str, shown: str, password: str) -> None:
     assert without_secrets(url) == (shown, {"PGPASSWORD": password} if password else {})

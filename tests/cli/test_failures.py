@@ -137,7 +137,7 @@ async def test_the_log_is_a_file_that_only_its_owner_reads(place: Place) -> None
     assert place.data.stat().st_mode & 0o777 == 0o700
 
 
-async def test_whoever_reads_the_output_may_leave(place: Place) -> None:
+async def test_a_chat_ends_quietly_when_its_output_pipe_is_closed(place: Place) -> None:
     async with model(place):
         child = await place.start("chat")
         assert child.stdin is not None

@@ -21,7 +21,7 @@ async def test_the_prompt_may_come_from_stdin(place: Place) -> None:
     assert done.out == "You said from a pipe.\n"
 
 
-async def test_what_is_not_allowed_is_denied_and_what_is_allowed_is_done(place: Place) -> None:
+async def test_run_denies_calls_that_no_rule_allows_and_runs_the_others(place: Place) -> None:
     async with model(place):
         denied = await place.run("run", "write it")
         assert denied.code == 0

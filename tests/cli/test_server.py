@@ -103,7 +103,9 @@ async def test_json_lines_are_those_of_a_database(ada: Desk, tmp_path: Path, wor
         assert (lines[-1]["reason"], lines[-1]["text"]) == ("completed", "Hello, world.")
 
 
-async def test_what_is_shown_of_a_session_is_the_same_from_both_sides(ada: Desk, there: Path, world: World) -> None:
+async def test_a_session_is_shown_the_same_from_the_database_and_from_the_server(
+    ada: Desk, there: Path, world: World
+) -> None:
     os.mkfifo(there / "pipe")
     done = await ada.run("run", "start it", "--dir", str(there), "--allow", "shell", "--json")
     result = lines_of(done.out)[-1]
@@ -313,7 +315,7 @@ async def test_a_chat_says_quietly_that_the_server_was_away_and_shows_all_of_it(
     assert [line for line in shown.splitlines() if line.startswith("> ")] == ["> long", "> hello"]
 
 
-async def test_who_sits_before_a_server_that_is_away_may_leave_at_once(own: tuple[ServerPlace, Server, Desk]) -> None:
+async def test_ctrl_c_leaves_a_chat_at_once_while_the_server_is_away(own: tuple[ServerPlace, Server, Desk]) -> None:
     _, server, desk = own
     async with desk.terminal("chat") as chat:
         await chat.until("ready")
@@ -356,9 +358,7 @@ async def test_the_session_of_somebody_else_is_not_found(ada: Desk, ben: Desk) -
     ("option", "code"),
     [(("--dir", "/"), "directory_not_allowed"), (("--allow", "shell"), "rule_not_allowed")],
 )
-async def test_what_the_server_does_not_allow_is_refused_in_its_words(
-    ben: Desk, option: tuple[str, str], code: str
-) -> None:
+async def test_a_refusal_of_the_server_is_printed_with_its_code(ben: Desk, option: tuple[str, str], code: str) -> None:
     refused = await ben.run("run", "hello", *option)
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.rstrip().endswith(f"[{code}]")

@@ -283,7 +283,7 @@ async def test_a_task_that_ended_by_itself_is_not_killed_though_nobody_had_notic
     assert "it is completed" in refused.err
 
 
-async def test_what_a_task_left_running_is_ended_by_a_kill(place: Place) -> None:
+async def test_a_kill_ends_the_processes_that_a_task_left_running(place: Place) -> None:
     gate = Gate(place)
     async with model(place, SLOW):
         task = await started(place, "server")
@@ -325,7 +325,7 @@ def kill(task: TaskView, *, killed: tuple[ProcessView, ...] = (), escaped: tuple
     return KilledTask(task=task, killed_processes=killed, escaped_processes=escaped, **counts)
 
 
-def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kill_that_a_process_escaped_fails_and_names_the_process(capsys: pytest.CaptureFixture[str]) -> None:
     shell, server = ProcessView(pid=10, name="bash"), ProcessView(pid=11, name="server\x1b[2J")
     with pytest.raises(Refusal) as refused:
         print_kill(kill(ended(), killed=(shell,), escaped=(server,)))
@@ -334,7 +334,7 @@ def test_what_escaped_a_kill_is_named_and_makes_it_a_failure(capsys: pytest.Capt
     assert refused.value.message == "Not everything ended. Still running: server\\u001b[2J (pid 11)."
 
 
-def test_what_a_task_had_left_running_is_named_once_it_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kill_of_an_ended_task_names_the_leftover_processes(capsys: pytest.CaptureFixture[str]) -> None:
     server = ProcessView(pid=11, name="server")
     print_kill(kill(ended("completed", exit_code=0), killed=(server,)))
     said = "Task t0123456789ab had completed; ended what it had left running: server (pid 11).\n"

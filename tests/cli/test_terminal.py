@@ -152,7 +152,7 @@ def test_a_turn_that_nobody_typed_for_says_so() -> None:
     assert shown(event(TurnStarted(turn_id=TurnId("t")))) == ""
 
 
-def test_who_approves_sees_all_of_what_the_call_was_given() -> None:
+def test_a_permission_request_shows_all_arguments_of_the_call() -> None:
     call = ToolCallId("c")
     given = '{"path":"a.txt","file_text":"' + "line\\n" * 50 + 'the last"}'
     started = event(ToolStarted(tool_call_id=call, tool_name="create", arguments=given))

@@ -49,7 +49,7 @@ def test_the_link_that_a_server_prints_is_an_address_with_a_token(mark: str) -> 
         "http://h/#a",
     ],
 )
-def test_what_is_no_address_of_a_server_is_refused_without_repeating_what_may_be_secret(given: str) -> None:
+def test_an_invalid_server_address_is_refused_without_repeating_its_secrets(given: str) -> None:
     with pytest.raises(AddressInvalid) as refused:
         parse_url(given)
     assert "secret" not in refused.value.message

@@ -154,7 +154,7 @@ async def test_a_lost_answer_never_doubles_a_message(shared: Served) -> None:
         assert await said(server, "lost") == ["good morning"]
 
 
-async def test_what_can_not_be_repeated_is_not(shared: Served) -> None:
+async def test_an_import_is_not_repeated_when_its_response_is_lost(shared: Served) -> None:
     way = Way(shared.port, b"POST /v1/sessions/import")
     async with way.open(), connect(way.url, shared.token) as server:
         session = await server.session(title="Brought along")

@@ -15,7 +15,7 @@ def holder(number: int, writer: str, fence: int, *, is_held: bool = True) -> Not
     return Noted(number, NOW, writer, "s", None, None, fence, is_held)
 
 
-def test_what_the_holder_writes_is_no_trespass_and_neither_is_a_record_of_anybody() -> None:
+def test_writes_of_the_holder_and_records_of_any_process_are_no_trespass() -> None:
     noted = [
         event(1, "front", 1, "session.start"),
         holder(2, "one", 1),

@@ -130,7 +130,7 @@ async def test_the_directory_may_be_one_that_only_we_can_enter(commands: Command
     ],
     ids=["no directory", "a file", "not executable", "no shell", "too long", "NUL", "no sandbox", "environment"],
 )
-async def test_what_can_not_be_started_says_why(commands: Commands, broken: Spec, why: str) -> None:
+async def test_a_command_that_can_not_be_started_says_why(commands: Commands, broken: Spec, why: str) -> None:
     _, end = await ran(commands, broken)
     assert (end.reason, end.exit_code) == ("not_started", None)
     assert why in end.detail
@@ -204,7 +204,7 @@ async def test_a_command_may_close_its_outputs(commands: Commands) -> None:
     assert (end.exit_code, await everything(commands, key)) == (5, b"a\n")
 
 
-async def test_what_is_left_behind_is_named_and_may_write_on(commands: Commands, tmp_path: Path) -> None:
+async def test_a_leftover_process_is_named_and_can_still_write_output(commands: Commands, tmp_path: Path) -> None:
     """It holds the pipe, but nobody waits for it."""
     os.mkfifo(tmp_path / "go")
     key, end = await ran(commands, spec("(read x < go; echo late) & echo early; exit 3", tmp_path))
@@ -218,7 +218,7 @@ async def test_what_is_left_behind_is_named_and_may_write_on(commands: Commands,
     await until(lambda: not is_running(end.left_behind[0].pid))
 
 
-async def test_what_ends_right_after_the_shell_has_its_say(commands: Commands) -> None:
+async def test_output_of_a_process_that_ends_right_after_the_shell_is_kept(commands: Commands) -> None:
     """It is waited for, a little; on a slow machine it may be named as left behind, and is heard all the same."""
     key, _ = await ran(commands, spec("echo hello > >(sleep 0.03; cat)"))
     async with asyncio.timeout(30):
@@ -226,7 +226,7 @@ async def test_what_ends_right_after_the_shell_has_its_say(commands: Commands) -
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_still_in_the_pipe_at_the_end_belongs_to_the_output(commands: Commands) -> None:
+async def test_bytes_in_the_pipe_at_the_end_of_a_command_belong_to_its_output(commands: Commands) -> None:
     """Also when something was left behind that keeps the pipe open."""
     keys = [new_key() for _ in range(40)]
     fast = spec("exec 3>&1; head -c 60000 /dev/zero; sleep 5 & exit 1")

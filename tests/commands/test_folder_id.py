@@ -52,7 +52,7 @@ async def test_any_number_of_processes_that_race_get_the_same(tmp_path: Path) ->
     assert os.listdir(root) == ["place"]
 
 
-def test_who_comes_second_at_the_last_moment_takes_the_first_ones_name(
+def test_a_process_that_loses_the_race_for_the_folder_id_takes_the_winners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link
@@ -69,7 +69,9 @@ def test_who_comes_second_at_the_last_moment_takes_the_first_ones_name(
 
 
 @pytest.mark.parametrize("at", range(1, 10))
-async def test_whoever_is_killed_while_giving_it_leaves_a_whole_name_or_none(tmp_path: Path, at: int) -> None:
+async def test_a_process_killed_while_it_writes_the_folder_id_leaves_a_whole_one_or_none(
+    tmp_path: Path, at: int
+) -> None:
     root = tmp_path / "commands"
     mortal = f"from tests.commands.mortal import arm; arm({at}); "
     killed = await asyncio.create_subprocess_exec(

@@ -114,7 +114,7 @@ async def test_a_copy_does_not_touch_what_was_left_behind_in_the_original(
     assert [is_running(one.pid) for one in left] == [True]
 
 
-async def test_what_was_only_just_asked_when_the_copy_was_made_is_not_free_there(
+async def test_a_command_that_was_asked_for_before_a_copy_does_not_run_in_the_copy(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     """In the original it may have run since."""

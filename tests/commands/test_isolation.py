@@ -168,7 +168,7 @@ def test_a_file_can_not_be_hidden_where_commands_write(program: Path) -> None:
 
 
 @pytest.mark.parametrize("directory", ["/", "/tmp", "/dev", "/proc", "/sys"])
-def test_what_is_the_machine_itself_can_not_be_worked_in(program: Path, directory: str) -> None:
+def test_system_folders_are_refused_as_working_directories(program: Path, directory: str) -> None:
     found = refusal_of(confining(program), directory)
     assert found.code == "sandbox_directory"
     assert "Work in a folder below it" in found.message
@@ -179,7 +179,7 @@ async def test_the_root_can_not_be_hidden(program: Path) -> None:
     assert found.code == "sandbox_directory"
 
 
-def test_what_is_not_there_need_not_be_hidden(program: Path) -> None:
+def test_a_missing_folder_is_not_hidden(program: Path) -> None:
     assert "/nowhere/at/all" not in confining(program, Path("/nowhere/at/all")).inside("/var/tmp")
 
 
@@ -274,7 +274,7 @@ async def test_the_copilot_runtime_takes_it_from_the_environment(tmp_path: Path)
     assert "[sandbox_missing]" in done.err
 
 
-async def test_what_is_to_be_typed_next_keeps_the_sandbox() -> None:
+async def test_a_suggested_command_keeps_the_sandbox_options() -> None:
     hints = Hints({"sandbox": "bubblewrap", "sandbox_network": "off"})
     assert hints.command("approve", "abc") == "holdfast approve abc --sandbox --sandbox-network off"
     assert hints.command("requests") == "holdfast requests"

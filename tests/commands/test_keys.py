@@ -42,7 +42,9 @@ async def test_a_key_starts_one_command_however_many_want_it(root: Path, tmp_pat
     await asyncio.gather(*(one.close() for one in everybody))
 
 
-async def test_who_adopts_first_keeps_the_command_from_ever_starting(commands: Commands, tmp_path: Path) -> None:
+async def test_adopting_a_key_before_its_command_started_keeps_it_from_starting(
+    commands: Commands, tmp_path: Path
+) -> None:
     key = new_key()
     status = await commands.adopt(key)
     assert status.outcome is not None
@@ -88,7 +90,7 @@ async def test_a_key_that_nobody_got_to_start_never_starts(commands: Commands, r
     assert not (tmp_path / "ran").exists()
 
 
-async def test_what_a_crash_left_half_done_is_removed(commands: Commands, root: Path) -> None:
+async def test_folders_that_a_crash_left_half_written_are_removed(commands: Commands, root: Path) -> None:
     key, _ = await ran(commands, spec("true"))
     await kill_supervisor(root)
     session = commands.session_folder(key.owner, key.session)

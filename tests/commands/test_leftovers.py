@@ -98,7 +98,7 @@ async def test_a_kill_ends_it_after_the_death_of_the_supervisor(commands: Comman
     await commands.forget(key)
 
 
-async def test_what_a_lost_command_left_behind_is_named_and_meets_the_ceiling(
+async def test_leftovers_of_a_lost_command_are_named_and_bound_by_its_output_limit(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     key = new_key()
@@ -115,7 +115,7 @@ async def test_what_a_lost_command_left_behind_is_named_and_meets_the_ceiling(
     await is_forgotten_by(commands)
 
 
-async def test_who_comes_after_those_that_were_known_is_watched_as_well(commands: Commands, tmp_path: Path) -> None:
+async def test_a_process_started_by_a_leftover_is_watched_too(commands: Commands, tmp_path: Path) -> None:
     """The one that was left behind ends, and leaves another behind."""
     os.mkfifo(tmp_path / "go")
     script = f"(read x < go; {SILENT} echo $! > pid) > /dev/null 2>&1 & exit 0"

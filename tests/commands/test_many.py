@@ -47,7 +47,7 @@ def of(key: CommandKey, lines: list[list[str]]) -> list[list[str]]:
     return [line for line in lines if line[1] == key.tool_call]
 
 
-async def test_what_is_over_the_ceiling_is_read_piece_by_piece_with_a_rest_and_what_is_below_without(
+async def test_output_over_the_ceiling_is_read_in_pieces_with_pauses_and_output_below_it_without(
     trace: Path, commands: Commands
 ) -> None:
     """In one pipe, so that the order of what is noted is that of its pieces."""

@@ -27,7 +27,7 @@ def test_a_secret_in_two_pieces_is_held_back_until_it_is_whole(at: int) -> None:
     assert shown == ["before ", f"{REDACTED} after", ""]
 
 
-def test_what_is_no_beginning_of_a_secret_is_shown_at_once() -> None:
+def test_text_that_can_not_become_a_secret_is_shown_at_once() -> None:
     assert streamed(Redaction([SECRET]), ["sesam", "street\n", "ses"]) == ["", "sesamstreet\n", "", "ses"]
     assert streamed(Redaction(), ["a", "b"]) == ["a", "b", ""]
 

@@ -168,7 +168,7 @@ async def test_the_database_and_the_commands_are_not_there(commands: Commands, s
     assert sandbox.database.read_text() == "all sessions"
 
 
-async def test_what_comes_into_a_hidden_folder_later_is_not_there_either(commands: Commands, sandbox: Sandbox) -> None:
+async def test_files_added_to_a_hidden_folder_later_stay_hidden(commands: Commands, sandbox: Sandbox) -> None:
     key = new_key()
     look = f"echo up; until [ -e go ]; do sleep 0.01; done; ls -A '{sandbox.data}'; echo looked"
     await started(commands, key, sandbox.spec(look))
@@ -327,7 +327,9 @@ async def test_every_byte_of_both_outputs_arrives(commands: Commands, sandbox: S
     assert (await commands.read(key, 0, 1 << 30, "stderr")).data == b"".join(bytes([n]) * 999 for n in range(40))
 
 
-async def test_what_the_shell_does_not_wait_for_may_finish_its_last_words(commands: Commands, sandbox: Sandbox) -> None:
+async def test_processes_that_the_shell_does_not_wait_for_finish_their_output(
+    commands: Commands, sandbox: Sandbox
+) -> None:
     """Many at once: whoever ended all processes of a sandbox with its shell would cut some of them."""
     ends = [ran(commands, sandbox.spec("seq 1 2000 > >(sort -n | cat)")) for _ in range(8)]
     whole = b"".join(b"%d\n" % number for number in range(1, 2001))
@@ -338,7 +340,9 @@ async def test_what_the_shell_does_not_wait_for_may_finish_its_last_words(comman
                 await asyncio.sleep(0.01)
 
 
-async def test_what_a_command_leaves_behind_is_named_and_can_be_ended(commands: Commands, sandbox: Sandbox) -> None:
+async def test_leftovers_of_a_sandboxed_command_are_named_and_can_be_killed(
+    commands: Commands, sandbox: Sandbox
+) -> None:
     both = f"setsid sleep {OURS}1 > /dev/null 2>&1 & sleep {OURS}1 > /dev/null 2>&1 &"
     are_up = "while [ $(grep -l '^sleep$' /proc/[0-9]*/comm 2> /dev/null | wc -l) -lt 2 ]; do :; done"
     key, end = await ran(commands, sandbox.spec(f"{both} {are_up}; exit 4"))

@@ -80,7 +80,7 @@ async def test_a_session_whose_commands_have_ended_is_forgotten_whole(commands: 
         assert await commands.status(key) is None
 
 
-async def test_what_still_runs_is_named_and_left_alone_and_the_rest_is_forgotten(commands: Commands) -> None:
+async def test_forgetting_a_session_names_and_keeps_its_running_commands(commands: Commands) -> None:
     ended, _ = await ran(commands, spec("echo x"))
     running = [new_key(), new_key()]
     for key in running:
@@ -98,7 +98,7 @@ async def test_what_still_runs_is_named_and_left_alone_and_the_rest_is_forgotten
     assert not commands.session_folder("owner", SESSION).exists()
 
 
-async def test_what_was_left_behind_counts_as_running(commands: Commands) -> None:
+async def test_a_leftover_process_counts_as_running(commands: Commands) -> None:
     key, end = await ran(commands, spec("sleep 100 & exit 0"))
     with pytest.raises(CommandRefused) as refusal:
         await commands.forget_session("owner", SESSION)
@@ -188,7 +188,7 @@ async def test_a_supervisor_killed_at_any_step_of_forgetting_leaves_what_can_be_
         assert os.listdir(root / "keys") == [session_name("owner", "another session")]
 
 
-async def test_what_lies_there_from_before_sessions_had_folders_harms_nobody(commands: Commands, root: Path) -> None:
+async def test_records_from_before_sessions_had_folders_are_ignored(commands: Commands, root: Path) -> None:
     """A command's records lay right below `keys`: they are left alone, and nobody takes them for a session."""
     key, _ = await ran(commands, spec("echo x"))
     await kill_supervisor(root)
@@ -202,7 +202,9 @@ async def test_what_lies_there_from_before_sessions_had_folders_harms_nobody(com
     assert supervisor_pid(root)
 
 
-async def test_what_only_a_later_version_can_ask_is_answered_and_the_line_stays(commands: Commands, root: Path) -> None:
+async def test_an_unknown_verb_of_a_later_version_is_answered_and_keeps_the_connection_open(
+    commands: Commands, root: Path
+) -> None:
     await commands.listed()
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(20)

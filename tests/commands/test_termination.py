@@ -141,7 +141,7 @@ async def test_one_that_forks_without_end_is_killed(commands: Commands) -> None:
     assert report.status.state == "ended"
 
 
-async def test_what_was_left_behind_can_be_killed_later(commands: Commands) -> None:
+async def test_leftover_processes_can_be_killed_later(commands: Commands) -> None:
     key, end = await ran(commands, spec("sleep 100 & (setsid sleep 100 > /dev/null 2>&1 &) ; exit 4"))
     assert end.exit_code == 4
     report = await commands.kill(key, 1)

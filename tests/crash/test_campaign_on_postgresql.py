@@ -82,7 +82,7 @@ asyncio.run(main())
 
 
 @pytest.mark.anyio
-async def test_what_is_planted_is_wrong_but_can_be_run(postgres_url: str) -> None:
+async def test_planted_defects_are_valid_sql(postgres_url: str) -> None:
     """A statement that PostgreSQL can't even read would be caught as well, and prove nothing."""
     command = [sys.executable, "-c", PREPARE, postgres_url]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)

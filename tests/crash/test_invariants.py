@@ -262,7 +262,7 @@ def of_tasks() -> list[tuple[str, str, Tamper]]:
         *of_tasks(),
     ],
 )
-def test_what_was_tampered_with_is_seen(
+def test_tampered_evidence_violates_its_invariant(
     evidence: Callable[[str], Evidence], invariant: str, scenario: str, tamper: Tamper
 ) -> None:
     found = evidence(scenario)

@@ -62,7 +62,7 @@ def test_no_promise_is_broken_by_cutting_the_power() -> None:
 
 @needs_the_library
 @pytest.mark.parametrize("name", [defect.name for defect in DEFECTS if "sqlite" in defect.plants])
-def test_what_is_not_synced_is_caught(name: str) -> None:
+def test_a_missing_sync_is_caught(name: str) -> None:
     ran = power_cut("--control", "--defect", name)
     assert ran.returncode == 0, ran.stdout
     assert "NOT CAUGHT" not in ran.stdout
@@ -130,7 +130,7 @@ def played(*records: Record, **files: bytes) -> Disk:
     return disk
 
 
-def test_what_was_synced_is_kept_and_of_the_rest_anything() -> None:
+def test_synced_writes_are_kept_and_later_ones_may_be_lost() -> None:
     disk = played(Written(1, 0, b"kept"), SyncBegun(1), SyncEnded(1), Written(1, 4, b"?"), db=b"")
     assert outcomes(disk) == {b"kept", b"kept?"}
 
@@ -139,7 +139,7 @@ def test_a_sync_that_has_not_ended_keeps_nothing() -> None:
     assert outcomes(played(Written(1, 0, b"new"), SyncBegun(1), db=b"old")) == {b"old", b"new"}
 
 
-def test_what_is_written_during_a_sync_is_not_covered_by_it() -> None:
+def test_writes_during_a_sync_are_not_covered_by_it() -> None:
     disk = played(SyncBegun(1), Written(1, 0, b"late"), SyncEnded(1), db=b"")
     assert outcomes(disk) == {b"", b"late"}
 

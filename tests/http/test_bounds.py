@@ -59,7 +59,7 @@ async def test_brackets_in_text_are_only_text(client: Client) -> None:
     "body",
     [b"{", b"nothing", b'{"id": "a"', b'{"id": "a"}}', b"\xff", b'{"title": "\xff"}', b'{"a": 1e999999}', b"NaN"],
 )
-async def test_what_is_no_json_is_refused_with_a_sentence(client: Client, body: bytes) -> None:
+async def test_a_body_that_is_not_json_is_refused_with_a_sentence(client: Client, body: bytes) -> None:
     response = await client.post("/v1/sessions", content=body)
     assert response.status_code == 422
     assert code_of(response) in ("json_invalid", "invalid")

@@ -97,7 +97,7 @@ async def test_an_export_goes_in_again_as_a_new_idle_session(client: Client) -> 
 
 
 @pytest.mark.parametrize("document", [b"", b"{", b"[]", b'{"format": "x"}', b"[" * 100_000, b"\xff\xfe"])
-async def test_what_is_no_export_is_refused(client: Client, document: bytes) -> None:
+async def test_a_document_that_is_not_an_export_is_refused(client: Client, document: bytes) -> None:
     response = await client.post("/v1/sessions/import", content=document)
     assert (response.status_code, code_of(response)) == (422, "import_invalid")
 
@@ -112,7 +112,7 @@ async def test_an_import_may_be_larger_than_other_bodies(client: Client) -> None
     assert made.status_code == 201
 
 
-async def test_what_one_rewind_took_back_stays_away_when_another_names_it(client: Client) -> None:
+async def test_a_rewind_to_a_position_that_was_taken_back_does_not_restore_it(client: Client) -> None:
     session, events = await two_turns(client)
     await client.post(f"/v1/sessions/{session}/rewind", json={"to": end_of_first(events)})
     await client.say(session, "third")

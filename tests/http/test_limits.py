@@ -136,7 +136,7 @@ async def test_a_turn_that_waits_for_a_slot_is_answered_like_a_message_to_a_busy
                 assert '"data-queued"' in made.text
 
 
-async def test_what_is_to_be_answered_again_waits_for_a_slot_too_or_stays_as_it_was(
+async def test_a_message_that_is_answered_again_needs_a_slot_or_stays_as_it_was(
     own_place: Place, own_model: Counting
 ) -> None:
     key = await key_of(own_place, "ann")

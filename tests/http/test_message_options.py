@@ -149,7 +149,7 @@ async def test_how_long_the_model_thinks_is_told_by_the_message_or_else_the_sess
         ({"model": "demo", "tier": "standard"}, "invalid"),
     ],
 )
-async def test_what_can_t_be_chosen_is_refused_before_anything_is_stored(
+async def test_invalid_message_options_are_refused_before_anything_is_stored(
     client: Client, chosen: dict[str, Any], code: str
 ) -> None:
     session = await client.make()

@@ -21,7 +21,7 @@ async def listed(client: Client, **query: Any) -> dict[str, dict[str, Any]]:
 # Unread
 
 
-async def test_what_a_session_said_is_unread_until_its_owner_has_seen_it(client: Client) -> None:
+async def test_a_session_with_output_is_unread_until_its_owner_has_seen_it(client: Client) -> None:
     session = await client.make()
     assert not (await view(client, session))["unread"]
     await client.say(session, "good morning")
@@ -37,7 +37,7 @@ async def test_what_a_session_said_is_unread_until_its_owner_has_seen_it(client:
     assert (await view(client, session))["unread"]
 
 
-async def test_what_was_seen_stays_seen_and_nobody_sees_what_is_to_come(client: Client) -> None:
+async def test_the_seen_position_never_decreases_nor_passes_the_head(client: Client) -> None:
     session = await client.make()
     await client.say(session, "good morning")
     seen = f"/v1/sessions/{session}/seen"
@@ -55,7 +55,7 @@ async def test_a_new_title_a_pin_and_metadata_are_no_news(client: Client) -> Non
     assert not (await view(client, session))["unread"]
 
 
-async def test_what_is_asked_of_somebody_is_news(client: Client) -> None:
+async def test_an_open_request_makes_a_session_unread(client: Client) -> None:
     session = await client.make()
     await client.say(session, "ask me something")
     found = await view(client, session)

@@ -61,7 +61,7 @@ def test_components_keep_their_published_names_when_their_types_are_renamed() ->
     assert (set(openapi.PUBLISHED_NAMES) - published) & components == set()
 
 
-async def test_what_the_schema_calls_public_is_open_and_nothing_else(client: Client, server: Server) -> None:
+async def test_only_paths_that_the_schema_calls_public_need_no_key(client: Client, server: Server) -> None:
     found = await document(client)
     is_open = {path for path, methods in found["paths"].items() for about in methods.values() if "security" in about}
     assert is_open == (PUBLIC - {"/v1/openapi.json"}) | {"/assets/{name}"}

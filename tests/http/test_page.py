@@ -87,7 +87,7 @@ async def test_it_is_packed_for_who_says_so(server: Server, accepted: str, is_pa
     assert ("content-encoding" in response.headers) is is_packed
 
 
-async def test_who_has_the_page_already_is_not_sent_it_again(server: Server) -> None:
+async def test_an_unchanged_page_is_answered_with_304(server: Server) -> None:
     first = await get(server, "/")
     again = await get(server, "/", **{"if-none-match": f'"other", {first.headers["etag"]}'})
     assert (again.status_code, again.content) == (304, b"")

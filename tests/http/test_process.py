@@ -27,7 +27,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "environ", "why"), REFUSED)
-async def test_what_can_t_be_served_is_refused_with_one_sentence(
+async def test_invalid_options_of_serve_are_refused_with_one_sentence(
     place: Place, options: tuple[str, ...], environ: dict[str, str], why: str
 ) -> None:
     done = await place.run("serve", "--port", "0", *options, **environ)
@@ -57,7 +57,7 @@ async def test_it_says_what_to_open_and_what_to_try(place: Place) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_what_it_says_to_try_works(place: Place) -> None:
+async def test_the_commands_that_serve_suggests_work(place: Place) -> None:
     """Line by line, as a person would type it."""
     async with place.serve() as server:
         assert server.process.stdout is not None
@@ -166,7 +166,7 @@ async def test_a_second_signal_ends_it_at_once(own_place: Place, own_model: Mode
 # Being killed
 
 
-async def test_what_was_accepted_is_not_lost_when_it_is_killed(own_place: Place, own_model: Model) -> None:
+async def test_accepted_messages_survive_kills_of_the_server(own_place: Place, own_model: Model) -> None:
     accepted: list[str] = []
     session = "lasting"
     port = 0

@@ -59,7 +59,7 @@ async def test_a_queued_message_is_edited_moved_and_taken_back(busy: Busy, own_m
     assert (await busy.client.texts(busy.session))[2::2] == ["say three", "say deux"]
 
 
-async def test_what_does_not_wait_is_not_found_and_an_old_order_is_refused(busy: Busy) -> None:
+async def test_an_unqueued_message_is_not_found_and_an_outdated_order_is_refused(busy: Busy) -> None:
     for response in (
         await busy.client.patch(f"{busy.path}/nobody", json={"text": "x"}),
         await busy.client.delete(f"{busy.path}/nobody"),

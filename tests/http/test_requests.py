@@ -68,7 +68,7 @@ async def asks_again(client: Client, **options: Any) -> bool:
     return bool((await client.get(f"/v1/sessions/{session}/requests")).json()["requests"])
 
 
-async def test_what_is_approved_always_holds_in_new_sessions_of_that_directory_and_not_elsewhere(
+async def test_an_approval_for_always_holds_in_new_sessions_of_its_directory_only(
     client: Client, tmp_path: Path
 ) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
@@ -86,7 +86,7 @@ async def test_what_is_approved_always_holds_in_new_sessions_of_that_directory_a
     assert await asks_again(client, working_directory=str(elsewhere))
 
 
-async def test_what_is_approved_everywhere_holds_in_every_directory_also_after_a_restart(
+async def test_an_approval_for_everywhere_holds_in_every_directory_also_after_a_restart(
     own_place: Place, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"

@@ -68,7 +68,7 @@ async def test_a_session_rests_when_it_waits_for_somebody_and_not_while_a_turn_r
 
 
 @pytest.mark.parametrize("path", ["/messages/none", "/activity"])
-async def test_what_is_not_there_is_not_found(client: Client, server: Server, path: str) -> None:
+async def test_a_missing_session_is_not_found(client: Client, server: Server, path: str) -> None:
     assert (await client.get(f"/v1/sessions/none{path}")).status_code == 404
     refused = await client.post("/v1/sessions/none/messages", json={"text": "hello"})
     assert (refused.status_code, code_of(refused)) == (404, "session_not_found")

@@ -44,7 +44,7 @@ async def test_the_same_id_again_is_the_same_session(client: Client) -> None:
         ({"metadata": {"a": "b" * 20_000}}, "Metadata"),
     ],
 )
-async def test_what_a_session_can_t_be_made_with_is_refused_with_its_place(
+async def test_invalid_options_of_a_new_session_are_refused_with_their_field(
     client: Client, body: object, where: str
 ) -> None:
     before = (await client.get("/v1/overview")).json()["counts"]
@@ -90,7 +90,7 @@ async def test_a_conversation_is_shown_with_its_answers(client: Client) -> None:
     assert detail["cursor"] == str(detail["session"]["head"])
 
 
-async def test_what_the_turn_s_stream_would_tell_is_left_out_where_that_is_wanted(client: Client) -> None:
+async def test_messages_that_a_replay_would_send_can_be_left_out(client: Client) -> None:
     session = await client.make()
     await client.say(session, "good morning")
     detail = (await client.get(f"/v1/sessions/{session}", params={"leave_out_replayed": True})).json()

@@ -105,7 +105,7 @@ async def test_fault_37_a_client_that_goes_ends_the_reading_and_nothing_else(wor
     assert not connection.is_complete
 
 
-async def test_what_can_t_be_told_to_its_end_is_never_ended(world: World) -> None:
+async def test_a_stream_that_fails_is_not_ended_as_complete(world: World) -> None:
     connection = Connection()
     telling = world.opened(connection)
     world.frames.put_nowait(RuntimeError("the log can't be read"))

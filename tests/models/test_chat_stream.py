@@ -277,7 +277,7 @@ def test_stream_that_ends_early_is_cut() -> None:
     assert failure(b"") == ("model_cut", True)
 
 
-def test_what_is_not_json_is_garbage() -> None:
+def test_a_response_that_is_not_json_is_garbage() -> None:
     assert failure(delta(content="a"), b"data: {oops\n\n") == ("model_garbage", True)
     assert failure(b"data: " + b"[" * 100_000 + b"\n\n") == ("model_garbage", True)
     assert failure(b"hello\nthere\n") == ("model_garbage", True)

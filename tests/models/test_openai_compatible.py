@@ -323,12 +323,12 @@ async def test_a_web_page_is_garbage(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_is_not_json_is_garbage(stream: bool) -> None:
+async def test_a_response_that_is_not_json_is_garbage(stream: bool) -> None:
     async with ModelServer(failing("malformed", after=1)) as server:
         assert (await error_at(server.url, stream=stream)).code == "model_garbage"
 
 
-async def test_what_is_not_http_is_garbage() -> None:
+async def test_a_response_that_is_not_http_is_garbage() -> None:
     assert (await error_from(b"SSH-2.0-OpenSSH_9.6\r\n")).code == "model_garbage"
 
 

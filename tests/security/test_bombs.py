@@ -138,7 +138,7 @@ def test_folding_twice_as_many_events_takes_twice_as_many_operations(log: Callab
 
 
 @pytest.mark.parametrize("log", LOGS)
-def test_what_is_left_by_a_rewind_is_the_same_event_by_event_and_in_one_go(
+def test_folding_a_rewind_event_by_event_or_at_once_gives_the_same_state(
     log: Callable[[int], Iterable[Body]],
 ) -> None:
     events = at([STARTED, *log(20)])

@@ -40,7 +40,7 @@ async def test_a_command_is_refused_with_what_to_do_and_does_not_run(tmp_path: P
     ("role", "environ"),
     [("serve", {"HOLDFAST_AUTH": "keys", **ALLOW}), ("serve", {}), ("command", {"HOLDFAST_AUTH": "keys"})],
 )
-async def test_whoever_is_told_so_in_words_or_is_for_one_user_alone_runs_it(
+async def test_commands_run_without_a_sandbox_if_allowed_by_setting_or_for_one_user(
     tmp_path: Path, role: Role, environ: dict[str, str]
 ) -> None:
     assert REFUSED not in await told(tmp_path, "exec", role=role, environ=environ)

@@ -41,7 +41,7 @@ HOSTILE = f"{BIDI}\x1b]0;owned\x07\x1b[2J\x9b8m\r\x08\x7f\x00\u200b\u2028\U000e0
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_what_a_screen_would_obey_or_hide_is_shown(case: dict[str, str]) -> None:
+def test_characters_that_a_screen_would_obey_or_hide_are_escaped(case: dict[str, str]) -> None:
     assert visible(case["text"], keep=case["keep"]) == case["shown"]
     assert visible(case["shown"], keep=case["keep"]) == case["shown"]
 

@@ -455,7 +455,7 @@ async def test_a_model_that_obeys_every_hostile_instruction_reaches_nothing_outs
     assert _instructions_that_did_not_arrive(world, played) == []
 
 
-async def test_what_was_played_has_granted_nothing_to_the_next_session(world: World) -> None:
+async def test_a_hostile_session_grants_nothing_to_the_next_one(world: World) -> None:
     entry = Entry(
         id="next",
         carrier="message",
@@ -467,7 +467,7 @@ async def test_what_was_played_has_granted_nothing_to_the_next_session(world: Wo
     assert (played.skipped(), played.granted()) == ([], [])
 
 
-async def test_what_a_misled_person_approves_still_reaches_no_data_no_key_and_writes_nothing_elsewhere(
+async def test_calls_approved_by_a_misled_person_reach_no_data_or_key_and_write_nothing_elsewhere(
     world: World,
 ) -> None:
     files, bobs = world.canaries.files(), await world.bobs()

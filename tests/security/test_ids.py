@@ -90,7 +90,7 @@ async def test_an_answer_under_a_bad_id_is_refused_and_the_request_stays_open(cl
 
 
 @pytest.mark.parametrize("good", GOOD)
-async def test_whatever_can_be_made_can_be_fetched_and_deleted(client: Client, good: str) -> None:
+async def test_every_valid_id_can_be_created_fetched_and_deleted(client: Client, good: str) -> None:
     made = await client.post("/v1/sessions", json={"id": good})
     assert (made.status_code, made.json()["id"]) == (201, good)
     assert (await client.get(made.headers["location"])).json()["session"]["id"] == good

@@ -339,9 +339,7 @@ async def test_a_foreign_parent_is_a_missing_one(world: World, who: str) -> None
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=" ".join)
-async def test_what_is_for_admins_alone_is_refused_to_users_and_nothing_else_is(
-    world: World, route: tuple[str, str]
-) -> None:
+async def test_only_the_routes_for_admins_are_refused_to_users(world: World, route: tuple[str, str]) -> None:
     async with world.people.client("bob") as bob, world.people.client("root") as root:
         for client, is_admin in ((bob, False), (root, True)):
             own = await client.make()
@@ -379,7 +377,7 @@ async def test_a_reader_may_do_what_takes_nothing_from_the_session(world: World,
                 await ada.delete(f"/v1/sessions/{created['id']}")
 
 
-async def test_what_the_matrix_protects_is_there(world: World) -> None:
+async def test_the_owner_reaches_every_id_of_the_matrix(world: World) -> None:
     """The ids are good ones: their owner gets what is behind each of them."""
     async with world.people.client("ada") as ada:
         for path in (S, f"{S}/messages/{{message_id}}", f"{S}/tasks/{{task_id}}", f"{S}/tasks/{{task_id}}/output"):

@@ -81,7 +81,7 @@ async def test_an_always_is_listed_and_taken_back_in_every_session_and_through_e
         assert await writes_freely(first), "and can be granted again"
 
 
-async def test_what_was_allowed_for_a_session_is_listed_and_taken_back_there(database: Path, tmp_path: Path) -> None:
+async def test_permissions_of_a_session_are_listed_and_revoked_in_it(database: Path, tmp_path: Path) -> None:
     async with runtime_on(database, writer()) as runtime:
         session = await runtime.session(working_directory=str(tmp_path), allow=["read(/etc/motd)"])
         turn = await session.run("write")

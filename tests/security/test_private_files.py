@@ -46,7 +46,7 @@ async def work_in(folder: Path, **options: object) -> Path:
         return data.parent
 
 
-async def test_what_is_made_in_the_data_directory_is_for_its_user_alone(tmp_path: Path) -> None:
+async def test_files_in_the_data_directory_are_readable_by_their_user_alone(tmp_path: Path) -> None:
     assert open_to_others(await work_in(tmp_path)) == []
 
 

@@ -63,7 +63,7 @@ async def slow_body(server: Server, key: str) -> bytes:
         writer.close()
 
 
-async def test_whatever_is_under_way_ends_when_its_key_is_revoked(
+async def test_streams_and_calls_end_when_their_key_is_revoked(
     tmp_path: Path, own_model: Model, postgres_url: str
 ) -> None:
     async with cluster(tmp_path, own_model, postgres_url) as (place, servers):

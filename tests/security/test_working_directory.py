@@ -149,7 +149,7 @@ async def test_a_folder_that_another_session_replaced_by_a_link_is_worked_in_by_
         assert set(before) <= set(os.listdir(world.folder / "data"))
 
 
-async def test_what_took_its_place_in_good_faith_is_worked_in_once_it_is_chosen(world: World) -> None:
+async def test_a_folder_that_replaced_the_old_one_is_used_once_it_is_chosen(world: World) -> None:
     async with world.served() as people, people.client("ada") as ada:
         session = await made(ada, world.sub)
         world.sub.rename(world.outer / "old")

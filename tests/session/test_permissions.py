@@ -71,7 +71,7 @@ def test_session_that_asks_always_asks_for_everything_and_denies_where_nobody_co
         ("shell", "rm -rf /", "shell", "allow"),
     ],
 )
-def test_what_a_rule_grants(kind: PermissionKind, subject: str, rule: str, expected: Verdict) -> None:
+def test_a_rule_grants_what_it_matches(kind: PermissionKind, subject: str, rule: str, expected: Verdict) -> None:
     assert verdict(kind, subject, rule) == expected
     assert verdict(kind, subject, "no such rule)", rule) == expected
 

@@ -30,7 +30,7 @@ def test_the_same_seed_has_the_same_trace_byte_for_byte() -> None:
     assert played("2", "12345") == first
 
 
-def test_what_was_played_before_makes_no_difference() -> None:
+def test_earlier_runs_do_not_change_a_run() -> None:
     alone = told(7).trace
     told(8)
     assert told(7).trace == alone

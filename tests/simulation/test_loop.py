@@ -39,12 +39,12 @@ def test_time_passes_only_when_nobody_can_run(loop: VirtualLoop) -> None:
     assert loop.time() == 3600
 
 
-def test_what_waits_for_nothing_is_found_out(loop: VirtualLoop) -> None:
+def test_a_loop_that_waits_for_nothing_is_detected(loop: VirtualLoop) -> None:
     with pytest.raises(Stuck, match="nobody can run"):
         loop.run_until_complete(loop.create_future())
 
 
-def test_what_goes_in_circles_is_found_out(loop: VirtualLoop) -> None:
+def test_a_loop_that_makes_no_progress_is_detected(loop: VirtualLoop) -> None:
     async def turn() -> None:
         while True:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -58,7 +58,7 @@ async def test_the_first_answer_wins(database: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "notes.txt").exists()
 
 
-async def test_what_you_approve_for_the_session_is_not_asked_again(database: Path, tmp_path: Path) -> None:
+async def test_an_approval_for_the_session_is_not_requested_again(database: Path, tmp_path: Path) -> None:
     model = says(
         calls("create", path="a.txt", file_text="A"), calls("create", path="b.txt", file_text="B"), "Both are written."
     )

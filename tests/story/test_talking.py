@@ -48,7 +48,7 @@ async def test_the_same_message_id_twice_is_one_message_and_one_run(database: Pa
         assert await messages(session.events(follow=False)) == ["Do it"]
 
 
-async def test_whoever_waits_for_a_message_hears_that_it_was_taken_back(database: Path) -> None:
+async def test_waiting_for_a_message_ends_when_it_is_removed_from_the_queue(database: Path) -> None:
     held = asyncio.Event()
 
     async def gate(_: int) -> None:

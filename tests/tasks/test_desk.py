@@ -76,9 +76,7 @@ async def test_a_task_is_found_by_its_id_or_by_the_latest_use_of_its_name(machin
 
 @pytest.mark.parametrize("key", [KEY, Key(KEY.owner, SessionId("other")), Key(Owner("bob"), KEY.session)])
 @pytest.mark.parametrize("name", ["", "t0123456789ab", "server", "../../etc"])
-async def test_what_is_not_there_or_not_ones_own_is_not_found(
-    machine: Machine, work: Path, key: Key, name: str
-) -> None:
+async def test_a_missing_or_foreign_task_is_not_found(machine: Machine, work: Path, key: Key, name: str) -> None:
     (row,) = await machine.begin("exit 0", directory=work)
     with pytest.raises(TaskNotFound, match="not found"):
         await machine.desk.find(key, name)
@@ -92,7 +90,7 @@ async def test_what_is_not_there_or_not_ones_own_is_not_found(
 # What it wrote
 
 
-async def test_what_a_task_wrote_is_read_while_it_runs_and_after_it(machine: Machine, work: Path) -> None:
+async def test_the_output_of_a_task_is_readable_while_it_runs_and_afterwards(machine: Machine, work: Path) -> None:
     pipe(work)
     (row,) = await machine.begin("echo out; echo err >&2; cat go", directory=work)
 
@@ -234,7 +232,7 @@ async def test_a_wait_for_what_a_turn_waits_for_ends_when_its_result_is_written_
 # Ending
 
 
-async def test_what_has_ended_can_not_be_killed_and_the_error_says_how_it_ended(machine: Machine, work: Path) -> None:
+async def test_killing_an_ended_task_is_refused_and_the_error_says_how_it_ended(machine: Machine, work: Path) -> None:
     (row,) = await machine.begin("exit 3", directory=work)
     await machine.desk.wait(row, LONG, LONG)
     with pytest.raises(TaskNotRunning, match="not running: it is failed") as refused:

@@ -96,7 +96,7 @@ def test_the_end_of_what_a_turn_waits_for_is_told_by_the_result_of_its_call() ->
 @pytest.mark.parametrize(
     ("by", "told"), [(None, "told"), ("person", "told"), ("model", "silent"), ("stop", None), ("deletion", None)]
 )
-def test_who_killed_it_decides_who_is_told(by: Killer | None, told: str | None) -> None:
+def test_the_killer_of_a_task_decides_whether_its_notice_is_silent(by: Killer | None, told: str | None) -> None:
     found = notice_of(row(kill_asked=by), KILLED, "")
     assert (found and ("silent" if found.silent else "told")) == told
 
@@ -108,7 +108,7 @@ def test_one_that_ended_before_the_model_could_kill_it_is_told(status: TaskStatu
     assert (found.kind, found.silent) == (status, False)
 
 
-def test_what_runs_has_not_ended() -> None:
+def test_a_running_task_has_no_notice_of_its_end() -> None:
     assert notice_of(row(), TaskEnding(status="running", ended_at=2000), "") is None
 
 

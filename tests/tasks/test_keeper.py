@@ -87,7 +87,7 @@ async def test_the_end_of_a_task_is_told_with_its_true_exit_code(
     assert [claim.lease.key for claim in await machine.store.claim(limit=MANY)] == [KEY], "its session is woken"
 
 
-async def test_what_ended_while_nobody_looked_is_told_by_whoever_comes(machine: Machine, work: Path) -> None:
+async def test_a_task_that_ended_without_a_keeper_is_reported_by_the_next_one(machine: Machine, work: Path) -> None:
     (row,) = await machine.begin("exit 5", directory=work)
     await machine.commands.wait(command_key(row))
     assert (await machine.now(row)).status == "running", "nobody looked"
@@ -132,7 +132,7 @@ async def test_fault_41_two_processes_that_look_after_the_same_tasks_tell_each_e
     assert sorted(notice.exit_code or 0 for notice in told) == list(range(12))
 
 
-async def test_what_a_turn_waits_for_is_not_told(machine: Machine, work: Path) -> None:
+async def test_a_command_that_a_turn_waits_for_sends_no_news(machine: Machine, work: Path) -> None:
     """Also if it has ended: the result of its call says so. Once it goes on, it is a task like any other."""
     lease, (row,) = await machine.wait_for("exit 6", directory=work)
     other = machine.row("exit 7", work)

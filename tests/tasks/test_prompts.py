@@ -95,7 +95,7 @@ def test_however_long_the_output_only_its_end_counts(tail: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(tail=st.binary(max_size=600))
-def test_whatever_bytes_there_are_it_says_yes_or_no(tail: bytes) -> None:
+def test_prompts_are_looked_for_in_any_bytes_without_an_error(tail: bytes) -> None:
     assert looks_like_a_prompt(tail) in (True, False)
 
 

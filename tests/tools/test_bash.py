@@ -70,7 +70,7 @@ async def test_a_command_runs_in_the_working_directory(session: Session, home: P
     assert await session.use(bash, home, command="pwd; cd docs") == f"{home}\n<exited with exit code 0>"
 
 
-async def test_what_models_add_that_know_another_shell_is_taken(session: Session, home: Path) -> None:
+async def test_arguments_of_other_shell_tools_are_accepted(session: Session, home: Path) -> None:
     added = {"description": "Say it", "mode": "sync", "initial_wait": 30, "shellId": "main", "detach": False}
     assert await session.use(bash, home, command="echo x", timeout=5.5, **added) == "x\n<exited with exit code 0>"
 
@@ -87,7 +87,9 @@ async def test_what_models_add_that_know_another_shell_is_taken(session: Session
         ({}, "command"),
     ],
 )
-def test_what_is_no_command_is_refused_before_anybody_is_asked(home: Path, arguments: dict[str, Any], why: str) -> None:
+def test_an_invalid_command_is_refused_before_permission_is_requested(
+    home: Path, arguments: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ToolFailure, match=why):
         asked(bash, home, **arguments)
 

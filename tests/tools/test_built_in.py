@@ -56,7 +56,7 @@ async def test_a_tool_of_ones_own_may_be_called_bash_where_ours_is_not(tmp_path:
 
 
 @pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: str(tool.name))
-def test_what_the_model_is_told_of_its_arguments_is_what_is_taken(tool: Tool) -> None:
+def test_the_schema_for_the_model_matches_the_accepted_arguments(tool: Tool) -> None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(tool.arguments)}
     assert set(tool.parameters["properties"]) <= set(fields)
     assert {name for name, field in fields.items() if field.required} <= set(tool.parameters["required"])

@@ -173,7 +173,7 @@ def test_a_function_that_can_not_be_a_tool_is_refused_when_it_is_defined(
         tool(function)
 
 
-def test_what_is_said_of_a_tool_beats_what_is_read_from_it() -> None:
+def test_explicit_options_of_a_tool_override_those_read_from_its_function() -> None:
     @tool(name="brush", description="Use it.", after_crash="repeat", read_only=True, timeout_seconds=3)
     def paint() -> None:
         """Not this."""

@@ -104,7 +104,7 @@ async def test_the_longest_command_fits(session: Session, home: Path) -> None:
     assert (await session.told(exec_tool, home, command=command))["stdout"].strip() == str(29_977 * 4)
 
 
-async def test_what_it_left_running_is_named_and_not_waited_for(session: Session, home: Path) -> None:
+async def test_processes_that_a_command_left_running_are_named_and_not_waited_for(session: Session, home: Path) -> None:
     told = await session.told(exec_tool, home, command="sleep 60 & echo $! > child; echo started")
     child = int((home / "child").read_text())
     try:
@@ -158,7 +158,9 @@ async def test_nothing_of_ours_stays_open(session: Session, home: Path) -> None:
         ({}, "command"),
     ],
 )
-def test_what_is_no_command_is_refused_before_anybody_is_asked(home: Path, arguments: dict[str, Any], why: str) -> None:
+def test_an_invalid_command_is_refused_before_permission_is_requested(
+    home: Path, arguments: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ToolFailure, match=why):
         asked(exec_tool, home, **arguments)
 
@@ -262,7 +264,7 @@ def allows(rule: str, ask: PermissionAsk) -> bool:
     return judge(ask, tool_name="exec", allow=[rule], unattended=False) == "allow"
 
 
-def test_what_is_approved_in_one_directory_is_approved_in_no_other(home: Path) -> None:
+def test_an_approval_in_one_directory_covers_no_other(home: Path) -> None:
     (home / "my docs) (in x").mkdir()
     places = [None, "docs", "my docs) (in x"]
     asks = [asked(exec_tool, home, command="rm -rf *", work_dir=place) for place in places]
@@ -554,7 +556,7 @@ async def test_more_commands_than_may_run_at_once_are_refused(session: Session, 
     assert (await session.told(exec_tool, home, command="echo room"))["stdout"] == "room\n"
 
 
-async def test_what_runs_counts_though_the_clock_was_set_back_since(session: Session, home: Path) -> None:
+async def test_running_tasks_count_after_the_clock_was_set_back(session: Session, home: Path) -> None:
     session.max_running_tasks = 2
     for _ in range(2):
         row = session.context(exec_tool, home, Exec(command="true"), session.new_call()).command

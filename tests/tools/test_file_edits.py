@@ -51,7 +51,7 @@ async def test_writing_through_a_link_inside_writes_where_it_leads(home: Path) -
     assert (home / "to_docs").is_symlink()
 
 
-async def test_what_can_not_be_written_is_said_and_leaves_nothing_behind(home: Path) -> None:
+async def test_a_file_that_can_not_be_written_is_reported_and_leaves_nothing_behind(home: Path) -> None:
     os.mkfifo(home / "pipe")
     for path in ("docs", "a.txt/b.txt", "x" * 300, "."):
         with pytest.raises(ToolFailure, match="can't be written"):
@@ -132,7 +132,7 @@ async def test_an_edit_that_does_not_fit_changes_nothing(home: Path, arguments: 
         ("large", "large is larger than 10,000,000 bytes"),
     ],
 )
-async def test_what_can_not_be_edited_is_said_in_a_sentence(home: Path, path: str, why: str) -> None:
+async def test_a_file_that_can_not_be_edited_is_reported_in_a_sentence(home: Path, path: str, why: str) -> None:
     os.mkfifo(home / "pipe")
     (home / "binary").write_bytes(b"one \xff")
     (home / "large").write_bytes(b"x" * 10_000_001)

@@ -99,7 +99,7 @@ def test_a_session_without_a_directory_has_no_files(tool: Tool) -> None:
     ("path", "why"),
     [("a\0.txt", "NUL"), ("\0", "NUL"), ("x" * 4097, "4,096 characters"), ("~nobody-of-this-name/x", "followed")],
 )
-def test_what_can_be_no_path_is_refused(home: Path, tool: Tool, path: str, why: str) -> None:
+def test_an_impossible_path_is_refused(home: Path, tool: Tool, path: str, why: str) -> None:
     with pytest.raises(ToolFailure, match=why):
         asked_for(tool, home, path)
 

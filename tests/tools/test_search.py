@@ -118,7 +118,7 @@ async def test_a_name_that_is_no_text_is_shown(home: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[z-a]", "(?P<a>x)(?P<a>y)", "a{99999999999}", "(" * 3000])
-async def test_what_is_no_regular_expression_is_refused_with_its_reason(home: Path, pattern: str) -> None:
+async def test_an_invalid_regular_expression_is_refused_with_its_reason(home: Path, pattern: str) -> None:
     with pytest.raises(ToolFailure, match="The pattern is not a regular expression: "):
         await use(grep, home, pattern=pattern)
 
@@ -284,7 +284,7 @@ async def test_braces_that_are_not_closed_are_refused(home: Path) -> None:
         await use(glob, home, pattern="{a,b")
 
 
-async def test_what_is_put_in_the_place_of_a_directory_that_is_searched_does_not_matter(home: Path) -> None:
+async def test_a_search_stays_in_its_directory_when_the_path_is_replaced(home: Path) -> None:
     (home / "docs" / "inside.txt").touch()
     with opened(resolve("docs", home)) as root:
         (home / "docs").rename(home / "was_docs")

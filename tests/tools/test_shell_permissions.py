@@ -135,7 +135,7 @@ def test_the_programs_that_a_command_starts_are_named(command: str, found: dict[
         "x" * 20_000,
     ],
 )
-def test_what_is_not_certain_is_one_command_that_no_rule_for_a_program_fits(command: str) -> None:
+def test_an_uncertain_command_line_matches_no_rule_for_a_program(command: str) -> None:
     wire = read(command)
     assert [(found.identifier, found.read_only) for found in wire.commands] == [(command, False)]
     assert not wire.can_offer_session_approval
@@ -203,7 +203,7 @@ def test_lists_are_short_however_long_the_command_is() -> None:
 
 
 @given(command=some.text(alphabet="ab $(){}'\"`\\;&|<>\n#=*!1/-~", max_size=40))
-def test_whatever_is_asked_there_is_something_to_show(command: str) -> None:
+def test_every_command_line_has_a_summary_to_show(command: str) -> None:
     found = summarize(command)
     assert found.commands
     if not found.understood:

@@ -57,7 +57,7 @@ async def test_tasks_are_listed_in_the_order_of_their_start(session: Session, ho
     assert not {"exit_code", "ended_at"} & set(running)
 
 
-async def test_what_was_waited_for_is_no_task(session: Session, home: Path) -> None:
+async def test_a_command_that_was_waited_for_is_not_listed_as_a_task(session: Session, home: Path) -> None:
     await session.outcome(exec_tool, home, command="true")
     assert await session.told(list_tasks, home) == {"tasks": []}
 
@@ -151,7 +151,7 @@ async def test_no_secret_is_shown_in_halves_where_a_part_ends(session: Session, 
         assert told["description"] == "Show [redacted]"
 
 
-async def test_what_could_become_a_secret_is_not_read_before_that_is_known(session: Session, home: Path) -> None:
+async def test_output_that_could_become_a_secret_is_held_back(session: Session, home: Path) -> None:
     os.mkfifo(home / "go")
     (home / "one").write_text(f"begun {SECRET[:9]}")
     (home / "two").write_text(SECRET[9:])
@@ -260,7 +260,7 @@ async def test_a_kill_names_all_that_ended_and_sends_no_news(session: Session, h
     assert news.notice.silent, "the model knows"
 
 
-async def test_what_is_over_can_t_be_killed_and_says_how_it_ended(session: Session, home: Path) -> None:
+async def test_killing_an_ended_task_fails_and_says_how_it_ended(session: Session, home: Path) -> None:
     for command, status in (("true", "completed"), ("exit 2", "failed")):
         task = await started(session, home, command)
         await session.settled(task)
@@ -269,7 +269,7 @@ async def test_what_is_over_can_t_be_killed_and_says_how_it_ended(session: Sessi
                 await session.outcome(kill_task, home, attempt=attempt, task_id=task)
 
 
-async def test_what_a_task_left_running_is_named_and_can_be_killed(session: Session, home: Path) -> None:
+async def test_processes_that_a_task_left_running_are_named_and_can_be_killed(session: Session, home: Path) -> None:
     task = await started(session, home, "tail -f /dev/null & echo $! > child; exit 3")
     row = await session.settled(task)
     child = int((home / "child").read_text())

@@ -92,7 +92,7 @@ class Point(msgspec.Struct):
     ],
     ids=ascii,
 )
-async def test_what_a_tool_returns_is_its_result(session: Recording, value: Any, content: str) -> None:
+async def test_the_return_value_of_a_tool_is_its_result(session: Recording, value: Any, content: str) -> None:
     result = await outcome(session, giving(value))
     assert (result.content, result.success, result.error, result.preview) == (content, True, None, None)
 
@@ -153,7 +153,7 @@ class Hopeless(Exception):
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_whatever_a_tool_raises_is_a_result_with_its_cause(
+async def test_any_exception_of_a_tool_becomes_a_result_with_its_cause(
     session: Recording, error: BaseException, content: str, in_thread: bool
 ) -> None:
     @make_tool(name="breaks")

@@ -124,7 +124,7 @@ async def test_a_picture_that_is_too_large_is_refused(home: Path, monkeypatch: p
 # What can't be shown
 
 
-async def test_what_can_not_be_shown_is_said_in_a_sentence(home: Path) -> None:
+async def test_a_file_that_can_not_be_shown_is_reported_in_a_sentence(home: Path) -> None:
     (home / "binary").write_bytes(b"\x89PNG\xff")
     with pytest.raises(ToolFailure, match="missing does not exist"):
         await use(view, home, path="missing")

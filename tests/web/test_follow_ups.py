@@ -88,7 +88,7 @@ async def test_a_draft_is_kept_for_each_session_over_a_reload(person: Person, cl
     await expect(tab.box).to_have_value("")
 
 
-async def test_what_was_refused_comes_back_into_the_box_with_the_reason(
+async def test_a_refused_message_returns_to_the_box_with_the_reason(
     person: Person, client: Client, model: Model
 ) -> None:
     person.expects("42[29]")

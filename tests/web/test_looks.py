@@ -198,7 +198,7 @@ FOCUSED = """() => {
 }"""
 
 
-async def test_what_is_said_is_told_to_screen_readers_as_it_comes(person: Person, model: Model) -> None:
+async def test_screen_readers_announce_messages_as_they_arrive(person: Person, model: Model) -> None:
     model.on("tell me", says("I do."))
     tab = await person.tab()
     await tab.say("tell me")

@@ -66,7 +66,7 @@ async def kept(tab: Tab) -> str:
 
 
 @pytest.mark.parametrize("leaves_by", ["button", "escape"])
-async def test_who_is_signed_in_is_asked_and_stays_who_they_are_on_a_no(two: Two, leaves_by: str) -> None:
+async def test_a_link_with_another_key_asks_first_and_a_no_keeps_the_old_key(two: Two, leaves_by: str) -> None:
     tab = await two.signed_in()
     await two.follow(tab, two.mallory)
     await expect(question(tab)).to_contain_text("You are")
@@ -117,7 +117,7 @@ async def test_a_link_with_a_key_that_nobody_knows_changes_nothing(two: Two) -> 
     assert await kept(tab) == two.ada
 
 
-async def test_who_has_a_key_that_is_worth_nothing_any_more_is_signed_in_by_a_link(two: Two) -> None:
+async def test_a_link_signs_in_a_person_whose_key_was_revoked(two: Two) -> None:
     two.person.expects("401")
     tab = await two.signed_in()
     await tab.page.goto("about:blank")

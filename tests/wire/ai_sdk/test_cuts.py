@@ -148,7 +148,7 @@ async def stage(tmp_path: Path) -> AsyncGenerator[Stage, None]:
         yield made[0]
 
 
-async def test_whoever_comes_at_any_moment_is_told_the_same_message(stage: Stage) -> None:
+async def test_a_reader_that_joins_at_any_moment_gets_the_same_message(stage: Stage) -> None:
     told = list(await (await stage.first_leg("Do everything")).until_over())
     assert len(stage.readers) > 20
     await stage.check_readers(told)

@@ -36,7 +36,7 @@ async def test_an_edited_message_is_answered_in_place_of_the_first(talk: Talk, m
     assert await (await talk.replay()).message() == edited
 
 
-async def test_what_is_taken_back_and_what_is_sent_are_one_unit(talk: Talk) -> None:
+async def test_an_edit_takes_back_and_sends_in_one_unit(talk: Talk) -> None:
     await (await talk.send("The old words")).rest()
     await (await talk.edit("The new words")).rest()
     types = [event["type"] for event in await talk.events()]

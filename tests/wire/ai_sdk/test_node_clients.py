@@ -353,7 +353,7 @@ async def test_words_that_join_a_running_turn(stage: Stage, model: Model) -> Non
 
 
 @every
-async def test_what_is_loaded_is_what_was_streamed(stage: Stage, model: Model) -> None:
+async def test_a_loaded_message_equals_the_streamed_one(stage: Stage, model: Model) -> None:
     reply = calls("view", path="nowhere.txt")
     model.on("Stream and load", reply, says("All of it.", reasoning="Hm."))
     model.on("Something else", says("Else."))

@@ -160,7 +160,7 @@ def test_a_denied_call_is_denied(decision: Decision, error: ToolError) -> None:
     assert {"type": "tool-output-denied", "toolCallId": "call-1"} in told(turn)
 
 
-def test_what_is_denied_without_asking_is_an_error() -> None:
+def test_a_call_denied_without_a_request_is_an_error() -> None:
     turn = log(
         *(started(), typed(), step(), said(call("create")), tool_started("create")),
         *(gave("Permission denied", error="denied"), step_ended(), ended()),
@@ -259,7 +259,7 @@ def test_a_cut_answer_is_closed_marked_and_followed_by_the_new_one() -> None:
     assert chunks[9]["id"] == "2-0"
 
 
-def test_what_was_steered_into_the_turn_is_a_part_of_it_and_what_started_it_is_not() -> None:
+def test_a_steering_message_is_a_part_of_the_turn_and_the_first_message_is_not() -> None:
     turn = log(
         *(started(), typed("First"), step(), said(text("One.")), step_ended()),
         *(typed("And this", "user-2", "steering"), step(2), said(text("Two."), number=2), step_ended(2), ended()),
@@ -282,7 +282,7 @@ def test_a_turn_that_nobody_asked_for_says_what_woke_it() -> None:
     }
 
 
-def test_what_the_model_knows_already_is_not_told() -> None:
+def test_a_silent_notice_is_not_sent() -> None:
     notice = TaskNotice(task_id=TaskId("task-1"), kind="killed", command="make", silent=True)
     turn = log(started(), TaskNotified(notice=notice), typed(), step(), said(text("Hi.")), step_ended(), ended())
     assert "data-task" not in types(told(turn))
@@ -343,7 +343,7 @@ def test_usage_is_summed_and_what_is_unknown_is_not_made_up() -> None:
     assert told(unknown)[-1]["messageMetadata"]["usage"] == {"outputTokens": 5, "partial": True}
 
 
-def test_what_only_the_model_or_the_runtime_reads_is_not_told() -> None:
+def test_notes_and_failed_calls_are_not_sent() -> None:
     failed = CallFailed(
         message_id=MessageId("message-1"), attempt=1, error_code="model_cut", message="Cut.", retryable=True
     )
@@ -353,7 +353,7 @@ def test_what_only_the_model_or_the_runtime_reads_is_not_told() -> None:
     assert types(told(turn)) == types(told(plain_turn))
 
 
-def test_what_is_passing_is_marked_as_passing() -> None:
+def test_progress_and_queue_chunks_are_transient() -> None:
     (progress,) = UiProjection().take(Progress(tool_call_id=ToolCallId("call-1"), text="half way"))
     assert isinstance(progress, DataToolProgressChunk)
     assert list(frames([progress, DataQueuedChunk({"n": 1})])) == [

@@ -14,7 +14,7 @@ from tests.wire.ai_sdk.harness import Home, Model, Server, Talk, calls, patience
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_comes_before_the_first_word_is_told_all_of_it(talk: Talk, model: Model) -> None:
+async def test_a_replay_from_before_the_first_word_is_complete(talk: Talk, model: Model) -> None:
     model.on("Think before you speak", says("I thought."))
     hold = model.hold("Think before you speak")
     sent = await talk.send("Think before you speak")
@@ -25,7 +25,7 @@ async def test_who_comes_before_the_first_word_is_told_all_of_it(talk: Talk, mod
     assert await replayed.message() == await sent.message()
 
 
-async def test_who_was_cut_off_after_any_chunk_is_told_the_same_message(talk: Talk, model: Model) -> None:
+async def test_a_replay_after_a_cut_at_any_chunk_gives_the_same_message(talk: Talk, model: Model) -> None:
     """Fault 33."""
     model.on("Cut me anywhere", says("Grüße an alle ✓", reasoning="Hm hm."))
     whole = await talk.send("Cut me anywhere")
@@ -100,7 +100,7 @@ async def test_a_turn_that_ended_long_ago_is_loaded_and_not_replayed(own_home: H
         assert (await talk.messages())[-1] == message
 
 
-async def test_what_is_loaded_and_what_is_replayed_are_the_conversation(talk: Talk, model: Model) -> None:
+async def test_each_answer_is_either_loaded_or_replayed(talk: Talk, model: Model) -> None:
     """An answer is in one of the two, and in one only."""
     model.on("In one only", says("Here."))
     for number in range(3):

@@ -172,7 +172,7 @@ async def test_a_message_may_interrupt_the_turn_and_have_its_own(talk: Talk, mod
         ({"messages": [user("x" * 64_001)]}, "message_too_long"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_a_sentence(talk: Talk, body: dict[str, Any], code: str) -> None:
+async def test_an_invalid_message_is_refused_with_a_sentence(talk: Talk, body: dict[str, Any], code: str) -> None:
     await (await talk.send("Hello")).rest()
     before = await talk.events()
     answer = await talk.post(body)

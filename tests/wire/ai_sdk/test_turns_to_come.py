@@ -72,7 +72,7 @@ async def test_a_message_that_is_taken_out_before_its_turn_comes_back(runtime: R
     assert plain(told.chunks[0])["data"] == {"texts": ["I wait"], "messages": [waited]}
 
 
-async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: Runtime) -> None:
+async def test_a_stream_that_waits_for_a_turn_ends_when_its_message_is_removed(runtime: Runtime) -> None:
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
     row = await session.look()
@@ -83,7 +83,7 @@ async def test_who_waits_for_a_turn_that_will_not_come_waits_no_longer(runtime: 
     assert await told.until_over() == []
 
 
-async def test_who_waits_for_a_turn_is_told_of_the_deletion_of_its_session(runtime: Runtime) -> None:
+async def test_a_stream_that_waits_for_a_turn_reports_the_deletion_of_its_session(runtime: Runtime) -> None:
     session = await runtime.session()
     await session.send("I wait", message_id="user-1")
     row = await session.look()
@@ -119,7 +119,7 @@ async def test_a_message_that_joined_a_turn_is_told_that_turn_from_its_start(tmp
         assert "data-follow-up" in types(map(plain, told.chunks))
 
 
-async def test_who_comes_when_the_answer_is_accepted_but_not_taken_up_is_told_on(tmp_path: Path) -> None:
+async def test_a_replay_goes_on_when_the_answer_is_accepted_but_not_yet_promoted(tmp_path: Path) -> None:
     """The wait is in the log, and the answer is only in the inbox."""
     asks = Reply(tool_calls=(ScriptedCall("ask_user", {"question": "Well?"}),))
     model = ScriptedModel(Script((Rule((asks, Reply(text="Thanks."))),)))

@@ -62,7 +62,7 @@ async def test_a_leg_ends_where_the_turn_waits_and_the_next_tells_what_came_of_t
     assert part["input"]["path"] == f"{talk.name}.txt", "what the client sent back of the input was not looked at"
 
 
-async def test_who_comes_while_it_waits_is_told_all_up_to_there(talk: Talk, model: Model) -> None:
+async def test_a_replay_during_a_wait_gives_everything_up_to_the_wait(talk: Talk, model: Model) -> None:
     first, _ = await asking(talk, model, "Write and wait")
     replayed = await talk.replay()
     assert await replayed.message() == message_of(first.chunks)
@@ -70,7 +70,7 @@ async def test_who_comes_while_it_waits_is_told_all_up_to_there(talk: Talk, mode
     assert [found["id"] for found in await talk.messages()] == ["user-1"], "it would be replayed, so it is not loaded"
 
 
-async def test_who_comes_in_the_second_leg_is_told_the_first_too(talk: Talk, model: Model) -> None:
+async def test_a_replay_in_the_second_leg_includes_the_first(talk: Talk, model: Model) -> None:
     model.on("Write slowly", calls("create", path="slow.txt", file_text="Hi"), says("One two three."))
     hold = model.hold("Write slowly", round=1, piece=1)
     first = await talk.send("Write slowly")
@@ -206,7 +206,7 @@ async def test_an_answered_leg_is_told_again_after_the_next_has_begun(talk: Talk
     assert await again.rest() == second.chunks
 
 
-async def test_what_answers_nothing_is_refused(talk: Talk, model: Model) -> None:
+async def test_an_answer_to_no_open_request_is_refused(talk: Talk, model: Model) -> None:
     first, _ = await asking(talk, model, "Write unanswered")
     for parts in ((), (output("call-nobody-made", 1),), ({"type": "text", "text": "yes"},)):
         refused = await talk.give(first.turn_id, *parts)

@@ -23,7 +23,7 @@ async def log_of(events: EventsSurface) -> Said:
     return found
 
 
-async def test_what_each_of_them_says_in_turn_is_seen_by_all_in_the_same_order(world: World) -> None:
+async def test_messages_sent_in_turn_are_seen_by_all_clients_in_the_same_order(world: World) -> None:
     expected: Said = []
     async with world.gathered("in-turn") as gathered:
         for name in NAMES:
@@ -38,7 +38,7 @@ async def test_what_each_of_them_says_in_turn_is_seen_by_all_in_the_same_order(w
         await gathered.check_unbroken()
 
 
-async def test_what_they_say_while_a_turn_runs_is_seen_by_all_in_the_same_order(world: World) -> None:
+async def test_messages_sent_during_a_turn_are_seen_by_all_clients_in_the_same_order(world: World) -> None:
     world.model.on("May we all talk?", says("Go ahead."))
     for name in NAMES:
         world.model.on(f"And {name}?", says(f"To {name} as well."))
